@@ -1,0 +1,304 @@
+"""Make `model=tiny_sd3`: a small Stable Diffusion 3 pipeline, trained from nothing on drawn scenes.
+
+    python scripts/zoo/tiny_sd3.py                 # about an hour on two cores; run it again to go on after a stop
+    python scripts/zoo/tiny_sd3.py --steps 20000   # a better model, with less left to learn
+
+Three stages, each deterministic given the seed and resumable from `--work`: an autoencoder on drawn scenes; the text
+encoders and the transformer together, by rectified flow on the autoencoder's latents; a model card with the scores.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import (
+    AutoencoderKL,
+    FlowMatchEulerDiscreteScheduler,
+    SD3Transformer2DModel,
+    StableDiffusion3Pipeline,
+)
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.trainers import BpeTrainer
+from torch import Tensor, nn
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModelWithProjection,
+    CLIPTokenizer,
+    T5Config,
+    T5EncoderModel,
+    T5TokenizerFast,
+)
+
+from rlfactory.zoo.draw import arrange, background, render
+from rlfactory.zoo.scenes import CATEGORIES, caption, sample_scene, vocabulary
+
+TEXT_LENGTH = 16
+WIDTH = 128
+OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "tiny_sd3"
+
+
+def draw_scenes(count: int, seed: int) -> tuple[Tensor, list[str]]:
+    """`count` pictures `[N, 3, 64, 64]` (uint8) and their captions, the categories in equal parts."""
+    rng = np.random.default_rng(seed)
+    images, captions = np.empty((count, 64, 64, 3), np.uint8), []
+    for i in range(count):
+        scene = sample_scene(CATEGORIES[i % len(CATEGORIES)], rng)
+        images[i] = render(arrange(scene, rng), background(rng))
+        captions.append(caption(scene, rng))
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), captions
+
+
+def clip_tokenizer(folder: Path) -> CLIPTokenizer:
+    """A CLIP tokenizer in which every word of the grammar is one token."""
+    specials = ["<|startoftext|>", "<|endoftext|>"]
+    trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
+    trained.pre_tokenizer = Whitespace()
+    trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
+    trained.train_from_iterator(vocabulary(), trainer)
+    model = json.loads(trained.to_str())["model"]
+    merges = [tuple(pair) for pair in model["merges"]]
+    tokenizer = CLIPTokenizer(vocab=model["vocab"], merges=merges, model_max_length=TEXT_LENGTH)
+    assert all(len(tokenizer(word).input_ids) == 3 for word in vocabulary())
+    return tokenizer
+
+
+def t5_tokenizer() -> T5TokenizerFast:
+    """A T5 tokenizer in which every word of the grammar is one token, and any other is spelled out."""
+    letters = [(c, -8.0) for c in "abcdefghijklmnopqrstuvwxyz"]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -20.0), ("▁", -4.0), *letters]
+    pieces += [(f"▁{word}", -2.0) for word in vocabulary()]
+    return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=TEXT_LENGTH)
+
+
+def clip_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModelWithProjection:
+    config = CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        projection_dim=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=TEXT_LENGTH,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return CLIPTextModelWithProjection(config)
+
+
+def t5_encoder(tokenizer: T5TokenizerFast) -> T5EncoderModel:
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=WIDTH, d_kv=32, d_ff=256, num_layers=2, num_heads=4, dropout_rate=0.0
+    )
+    return T5EncoderModel(config)
+
+
+def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
+    """The untrained pipeline: Stable Diffusion 3's own classes, all of them small."""
+    torch.manual_seed(seed)
+    clip, t5 = clip_tokenizer(folder), t5_tokenizer()
+    transformer = SD3Transformer2DModel(
+        sample_size=8,
+        patch_size=1,
+        in_channels=16,
+        out_channels=16,
+        num_layers=4,
+        attention_head_dim=32,
+        num_attention_heads=WIDTH // 32,
+        joint_attention_dim=WIDTH,
+        caption_projection_dim=WIDTH,
+        pooled_projection_dim=2 * 64,
+        pos_embed_max_size=16,
+        qk_norm="rms_norm",
+    )
+    vae = AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        block_out_channels=(16, 16, 64, 64),
+        layers_per_block=1,
+        latent_channels=16,
+        norm_num_groups=8,
+        sample_size=64,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+    )
+    return StableDiffusion3Pipeline(
+        transformer=transformer,
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        vae=vae,
+        text_encoder=clip_encoder(clip),
+        tokenizer=clip,
+        text_encoder_2=clip_encoder(clip),
+        tokenizer_2=clip,
+        text_encoder_3=t5_encoder(t5),
+        tokenizer_3=t5,
+    )
+
+
+def batches(count: int, size: int, steps: range, seed: int) -> Iterator[tuple[int, Tensor, torch.Generator]]:
+    """Indices and a generator for each step, both functions of the step alone, so that a stop loses nothing."""
+    for step in steps:
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
+        yield step, torch.randint(count, (size,), generator=generator), generator
+
+
+def cosine(step: int, steps: int, warmup: int) -> float:
+    return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+class Progress:
+    """The state of one training stage on disk: parameters, their average, the optimiser, the step."""
+
+    def __init__(self, path: Path, parts: nn.ModuleDict, optimizer: torch.optim.Optimizer, decay: float):
+        self.path, self.parts, self.optimizer, self.decay = path, parts, optimizer, decay
+        self.average = {k: v.detach().clone() for k, v in parts.named_parameters()}
+        self.step, self.started = 0, time.time()
+        if path.exists():
+            state = torch.load(path, weights_only=True)
+            parts.load_state_dict(state["parts"])
+            optimizer.load_state_dict(state["optimizer"])
+            self.average, self.step = state["average"], state["step"]
+
+    @torch.no_grad()
+    def advance(self, step: int, steps: int, loss: Tensor) -> None:
+        parameters = [p for _, p in self.parts.named_parameters()]
+        torch._foreach_lerp_(list(self.average.values()), parameters, 1 - min(self.decay, (1 + step) / (10 + step)))
+        self.step = step + 1
+        if self.step % 100 == 0:
+            rate = (time.time() - self.started) / self.step
+            print(f"{self.path.stem} {self.step}/{steps} loss {loss.item():.4f} {rate:.3f} s/step", flush=True)
+        if self.step % 500 == 0 or self.step == steps:
+            self.save()
+
+    def save(self) -> None:
+        state = {"parts": self.parts.state_dict(), "optimizer": self.optimizer.state_dict()}
+        partial = self.path.with_suffix(".partial")
+        torch.save(state | {"average": self.average, "step": self.step}, partial)
+        partial.replace(self.path)
+
+    @torch.no_grad()
+    def use_average(self) -> None:
+        for name, parameter in self.parts.named_parameters():
+            parameter.copy_(self.average[name])
+
+
+def step_optimizer(optimizer: torch.optim.Optimizer, loss: Tensor, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], 1.0)
+    optimizer.step()
+
+
+def train_vae(vae: AutoencoderKL, images: Tensor, steps: int, work: Path, seed: int) -> None:
+    """L1 on pixels and on their differences, which keeps edges sharp, and a slight pull to the unit normal."""
+    optimizer = torch.optim.AdamW(vae.parameters(), lr=2e-3, weight_decay=0.0)
+    progress = Progress(work / "vae.pt", nn.ModuleDict({"vae": vae}), optimizer, decay=0.995)
+    for step, index, generator in batches(len(images), 16, range(progress.step, steps), seed):
+        x = images[index].float() / 127.5 - 1
+        posterior = vae.encode(x).latent_dist
+        noise = torch.randn(posterior.mean.shape, generator=generator)
+        y = vae.decode(posterior.mean + posterior.std * noise).sample
+        loss = F.l1_loss(y, x) + sum(F.l1_loss(y.diff(dim=d), x.diff(dim=d)) for d in (2, 3))
+        loss = loss + 1e-4 * posterior.kl().mean() / noise[0].numel()
+        step_optimizer(optimizer, loss, 2e-3 * cosine(step, steps, 100))
+        progress.advance(step, steps, loss)
+    progress.use_average()
+
+
+@torch.no_grad()
+def encode_images(vae: AutoencoderKL, images: Tensor) -> Tensor:
+    """Posterior means, before shift and scale, `[N, 16, 8, 8]`."""
+    parts = [vae.encode(chunk.float() / 127.5 - 1).latent_dist.mean for chunk in images.split(256)]
+    return torch.cat(parts)
+
+
+def embed(pipe: StableDiffusion3Pipeline, clip_ids: Tensor, t5_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The pipeline's own text embedding, with gradients: sequence `[B, 2 L, D]` and pooled `[B, 128]`."""
+    outputs = [m(clip_ids, output_hidden_states=True) for m in (pipe.text_encoder, pipe.text_encoder_2)]
+    clip = torch.cat([o.hidden_states[-2] for o in outputs], dim=-1)
+    t5 = pipe.text_encoder_3(t5_ids)[0]
+    clip = F.pad(clip, (0, t5.shape[-1] - clip.shape[-1]))
+    return torch.cat([clip, t5], dim=1), torch.cat([o.text_embeds for o in outputs], dim=-1)
+
+
+def tokenize(pipe: StableDiffusion3Pipeline, captions: list[str]) -> tuple[Tensor, Tensor]:
+    options = {"padding": "max_length", "max_length": TEXT_LENGTH, "truncation": True, "return_tensors": "pt"}
+    return pipe.tokenizer(captions, **options).input_ids, pipe.tokenizer_3(captions, **options).input_ids
+
+
+def train_flow(
+    pipe: StableDiffusion3Pipeline, latents: Tensor, captions: list[str], steps: int, work: Path, seed: int
+) -> None:
+    """Rectified flow with times shifted to the noisy end; a tenth of the captions is dropped, for guidance."""
+    names = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
+    parts = nn.ModuleDict({name: getattr(pipe, name) for name in names})
+    optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, weight_decay=0.01, betas=(0.9, 0.99))
+    progress = Progress(work / "flow.pt", parts, optimizer, decay=0.999)
+    clip_ids, t5_ids = tokenize(pipe, captions)
+    no_clip, no_t5 = tokenize(pipe, [""])
+    for step, index, generator in batches(len(latents), 64, range(progress.step, steps), seed + 1):
+        x0, size = latents[index], len(index)
+        dropped = torch.rand(size, 1, generator=generator) < 0.1
+        clip, t5 = torch.where(dropped, no_clip, clip_ids[index]), torch.where(dropped, no_t5, t5_ids[index])
+        u = (torch.randperm(size, generator=generator) + torch.rand(size, generator=generator)) / size
+        sigma = 3 * u / (1 + 2 * u)
+        eps = torch.randn(x0.shape, generator=generator)
+        s = sigma.view(-1, 1, 1, 1)
+        sequence, pooled = embed(pipe, clip, t5)
+        velocity = pipe.transformer(
+            (1 - s) * x0 + s * eps,
+            encoder_hidden_states=sequence,
+            pooled_projections=pooled,
+            timestep=1000 * sigma,
+            return_dict=False,
+        )[0]
+        loss = F.mse_loss(velocity, eps - x0)
+        step_optimizer(optimizer, loss, 1e-3 * cosine(step, steps, 200))
+        progress.advance(step, steps, loss)
+    progress.use_average()
+
+
+def save(pipe: StableDiffusion3Pipeline, out: Path) -> None:
+    """Half precision on disk, after a check that the pipeline embeds text as training did."""
+    text = ["a red circle left of a blue square", "three stars"]
+    expected = embed(pipe, *tokenize(pipe, text))
+    sequence, _, pooled, _ = pipe.encode_prompt(
+        text, None, None, do_classifier_free_guidance=False, max_sequence_length=TEXT_LENGTH
+    )
+    torch.testing.assert_close((sequence, pooled), expected)
+    pipe.to(torch.float16).save_pretrained(out, safe_serialization=True)
+    pipe.to(torch.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--work", type=Path, default=Path("outputs/zoo/tiny_sd3"))
+    parser.add_argument("--scenes", type=int, default=40_000)
+    parser.add_argument("--vae-steps", type=int, default=1_600)
+    parser.add_argument("--steps", type=int, default=4_000)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    images, captions = draw_scenes(args.scenes, args.seed)
+    pipe = build_pipeline(args.work, args.seed)
+    train_vae(pipe.vae, images, args.vae_steps, args.work, args.seed)
+    latents = encode_images(pipe.vae, images)
+    shift, scale = latents.mean().item(), 1 / latents.std().item()
+    pipe.vae.register_to_config(shift_factor=shift, scaling_factor=scale)
+    train_flow(pipe, (latents - shift) * scale, captions, args.steps, args.work, args.seed)
+    save(pipe, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Small pretrained models that ship with the package, and the scenes they were trained on."""
