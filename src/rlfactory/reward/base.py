@@ -13,7 +13,8 @@ from torch import Tensor
 class Samples:
     """What a reward sees of `B` samples.
 
-    `groups` is `[B]` int64, equal where the prompt is the same; `images` is `[B, 3, H, W]` uint8 on the CPU.
+    `groups` is `[B]` int64, equal where the prompt is the same; `images` is `[B, 3, H, W]` uint8,
+    on the CPU.
     """
 
     prompts: Sequence[str]
@@ -26,8 +27,8 @@ class Samples:
 class Reward(ABC):
     """A score `r(sample, prompt)`, higher is better.
 
-    `media` is what is judged, `metadata` the keys that each prompt must bring, and `main` the score that trains;
-    the other scores are only reported.
+    `media` is what is judged, `metadata` the keys that each prompt must bring, and `main` the name
+    of the score that trains; the other scores are only reported.
     """
 
     media: ClassVar[Literal["images", "texts"]]
@@ -40,7 +41,7 @@ class Reward(ABC):
 
 
 def pictures(samples: Samples) -> Tensor:
-    """The images of `samples`, `[B, 3, H, W]` uint8 on the CPU; TypeError where they are anything else."""
+    """The images of `samples`, `[B, 3, H, W]` uint8 on the CPU; TypeError if they are not."""
     images = samples.images
     if images is None:
         raise TypeError("this reward judges images, but the samples have none")
@@ -60,4 +61,4 @@ def check_scores(reward: Reward, scores: Mapping[str, Tensor], count: int) -> No
             found = f"{score.dtype} {list(score.shape)}"
             raise ValueError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
         if score.isinf().any():
-            raise ValueError(f"{name}: score {key!r} is infinite; a score is finite, or NaN for failed")
+            raise ValueError(f"{name}: score {key!r} is infinite; a failed one is NaN")

@@ -8,15 +8,16 @@ pixels in row-major order, `N` components, `C` colours.
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from rlfactory.reward.geneval import Detection
-from rlfactory.zoo.draw import outline
+from rlfactory.zoo.draw import Placed, render
 from rlfactory.zoo.scenes import COLORS, SHAPES
 
 Floats = NDArray[np.float32]
@@ -30,9 +31,11 @@ MIN_SHARE = 0.12  # of the inside of a blob: a smaller share of another colour i
 MIN_AREA = 0.007  # of the picture; the smallest star of the grammar has twice as much
 MAX_SIDE = 0.75  # of the picture; the largest object of the grammar has 0.47
 MAX_ASPECT = 1.4  # longer side by shorter side
-MIN_OVERLAP = 0.72  # intersection over union with the best shape
+MIN_OVERLAP = 0.68  # intersection over union with the best shape
 _CELLS = 16
-_FINE = 16
+_RADII = (6.5, 8.0, 10.0, 15.0)  # pixels; the templates' classes of size
+_BLURS = (0.0, 1.0)  # pixels
+_EXAMPLES = 32  # drawn for each template
 _BITS = 6  # kept of each channel when looking up a colour
 _PALEST, _DARKEST = 100.0, 76.0  # lightness of what passes for a background
 
@@ -55,10 +58,7 @@ def detect(images: NDArray[np.uint8]) -> list[list[Detection]]:
 
     A blob of a fair size that fits no shape is an object of class `UNKNOWN`.
     """
-    lab = lab_colors(images)
-    shade = _shades(lab)
-    contrast = _contrast(lab, shade[:, None, None])
-    color = _covered(_own_colors(lab, contrast > FOREGROUND), contrast, shade)
+    color, lab = _painted(images)
     parts = _components(color)
     kept = np.flatnonzero(parts.area >= MIN_AREA * color[0].size)
     detections: list[list[Detection]] = [[] for _ in images]
@@ -69,6 +69,14 @@ def detect(images: NDArray[np.uint8]) -> list[list[Detection]]:
         found = Detection(shapes[i], colors[i], (left, top, right, bottom))
         detections[parts.image[kept[i]]].append(found)
     return detections
+
+
+def _painted(images: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Floats]:
+    """Each pixel's colour, `[B, H, W]`: 0 for the background, else one plus the palette's index."""
+    lab = lab_colors(images)
+    shade = _shades(lab)
+    contrast = _contrast(lab, shade[:, None, None])
+    return _covered(_own_colors(lab, contrast > FOREGROUND), contrast, shade), lab
 
 
 def lab_colors(rgb: NDArray[np.uint8]) -> Floats:
@@ -202,33 +210,49 @@ def _shapes(
     parts: _Components, kept: Ints, color: NDArray[np.uint8]
 ) -> tuple[list[str], NDArray[np.float64]]:
     """The class of each kept component, and its overlap with that shape."""
-    grid = np.full(color.shape, -1, np.int32)
-    grid[color > 0] = parts.label
-    low, size = parts.box[kept, :2], parts.box[kept, 2:] - parts.box[kept, :2]
-    steps = (np.arange(_CELLS) + 0.5) / _CELLS
-    x, y = np.moveaxis(low[..., None] + (size[..., None] * steps).astype(np.intp), 1, 0)
-    cells = grid[parts.image[kept, None, None], y[:, :, None], x[:, None]]
-    mask = (cells == kept[:, None, None]).reshape(len(kept), -1).astype(np.float32)
-    common = mask @ _templates().T
-    overlap = common / (mask.sum(1, keepdims=True) + _templates().sum(1) - common)
-    global OV; OV = overlap
+    size = parts.box[kept, 2:] - parts.box[kept, :2]
+    overlap = _overlap(_masks(parts, kept, color))
     best, names = overlap.max(1), np.array(SHAPES)[overlap.argmax(1)]
     known = (best >= MIN_OVERLAP) & (size.max(1) <= MAX_ASPECT * size.min(1))
     known &= size.max(1) <= MAX_SIDE * color.shape[1]
     return np.where(known, names, UNKNOWN).tolist(), np.where(known, best, 0.0)
 
 
+def _masks(parts: _Components, kept: Ints, color: NDArray[np.uint8]) -> Floats:
+    """The kept components, each stretched to a square of cells, `[N, cells * cells]` of 0 and 1."""
+    grid = np.full(color.shape, -1, np.int32)
+    grid[color > 0] = parts.label
+    low, size = parts.box[kept, :2], parts.box[kept, 2:] - parts.box[kept, :2]
+    steps = (np.arange(_CELLS) + 0.5) / _CELLS
+    x, y = np.moveaxis(low[..., None] + (size[..., None] * steps).astype(np.intp), 1, 0)
+    cells = grid[parts.image[kept, None, None], y[:, :, None], x[:, None]]
+    return (cells == kept[:, None, None]).reshape(len(kept), -1).astype(np.float32)
+
+
+def _overlap(masks: Floats) -> Floats:
+    """Intersection over union of masks with each shape, `[N, S]`: the sharp or the soft example."""
+    templates = _templates()
+    common = masks @ templates.T
+    union = masks.sum(1, keepdims=True) + templates.sum(1) - common
+    best: Floats = (common / union).reshape(len(masks), len(SHAPES), -1).max(2)
+    return best
+
+
 @cache
 def _templates() -> Floats:
-    """How much of each cell of its box a shape covers, `[S, cells * cells]`."""
-    side = _CELLS * _FINE
+    """Mean masks of each shape, sharp and blurred, in many sizes and places `[S * 2, cells^2]`.
+
+    The pictures go the detector's own way, so that what a coarse picture does to a shape is in them.
+    """
+    rng = np.random.default_rng(0)
     masks = []
-    for shape in SHAPES:
-        image = Image.new("1", (side, side))
-        corners = (outline(shape) + 1) / 2 * side - 0.5
-        ImageDraw.Draw(image).polygon([(x, y) for x, y in corners], fill=1)
-        fine = np.asarray(image, np.float32).reshape(_CELLS, _FINE, _CELLS, _FINE)
-        masks.append(fine.mean((1, 3)).ravel())
+    for shape, (low, high), blur in product(SHAPES, pairwise(_RADII), _BLURS):
+        images = [
+            render([Placed(shape, "black", *rng.uniform(30, 34, 2), radius)], (225, 225, 225))
+            for radius in rng.uniform(low, high, _EXAMPLES)
+        ]
+        color, _ = _painted(gaussian_filter(np.stack(images), (0, blur, blur, 0)))
+        masks.append(_masks(_components(color), np.arange(_EXAMPLES), color).mean(0))
     return np.stack(masks)
 
 

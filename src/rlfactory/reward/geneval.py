@@ -1,7 +1,7 @@
 """GenEval's scoring of detected objects, whoever detected them.
 
-Strict is the benchmark's own verdict (Ghosh et al. 2023, `evaluate_images.py`); soft is the graded score on which
-Flow-GRPO trains (Liu et al. 2025, `gen_eval.py`), without its two quirks unless asked for.
+Strict is the benchmark's own verdict (Ghosh et al. 2023, `evaluate_images.py`); soft is the graded
+score on which Flow-GRPO trains (Liu et al. 2025, `gen_eval.py`), whose two quirks are options.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,10 @@ POSITION_THRESHOLD = 0.1
 
 @dataclass(frozen=True)
 class Detection:
-    """One object: its class, its colour (None: unknown) and its box `(left, top, right, bottom)`, y downwards."""
+    """One object: its class, its colour (None: none of the known ones) and its box.
+
+    The box is `(left, top, right, bottom)`, y downwards.
+    """
 
     name: str
     color: str | None
@@ -25,8 +28,8 @@ class Detection:
 def relative_position(a: Detection, b: Detection) -> set[str]:
     """How `a` stands to `b`: none, one or two of left of, right of, above, below.
 
-    The offset of the centres is shortened by a tenth of the boxes' summed sizes; an axis counts where what is left
-    exceeds half of the distance between the centres.
+    The offset of the centres is shortened by a tenth of the boxes' summed sizes; an axis counts
+    where what is left exceeds half of the distance between the centres.
     """
     (ax, ay, aw, ah), (bx, by, bw, bh) = _centre_and_size(a), _centre_and_size(b)
     dx, dy = ax - bx, ay - by
@@ -47,7 +50,8 @@ def _centre_and_size(item: Detection) -> tuple[float, float, float, float]:
 def strict_score(detections: Sequence[Detection], metadata: Mapping[str, Any]) -> float:
     """1 if everything in `include` is there and nothing in `exclude` is, otherwise 0.
 
-    Of a class found more often than asked, the first ones count, so detections come most certain first.
+    Of a class found more often than asked, the first ones count: detections come most certain
+    first.
     """
     matched: list[list[Detection]] = []
     for clause in metadata["include"]:
@@ -72,13 +76,16 @@ def soft_score(
     *,
     relation_credit: RelationCredit = "none",
     clamp: bool = True,
+    faults: int = 0,
 ) -> float:
-    """The mean of graded terms over the clauses of `include`; 1 exactly if each is met. `exclude` plays no part.
+    """The mean of graded terms over the clauses of `include`, 1 exactly if each of them is met.
 
-    A clause gives `1 - |need - found| / need`; then, if the count is right, the same for the objects of the right
-    colour, and, if that is right too, a term for the relation; a wrong count gives one 0 for all of these.
-    Terms are clamped to [0, 1]: unclamped, sixteen objects in place of one give -14. A wrong relation gives 0;
-    with `relation_credit="flow_grpo"` a 0 for each wrong pair and a 1 besides, as published.
+    A clause gives `1 - |need - found| / need`; then, if the count is right, the same for the
+    objects of the right colour, and, if that is right too, a term for the relation; a wrong count
+    gives one 0 for all of these. Terms are clamped to [0, 1]: otherwise sixteen objects in place of
+    one give -14. A wrong relation gives 0; with `relation_credit="flow_grpo"` it gives a 0 for each
+    wrong pair and a 1 besides, as published. `faults` are further terms of 0, for what a detector
+    finds wrong by itself. `exclude` plays no part.
     """
     terms: list[float] = []
     matched: list[list[Detection]] = []
@@ -87,6 +94,7 @@ def soft_score(
         grades = _grades(found, clause, matched, relation_credit)
         matched.append(found if all(grade == 1.0 for grade in grades) else [])
         terms += [max(grade, 0.0) for grade in grades] if clamp else grades
+    terms += [0.0] * faults
     return sum(terms) / len(terms) if terms else 0.0
 
 
@@ -125,6 +133,6 @@ def _of_color(found: Sequence[Detection], color: str) -> int:
 def _pairs(
     found: Sequence[Detection], clause: Mapping[str, Any], matched: Sequence[list[Detection]]
 ) -> list[bool]:
-    """For each object and each object of the target clause, whether the relation holds; empty without targets."""
+    """Whether the relation holds for each object and each one of the target clause, if any."""
     relation, target = clause["position"]
     return [relation in relative_position(a, b) for a in found for b in matched[target]]
