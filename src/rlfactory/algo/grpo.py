@@ -1,0 +1,82 @@
+"""Flow-GRPO (arXiv 2505.05470): policy gradient on the steps of a stochastic sampler, relative to a group."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.advantages import group_advantages
+from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.dynamics.base import Dynamics
+from rlfactory.model.base import ImageModel
+from rlfactory.rollout import Batch, Outputs, Rollout, Taken, take
+from rlfactory.types import NonNegative, Positive
+
+
+class GRPO(Algorithm):
+    """With `r` the ratio of a step's likelihoods and A the group-relative advantage of its final picture,
+
+        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
+
+    The likelihood is the mean over dimensions, so `r` is the D-th root of the true ratio and c is tiny.
+    """
+
+    needs = "transitions"
+    grouped = True
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        *,
+        clip_range: Positive = 1e-4,
+        advantage_clip: Positive = 5.0,
+        std: Literal["group", "global"] = "group",
+        unbiased: bool = False,
+        eps: NonNegative = 1e-4,
+    ) -> None:
+        self.dynamics = dynamics
+        self.clip_range = clip_range
+        self.ratio_tolerance = clip_range / 10
+        self.advantage_clip = advantage_clip
+        self.std: Literal["group", "global"] = std
+        self.unbiased = unbiased
+        self.eps = eps
+
+    def advantages(self, rewards: Tensor, groups: Tensor) -> Tensor:
+        """Group-relative, clipped to `advantage_clip`."""
+        advantage = group_advantages(
+            rewards, groups, std=self.std, unbiased=self.unbiased, eps=self.eps
+        )
+        return advantage.clamp(-self.advantage_clip, self.advantage_clip)
+
+    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
+        """One item for every kept transition."""
+        del model, seed, iteration
+        kept = rollout.transitions
+        if kept is None or rollout.advantage is None:
+            raise ValueError("GRPO needs a rollout's transitions and advantages")
+        samples, steps = kept.log_prob.shape
+        sample = torch.arange(samples).repeat_interleave(steps)
+        return Batch(
+            x=kept.x.flatten(0, 1),
+            t=kept.t.flatten(),
+            x0=take(rollout.latents, sample),
+            sample=sample,
+            condition=take(rollout.condition, sample),
+            advantage=take(rollout.advantage, sample),
+            taken=Taken(kept.t_next.flatten(), kept.next.flatten(0, 1), kept.log_prob.flatten()),
+        )
+
+    def loss(self, model: ImageModel, batch: Batch) -> Loss:
+        """Replay each step and weigh its new likelihood against the old."""
+        taken = batch.replay()
+        prediction = model.predict(batch.x, batch.t, batch.condition)
+        step = self.dynamics.step(batch.x, prediction, batch.t, taken.t_next, next=taken.next)
+        if step.log_prob is None:
+            raise ValueError("GRPO needs dynamics with a log-probability")
+        losses, ratio = clipped_surrogate(
+            step.log_prob - taken.log_prob, batch.advantage, self.clip_range
+        )
+        metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
+        return Loss(losses.mean(), Outputs(prediction, step), metrics)

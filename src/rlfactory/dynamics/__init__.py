@@ -1,0 +1,1 @@
+"""How a sample is drawn, and how likely each step of it was."""

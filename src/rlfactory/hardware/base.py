@@ -1,0 +1,36 @@
+"""The contract of the hardware: the few operations of a loop that differ between one process and many."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Hardware(ABC):
+    """`rank` of `world_size` processes, computing on `device`."""
+
+    device: torch.device
+    rank: int
+    world_size: int
+
+    @abstractmethod
+    def backward(self, loss: Tensor) -> None:
+        """Add a loss's gradients to the parameters'."""
+
+    @abstractmethod
+    def step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[nn.Parameter],
+        max_grad_norm: float,
+    ) -> float:
+        """Clip, update, and clear the gradients; returns their norm before clipping."""
+
+    @abstractmethod
+    def gather(self, values: Tensor) -> Tensor:
+        """The rows of all processes, in rank order."""
+
+    @abstractmethod
+    def peak_memory(self) -> float:
+        """The most memory used so far, in GiB: the device's, or the process's on a CPU."""

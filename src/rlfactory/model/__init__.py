@@ -1,0 +1,1 @@
+"""What is trained: adapters that give every model the same few verbs."""

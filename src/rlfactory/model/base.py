@@ -1,0 +1,45 @@
+"""The contract of an image model: prompts to conditions, noise to latents, latents to pictures."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.model.process import Process
+from rlfactory.model.weights import Weights
+from rlfactory.rollout import Condition
+
+
+class ImageModel(ABC):
+    """A text-to-image model. Guidance is applied in `predict` alone: the same when sampling, replaying and evaluating.
+
+    `latent_shape` is `(C, h, w)`, `shift` the schedule's shift that the model was made for, `device` where `predict` runs.
+    """
+
+    media: ClassVar[Literal["images", "texts"]] = "images"
+    process: ClassVar[Literal["flow", "vp", "tokens"]]
+
+    forward_process: Process
+    weights: Weights
+    latent_shape: tuple[int, int, int]
+    shift: float
+    device: torch.device
+
+    @abstractmethod
+    def encode(self, prompts: Sequence[str]) -> Condition:
+        """One row for each prompt; each distinct prompt is encoded once."""
+
+    @abstractmethod
+    def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
+        """The network's prediction for `x` `[B, C, h, w]` at times `t` `[B]` in [0, 1], in float32."""
+
+    @abstractmethod
+    def decode(self, latents: Tensor) -> Tensor:
+        """Pictures `[B, 3, H, W]`, uint8, rounded; on the CPU."""
+
+    @abstractmethod
+    def export(self, folder: Path) -> None:
+        """Write the weights in use so that diffusers opens them."""

@@ -1,0 +1,79 @@
+"""Named weight sets: the policy and the other networks it is compared with or sampled from.
+
+All of them are values of the *trainable* tensors alone. With LoRA these are the adapters, so a set costs a few megabytes
+and the reference, which is the network without adapters, nothing at all; with full fine-tuning a set is a copy.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
+
+
+class Weights:
+    """`policy` is live; every other set is kept beside it and swapped in for the length of a `with`."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        adapters_off: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        self.parameters = dict(parameters)
+        self._adapters_off = adapters_off
+        self._sets: dict[str, list[Tensor]] = {}
+
+    def add(self, name: str) -> None:
+        """Keep a set under `name`, equal to the policy as it is now."""
+        if name == POLICY or (name == REFERENCE and self._adapters_off) or name in self._sets:
+            return
+        self._sets[name] = [p.detach().clone() for p in self.parameters.values()]
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Run the network with the weights of `name`."""
+        if name == POLICY:
+            yield
+        elif name == REFERENCE and self._adapters_off is not None:
+            with self._adapters_off():
+                yield
+        else:
+            self._swap(name)
+            try:
+                yield
+            finally:
+                self._swap(name)
+
+    def _swap(self, name: str) -> None:
+        kept = self._sets[name]
+        for i, parameter in enumerate(self.parameters.values()):
+            kept[i], parameter.data = parameter.data, kept[i]
+
+    @torch.no_grad()
+    def update(self, name: str, decay: float) -> None:
+        """`kept <- decay * kept + (1 - decay) * policy`."""
+        live = [p.data for p in self.parameters.values()]
+        torch._foreach_lerp_(self._sets[name], live, 1 - decay)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every set's tensors under `set/parameter`."""
+        live = {f"{POLICY}/{k}": p.detach() for k, p in self.parameters.items()}
+        kept = {
+            f"{name}/{k}": t
+            for name, tensors in self._sets.items()
+            for k, t in zip(self.parameters, tensors, strict=True)
+        }
+        return live | kept
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the policy and each set that was saved."""
+        names = {key.split("/", 1)[0] for key in state}
+        for name in sorted(names - {POLICY}):
+            self.add(name)
+        for name in names:
+            targets = self._sets.get(name) or [p.data for p in self.parameters.values()]
+            for key, target in zip(self.parameters, targets, strict=True):
+                target.copy_(state[f"{name}/{key}"])

@@ -1,0 +1,1 @@
+"""What keeps the policy near another one."""

@@ -1,0 +1,34 @@
+"""Averages over an iteration's training items, without waiting for the device at each of them."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+class Tally:
+    """Values by name; a tensor counts once for each of its elements."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[Tensor]] = defaultdict(list)
+
+    def add(self, name: str, value: float) -> None:
+        """One more value."""
+        self._values[name].append(torch.tensor([value]))
+
+    def extend(self, values: Mapping[str, Tensor]) -> None:
+        """One more tensor of values under each name."""
+        for name, tensor in values.items():
+            self._values[name].append(tensor.reshape(-1))
+
+    def largest(self, name: str) -> float:
+        """The largest value so far."""
+        return float(torch.cat(self._values[name]).max())
+
+    def means(self) -> dict[str, float]:
+        """The mean of each name; of a `max_...` name the maximum."""
+        return {
+            name: self.largest(name) if "max_" in name else float(torch.cat(values).float().mean())
+            for name, values in self._values.items()
+        }

@@ -1,0 +1,75 @@
+"""What a rollout was worth: its scores, the samples that have none, and what to log of both."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.advantages import group_sum
+from rlfactory.reward.base import Reward, Samples
+from rlfactory.rollout import Rollout
+from rlfactory.run.diversity import pairwise_distance
+from rlfactory.run.tally import Tally
+
+
+class TrainingError(RuntimeError):
+    """A run that must stop; the message says why and what to try."""
+
+
+def score(reward: Reward, rollout: Rollout) -> dict[str, Tensor]:
+    """Every score of a rollout by name, `[B]`, NaN where there is none."""
+    return reward.score(
+        Samples(
+            prompts=rollout.prompts,
+            metadata=rollout.metadata,
+            groups=rollout.groups,
+            images=rollout.images,
+        )
+    )
+
+
+def scored(rollout: Rollout, main: str, max_failed: float) -> Rollout:
+    """The samples that have the score that trains; an error where too many have none."""
+    known = torch.isfinite(rollout.rewards[main])
+    failed = 1 - known.float().mean().item()
+    if failed > max_failed:
+        raise TrainingError(
+            f"{failed:.1%} of the samples got no score from reward {main}, more than"
+            f" max_failed={max_failed:.1%} allows; see log.txt for the reward's own errors"
+        )
+    return rollout if known.all() else rollout[known.nonzero().flatten()]
+
+
+def reward_metrics(rollout: Rollout) -> dict[str, float]:
+    """Mean, deviation, mean deviation within a group and share of failures of each score; and diversity."""
+    metrics = {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups)}
+    for name, values in rollout.rewards.items():
+        known = torch.isfinite(values)
+        metrics |= {
+            f"reward/{name}/mean": float(values[known].mean()),
+            f"reward/{name}/std": float(values[known].std(unbiased=False)),
+            f"reward/{name}/group_std": _group_deviation(values[known], rollout.groups[known]),
+            f"reward/{name}/failed": 1 - float(known.float().mean()),
+        }
+    return metrics
+
+
+def _group_deviation(values: Tensor, groups: Tensor) -> float:
+    """Population deviation within a group, averaged over the groups."""
+    _, member, size = groups.unique(return_inverse=True, return_counts=True)
+    mean = group_sum(values, member, len(size)) / size
+    square = group_sum((values - mean[member]) ** 2, member, len(size)) / size
+    return float(square.sqrt().mean())
+
+
+def require_replay(tally: Tally, tolerance: float | None) -> None:
+    """Before the first update a replayed step must be as likely as when it was drawn."""
+    if tolerance is None:
+        return
+    deviation = tally.largest("ratio/max_dev")
+    tally.add("ratio/first_max_dev", deviation)
+    if deviation > tolerance:
+        raise TrainingError(
+            f"before any update a ratio is off 1 by {deviation:.2e}, more than a tenth of the clip range"
+            f" ({tolerance:.1e}): sampling and training disagree; try float32 and equal batch sizes"
+        )

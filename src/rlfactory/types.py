@@ -1,0 +1,21 @@
+"""Ranges that a constructor's annotation can state, so that the plan can check them."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds of a number; `ge`/`le` include the bound, `gt`/`lt` do not."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+
+PositiveInt = Annotated[int, Interval(ge=1)]
+NonNegativeInt = Annotated[int, Interval(ge=0)]
+Positive = Annotated[float, Interval(gt=0)]
+NonNegative = Annotated[float, Interval(ge=0)]
+Fraction = Annotated[float, Interval(ge=0, le=1)]
