@@ -1,0 +1,1 @@
+"""What a sample is worth: one file for each reward."""

@@ -1,0 +1,64 @@
+"""The contract of a reward: samples in, one score per sample and name out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a reward sees of `B` samples.
+
+    `groups` is `[B]` int64, equal where the prompt is the same; `images` is `[B, 3, H, W]` uint8,
+    on the CPU.
+    """
+
+    prompts: Sequence[str]
+    metadata: Sequence[Mapping[str, Any]]
+    groups: Tensor
+    images: Tensor | None = None
+    texts: Sequence[str] | None = None
+
+
+class Reward(ABC):
+    """A score `r(sample, prompt)`, higher is better.
+
+    `media` is what is judged, `metadata` the keys that each prompt must bring, and `main` the name
+    of the score that trains; the other scores are only reported.
+    """
+
+    media: ClassVar[Literal["images", "texts"]]
+    metadata: ClassVar[tuple[str, ...]] = ()
+    main: str
+
+    @abstractmethod
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores by name, each `[B]` float32, NaN where a sample could not be scored."""
+
+
+def pictures(samples: Samples) -> Tensor:
+    """The images of `samples`, `[B, 3, H, W]` uint8 on the CPU; TypeError if they are not."""
+    images = samples.images
+    if images is None:
+        raise TypeError("this reward judges images, but the samples have none")
+    if images.ndim != 4 or images.shape[1] != 3 or images.dtype != torch.uint8 or images.is_cuda:
+        found = f"{images.dtype} {list(images.shape)} on {images.device}"
+        raise TypeError(f"images must be uint8 [B, 3, H, W] on the CPU, not {found}")
+    return images
+
+
+def check_scores(reward: Reward, scores: Mapping[str, Tensor], count: int) -> None:
+    """Raise ValueError unless `scores` honours the contract for `count` samples."""
+    name = type(reward).__name__
+    if reward.main not in scores:
+        raise ValueError(f"{name} has no score {reward.main!r}, its main one; it has {[*scores]}")
+    for key, score in scores.items():
+        if score.shape != (count,) or score.dtype != torch.float32:
+            found = f"{score.dtype} {list(score.shape)}"
+            raise ValueError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
+        if score.isinf().any():
+            raise ValueError(f"{name}: score {key!r} is infinite; a failed one is NaN")
