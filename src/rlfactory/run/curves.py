@@ -1,0 +1,175 @@
+"""The course of training in one figure: small multiples drawn from metrics.jsonl."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlfactory.run.metrics import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BLUE, _ORANGE, _GREEN, _GREY = "#3465a4", "#d9822b", "#3a8f5c", "#8a8d93"
+_COLUMNS = 3
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9a9ca3",
+    "axes.labelcolor": "#55575e",
+    "xtick.color": "#55575e",
+    "ytick.color": "#55575e",
+    "axes.grid": True,
+    "grid.color": "#e8e8ec",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+}
+
+Series = tuple[list[float], list[float]]
+Panel = Callable[["Axes"], None]
+
+
+def draw_curves(metrics: Sequence[Record], path: Path, *, reward: str | None = None) -> bool:
+    """Write a PNG with a panel for whatever was measured; False if there was nothing to draw.
+
+    `reward` is the score that trains, by default the first one logged. An evaluation's interval is
+    drawn where `eval/<reward>/low` and `eval/<reward>/high` stand beside its mean.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = _panels(metrics, reward or _first_reward(metrics))
+    if not panels:
+        return False
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(4.1 * columns, 2.9 * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+        for i, draw in enumerate(panels, start=1):
+            axes = figure.add_subplot(rows, columns, i)
+            draw(axes)
+            axes.set_xlabel("iteration")
+            axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
+            axes.margins(x=0.02)
+        figure.savefig(path, dpi=140, facecolor="white")
+    return True
+
+
+def _panels(metrics: Sequence[Record], reward: str | None) -> list[Panel]:
+    panels: list[Panel] = []
+    if reward is not None:
+        panels.append(lambda axes: _reward(axes, metrics, reward))
+    lines = [
+        ("KL to the reference", "KL (nats)", ["kl/reference"]),
+        ("Diversity", "mean pairwise distance", ["diversity/pairwise", "eval/diversity"]),
+        ("Clipped share", "fraction of ratios", ["ratio/clip_fraction"]),
+        ("Importance ratio", "mean ratio", ["ratio/mean"]),
+        ("Loss", "loss", ["loss/policy", "loss/total"]),
+        ("Gradient norm", "norm before clipping", ["grad/norm"]),
+    ]
+    for title, label, names in lines:
+        found = {name: series for name in names if (series := _series(metrics, name))[0]}
+        if found:
+            panels.append(_line_panel(title, label, found))
+    if any(_series(metrics, f"time/{phase}")[0] for phase in _PHASES):
+        panels.append(lambda axes: _time(axes, metrics))
+    return panels
+
+
+def _reward(axes: "Axes", metrics: Sequence[Record], name: str) -> None:
+    x, mean = _series(metrics, f"reward/{name}/mean")
+    if x:
+        axes.plot(x, mean, color=_BLUE, label="training", **_marks(x))
+    band = _aligned(metrics, [f"reward/{name}/mean", f"reward/{name}/group_std"])
+    if len(band) > 1:
+        at, middle, spread = zip(*band, strict=True)
+        low, high = (
+            [m + sign * s for m, s in zip(middle, spread, strict=True)] for sign in (-1, 1)
+        )
+        label = "± std within a group"
+        axes.fill_between(at, low, high, color=_BLUE, alpha=0.13, linewidth=0, label=label)
+    at, evaluated = _series(metrics, f"eval/{name}/mean")
+    if at:
+        axes.plot(at, evaluated, "o-", color=_ORANGE, markersize=5, label="held-out prompts")
+    for i, low, high in _aligned(metrics, [f"eval/{name}/low", f"eval/{name}/high"]):
+        axes.plot([i, i], [low, high], color=_ORANGE, linewidth=2.2, alpha=0.7)
+    axes.set_title(f"Reward: {name}")
+    axes.set_ylabel("score")
+    axes.legend(loc="best")
+
+
+def _line_panel(title: str, label: str, found: dict[str, Series]) -> Panel:
+    def draw(axes: "Axes") -> None:
+        for (name, (x, y)), color in zip(found.items(), (_BLUE, _ORANGE), strict=False):
+            style = {"marker": "o", "markersize": 5} if name.startswith("eval/") else _marks(x)
+            axes.plot(x, y, color=color, label=name, **style)
+        axes.set_title(title)
+        axes.set_ylabel(label)
+        if len(found) > 1:
+            axes.legend(loc="best")
+
+    return draw
+
+
+_PHASES = {"sample": _BLUE, "score": _GREEN, "learn": _ORANGE}
+
+
+def _time(axes: "Axes", metrics: Sequence[Record]) -> None:
+    rows = _aligned(metrics, [f"time/{phase}" for phase in _PHASES], missing=0.0)
+    at, *parts = zip(*rows, strict=True)
+    below = [0.0] * len(at)
+    for (phase, color), seconds in zip(_PHASES.items(), parts, strict=True):
+        axes.bar(at, seconds, bottom=below, width=1.0, color=color, linewidth=0, label=phase)
+        below = [b + s for b, s in zip(below, seconds, strict=True)]
+    axes.set_ylim(0, 1.3 * max(below) or 1.0)
+    axes.set_title("Time per iteration")
+    axes.set_ylabel("seconds")
+    axes.legend(loc="upper center", ncols=3)
+
+
+def _marks(x: Sequence[float]) -> dict[str, float | str]:
+    """A line through one point cannot be seen, a dot can."""
+    return {"marker": "o", "markersize": 4} if len(x) < 2 else {}
+
+
+def _series(metrics: Sequence[Record], name: str) -> Series:
+    rows = _aligned(metrics, [name])
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def _aligned(
+    metrics: Sequence[Record], names: Sequence[str], missing: float | None = None
+) -> list[tuple[float, ...]]:
+    """(iteration, value, ...) of the records that have a finite value of every name.
+
+    With `missing`, one is enough and that stands for the others.
+    """
+    rows = []
+    for record in metrics:
+        values = [record.get(name) for name in names]
+        if any(value is not None for value in values):
+            filled = [missing if value is None else value for value in values]
+            iteration = record["iteration"]
+            if iteration is not None and None not in filled:
+                rows.append((iteration, *(value for value in filled if value is not None)))
+    return rows
+
+
+def _first_reward(metrics: Sequence[Record]) -> str | None:
+    for record in metrics:
+        for name in record:
+            group, *middle, last = name.split("/")
+            if group in ("reward", "eval") and last == "mean" and middle:
+                return "/".join(middle)
+    return None
