@@ -1,5 +1,6 @@
 """The course of training in one figure: small multiples drawn from metrics.jsonl."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ def draw_curves(metrics: Sequence[Record], path: Path, *, reward: str | None = N
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import MaxNLocator
 
     panels = _panels(metrics, reward or _first_reward(metrics))
     if not panels:
@@ -53,14 +56,15 @@ def draw_curves(metrics: Sequence[Record], path: Path, *, reward: str | None = N
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(4.1 * columns, 2.9 * rows), layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
+        figure = Figure(figsize=(4.1 * columns, 2.9 * rows), layout=layout)
         FigureCanvasAgg(figure)
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
         for i, draw in enumerate(panels, start=1):
             axes = figure.add_subplot(rows, columns, i)
             draw(axes)
             axes.set_xlabel("iteration")
-            axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+            axes.ticklabel_format(useOffset=False)
             axes.margins(x=0.02)
         figure.savefig(path, dpi=140, facecolor="white")
     return True
@@ -90,15 +94,13 @@ def _panels(metrics: Sequence[Record], reward: str | None) -> list[Panel]:
 def _reward(axes: "Axes", metrics: Sequence[Record], name: str) -> None:
     x, mean = _series(metrics, f"reward/{name}/mean")
     if x:
-        axes.plot(x, mean, color=_BLUE, label="training", **_marks(x))
+        axes.plot(x, mean, _marker(x), color=_BLUE, markersize=4, label="training")
     band = _aligned(metrics, [f"reward/{name}/mean", f"reward/{name}/group_std"])
     if len(band) > 1:
-        at, middle, spread = zip(*band, strict=True)
-        low, high = (
-            [m + sign * s for m, s in zip(middle, spread, strict=True)] for sign in (-1, 1)
-        )
+        at = [i for i, _, _ in band]
+        bottom, top = ([m + sign * s for _, m, s in band] for sign in (-1, 1))
         label = "± std within a group"
-        axes.fill_between(at, low, high, color=_BLUE, alpha=0.13, linewidth=0, label=label)
+        axes.fill_between(at, bottom, top, color=_BLUE, alpha=0.13, linewidth=0, label=label)
     at, evaluated = _series(metrics, f"eval/{name}/mean")
     if at:
         axes.plot(at, evaluated, "o-", color=_ORANGE, markersize=5, label="held-out prompts")
@@ -112,8 +114,8 @@ def _reward(axes: "Axes", metrics: Sequence[Record], name: str) -> None:
 def _line_panel(title: str, label: str, found: dict[str, Series]) -> Panel:
     def draw(axes: "Axes") -> None:
         for (name, (x, y)), color in zip(found.items(), (_BLUE, _ORANGE), strict=False):
-            style = {"marker": "o", "markersize": 5} if name.startswith("eval/") else _marks(x)
-            axes.plot(x, y, color=color, label=name, **style)
+            line = "o-" if name.startswith("eval/") else _marker(x)
+            axes.plot(x, y, line, color=color, markersize=5, label=name)
         axes.set_title(title)
         axes.set_ylabel(label)
         if len(found) > 1:
@@ -138,9 +140,9 @@ def _time(axes: "Axes", metrics: Sequence[Record]) -> None:
     axes.legend(loc="upper center", ncols=3)
 
 
-def _marks(x: Sequence[float]) -> dict[str, float | str]:
+def _marker(x: Sequence[float]) -> str:
     """A line through one point cannot be seen, a dot can."""
-    return {"marker": "o", "markersize": 4} if len(x) < 2 else {}
+    return "-" if len(x) > 1 else "o"
 
 
 def _series(metrics: Sequence[Record], name: str) -> Series:
@@ -169,7 +171,6 @@ def _aligned(
 def _first_reward(metrics: Sequence[Record]) -> str | None:
     for record in metrics:
         for name in record:
-            group, *middle, last = name.split("/")
-            if group in ("reward", "eval") and last == "mean" and middle:
-                return "/".join(middle)
+            if found := re.fullmatch(r"(?:reward|eval)/(.+)/mean", name):
+                return found[1]
     return None

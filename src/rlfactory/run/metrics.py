@@ -15,7 +15,7 @@ Record = dict[str, float | None]
 class MetricsLog:
     """Appends one JSON object per call: `iteration`, `time` and the values.
 
-    `time` is in seconds since the start. Continuing an existing file, it goes on from its last line.
+    `time` is in seconds since the start; in an existing file it goes on from the last line.
     """
 
     def __init__(self, path: Path, loggers: Sequence[Logger] = ()) -> None:
