@@ -53,6 +53,7 @@ def draw_curves(metrics: Sequence[Record], path: Path, *, reward: str | None = N
     panels = _panels(metrics, reward or _first_reward(metrics))
     if not panels:
         return False
+    span = _span(metrics)
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     with mpl.rc_context(_STYLE):
@@ -63,9 +64,9 @@ def draw_curves(metrics: Sequence[Record], path: Path, *, reward: str | None = N
             axes = figure.add_subplot(rows, columns, i)
             draw(axes)
             axes.set_xlabel("iteration")
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
             axes.ticklabel_format(useOffset=False)
-            axes.margins(x=0.02)
+            axes.set_xlim(*span)
         figure.savefig(path, dpi=140, facecolor="white")
     return True
 
@@ -138,6 +139,13 @@ def _time(axes: "Axes", metrics: Sequence[Record]) -> None:
     axes.set_title("Time per iteration")
     axes.set_ylabel("seconds")
     axes.legend(loc="upper center", ncols=3)
+
+
+def _span(metrics: Sequence[Record]) -> tuple[float, float]:
+    """The same iterations in every panel, with room for the outermost bar or dot."""
+    at = [i for record in metrics if (i := record["iteration"]) is not None]
+    air = max(0.6, 0.02 * (max(at) - min(at)))
+    return min(at) - air, max(at) + air
 
 
 def _marker(x: Sequence[float]) -> str:
