@@ -76,7 +76,7 @@ def _panels(metrics: Sequence[Record], reward: str | None) -> list[Panel]:
     if reward is not None:
         panels.append(lambda axes: _reward(axes, metrics, reward))
     lines = [
-        ("KL to the reference", "KL (nats)", ["kl/reference"]),
+        ("KL to the reference", "KL", ["kl/reference"]),
         ("Diversity", "mean pairwise distance", ["diversity/pairwise", "eval/diversity"]),
         ("Clipped share", "fraction of ratios", ["ratio/clip_fraction"]),
         ("Importance ratio", "mean ratio", ["ratio/mean"]),

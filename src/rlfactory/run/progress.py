@@ -29,14 +29,15 @@ class Progress:
         self._stream = stream
         console = Console(file=stream)
         self.is_live = stream.isatty() and not console.is_dumb_terminal
-        self._live = Live(
-            console=console, get_renderable=self._render, refresh_per_second=6, transient=False
-        )
         self._phase, self._done, self._total = "", 0, 0
         self._finished = 0
         self._seconds: list[float] = []
         self._facts = ""
         self._began = self._marked = time.monotonic()
+        # Live renders once as it is made, so the state stands before it
+        self._live = Live(
+            console=console, get_renderable=self._render, refresh_per_second=6, transient=False
+        )
 
     def __enter__(self) -> Self:
         """Start the clock and the display."""
