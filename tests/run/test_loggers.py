@@ -10,7 +10,7 @@ from PIL import Image
 from rlfactory.run.loggers import NoLogger, TensorBoard, Wandb
 
 
-@pytest.fixture()
+@pytest.fixture
 def picture(tmp_path: Path) -> Path:
     path = tmp_path / "picture.png"
     Image.new("RGB", (8, 4), "red").save(path)

@@ -101,7 +101,13 @@ class Progress:
     def _render(self) -> RenderableType:
         current = min(self._finished + 1, self.total_iterations)
         top = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=max(self._total, 1), completed=self._done, width=20)
+        bar = ProgressBar(
+            total=max(self._total, 1),
+            completed=self._done,
+            width=20,
+            complete_style="blue",
+            finished_style="green",
+        )
         top.add_row(
             Text(f"{self._phase:<8}", style="bold"),
             bar,
@@ -120,7 +126,7 @@ def _facts(metrics: Mapping[str, float], reward_name: str) -> list[str]:
     """What is worth a place on the line, as far as it was measured."""
     facts = [f"{reward_name} {number(metrics.get(f'reward/{reward_name}/mean', math.nan))}"]
     if "kl/reference" in metrics:
-        facts.append(f"KL {number(metrics['kl/reference'])}")
+        facts.append(f"KL {metrics['kl/reference']:.2g}")
     if "ratio/clip_fraction" in metrics:
         facts.append(f"clip {100 * metrics['ratio/clip_fraction']:.1f}%")
     split = {phase: metrics[f"time/{phase}"] for phase in _SPLIT if f"time/{phase}" in metrics}
