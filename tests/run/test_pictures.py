@@ -112,8 +112,10 @@ def test_a_caption_and_a_score_are_drawn_below(tmp_path: Path) -> None:
 
     assert below([""], None) == 0
     assert below(captions, None) > 50
-    assert below([""], [0.5]) >= 0
-    assert load(tmp_path / "g.png").shape[0] > 192 + 56
+    grid(images, [""], tmp_path / "g.png", scores=[1.0], good=1.0)
+    page = load(tmp_path / "g.png")
+    ((_, y),) = places(page, images[0])
+    assert (page[y + 200 :] == GOOD).all(-1).any()
 
 
 def test_a_strip_is_prompts_by_moments(tmp_path: Path) -> None:

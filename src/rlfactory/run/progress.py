@@ -62,7 +62,9 @@ class Progress:
             # what came before, an evaluation say, is not part of the iteration's time
             self._marked = time.monotonic()
         self._phase, self._done, self._total = name, 0, total
-        if not self.is_live and name not in _SPLIT:
+        if self.is_live:
+            self._live.refresh()
+        elif name not in _SPLIT:
             self._print(f"{name} {total}")
 
     def advance(self, count: int = 1) -> None:
@@ -76,7 +78,9 @@ class Progress:
         self._seconds.append(metrics.get("time/iteration", now - self._marked))
         self._marked = now
         self._facts = "  ".join(_facts(metrics, reward_name))
-        if not self.is_live:
+        if self.is_live:
+            self._live.refresh()
+        else:
             place = f"{self._finished:>{len(str(self.total_iterations))}}/{self.total_iterations}"
             self._print(f"iteration {place}  {self._facts}  {self._clocks()}")
 
