@@ -43,4 +43,5 @@ def decode_latents(vae: AutoencoderKL, latents: Tensor) -> Tensor:
     """Latents as a diffusion network sees them to pictures `[B, 3, H, W]`, uint8, on the CPU."""
     unscaled = latents / vae.config.scaling_factor + (vae.config.shift_factor or 0.0)
     pixels = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0].float()
-    return ((pixels / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    images: Tensor = ((pixels / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    return images
