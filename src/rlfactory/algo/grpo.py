@@ -11,7 +11,7 @@ from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Batch, Outputs, Rollout, Taken, take
-from rlfactory.types import NonNegative, Positive
+from rlfactory.types import Positive
 
 
 class GRPO(Algorithm):
@@ -33,7 +33,7 @@ class GRPO(Algorithm):
         advantage_clip: Positive = 5.0,
         std: Literal["group", "global"] = "group",
         unbiased: bool = False,
-        eps: NonNegative = 1e-4,
+        eps: Positive = 1e-4,
     ) -> None:
         self.dynamics = dynamics
         self.clip_range = clip_range

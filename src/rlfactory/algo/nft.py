@@ -15,7 +15,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import Decay, old_policy_decay
 from rlfactory.model.weights import OLD
 from rlfactory.rollout import Batch, Outputs, Rollout, take
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.types import Positive, PositiveInt
 
 
 def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
@@ -64,7 +64,7 @@ class NFT(Algorithm):
         advantage_clip: Positive = 5.0,
         std: Literal["group", "global"] = "global",
         unbiased: bool = False,
-        eps: NonNegative = 1e-4,
+        eps: Positive = 1e-4,
         times: PositiveInt = 4,
         time_shift: Positive = 1.0,
         old_decay: Decay = "nft_1",
