@@ -52,7 +52,7 @@ class GRPO(Algorithm):
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
         """One item for every kept transition."""
-        del model, seed, iteration
+        del seed, iteration
         kept = rollout.transitions
         if kept is None or rollout.advantage is None:
             raise ValueError("GRPO needs a rollout's transitions and advantages")
@@ -64,7 +64,7 @@ class GRPO(Algorithm):
             x0=take(rollout.latents, sample),
             sample=sample,
             condition=take(rollout.condition, sample),
-            advantage=take(rollout.advantage, sample),
+            advantage=take(rollout.advantage, sample).to(model.device),
             taken=Taken(kept.t_next.flatten(), kept.next.flatten(0, 1), kept.log_prob.flatten()),
         )
 
