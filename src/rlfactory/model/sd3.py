@@ -29,6 +29,7 @@ class SD3(ImageModel):
     def __init__(
         self,
         device: torch.device,
+        seed: int = 0,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
@@ -56,7 +57,7 @@ class SD3(ImageModel):
         self.lora: Lora | None = None
         if finetune == "lora":
             self.lora = Lora(
-                self.transformer, rank=lora_rank, alpha=lora_alpha, targets=lora_targets
+                self.transformer, rank=lora_rank, alpha=lora_alpha, targets=lora_targets, seed=seed
             )
             self.weights = Weights(self.lora.parameters(), self.lora.off)
         else:
