@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rlfactory import keyed
+from rlfactory.model.pipeline import ModelError
 
 # The eight attention projections of a joint block that every published recipe adapts.
 ATTENTION_PROJECTIONS = [
@@ -45,7 +46,10 @@ class Lora:
             target_modules=list(targets or ATTENTION_PROJECTIONS),
         )
         network.requires_grad_(False)
-        network.add_adapter(self.config)
+        try:
+            network.add_adapter(self.config)
+        except ValueError as error:
+            raise ModelError(f"model.lora_targets={targets}: {error}") from error
         self._draw(seed)
 
     @torch.no_grad()
