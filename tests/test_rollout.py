@@ -1,0 +1,104 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlfactory.rollout import Batch, Condition, Outputs, Rollout, Taken, Transitions, join, take
+
+
+def make_rollout(count: int, steps: int = 2) -> Rollout:
+    def rows(*shape: int) -> Tensor:
+        return torch.arange(count * torch.Size(shape).numel()).float().view(count, *shape)
+
+    return Rollout(
+        prompts=[f"prompt {i}" for i in range(count)],
+        metadata=[{"tag": i} for i in range(count)],
+        groups=torch.arange(count) // 2,
+        index=torch.arange(count),
+        condition=Condition({"sequence": rows(3, 4), "pooled": rows(5)}),
+        latents=rows(1, 2, 2),
+        images=rows(3, 2, 2).to(torch.uint8),
+        transitions=Transitions(
+            rows(steps), rows(steps), rows(steps, 1, 2, 2), rows(steps, 1, 2, 2), rows(steps)
+        ),
+        rewards={"main": rows()},
+        advantage=rows(),
+    )
+
+
+def assert_same(a: object, b: object) -> None:
+    """Equality of nests, tensors by value."""
+    assert type(a) is type(b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        assert torch.equal(a, b)
+    elif isinstance(a, dict) and isinstance(b, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert_same(a[key], b[key])
+    elif hasattr(a, "__dataclass_fields__"):
+        for name in a.__dataclass_fields__:
+            assert_same(getattr(a, name), getattr(b, name))
+    else:
+        assert a == b
+
+
+@pytest.mark.parametrize("sizes", [[6], [1, 5], [2, 2, 2], [3, 1, 2]])
+def test_join_undoes_take(sizes: list[int]) -> None:
+    rollout = make_rollout(6)
+    parts = [take(rollout, rows) for rows in torch.arange(6).split(sizes)]
+    assert [len(part) for part in parts] == sizes
+    assert_same(join(parts), rollout)
+
+
+def test_take_picks_the_same_rows_everywhere_in_any_order_and_repeatedly() -> None:
+    rollout = make_rollout(6)
+    rows = torch.tensor([4, 1, 1])
+    taken = rollout[rows]
+    assert taken.prompts == ["prompt 4", "prompt 1", "prompt 1"]
+    assert taken.metadata == [{"tag": 4}, {"tag": 1}, {"tag": 1}]
+    assert taken.index.tolist() == [4, 1, 1]
+    for name in ("sequence", "pooled"):
+        want = rollout.condition.tensors[name][rows]
+        assert torch.equal(taken.condition.tensors[name], want)
+    assert taken.transitions is not None
+    assert rollout.transitions is not None
+    assert torch.equal(taken.transitions.next, rollout.transitions.next[rows])
+    assert torch.equal(taken.rewards["main"], rollout.rewards["main"][rows])
+    assert_same(take(take(rollout, torch.tensor([5, 3, 0])), torch.tensor([2, 0])), rollout[torch.tensor([0, 5])])
+
+
+def test_what_is_absent_stays_absent() -> None:
+    bare = replace(make_rollout(4), transitions=None, advantage=None, rewards={})
+    both = join([bare[torch.arange(2)], bare[torch.arange(2, 4)]])
+    assert both.transitions is None
+    assert both.advantage is None
+    assert both.rewards == {}
+
+
+def make_batch(count: int) -> Batch:
+    line = torch.arange(count).float()
+    return Batch(
+        x=line.view(-1, 1, 1, 1),
+        t=line,
+        x0=line.view(-1, 1, 1, 1),
+        sample=torch.arange(count),
+        condition=Condition({"a": line}),
+        advantage=line,
+        taken=Taken(line, line.view(-1, 1, 1, 1), line),
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_micro_batches_cover_a_batch_once_in_order(size: int) -> None:
+    batch = make_batch(7)
+    parts = list(batch.split(size))
+    assert all(0 < len(part) <= size for part in parts)
+    assert_same(join(parts), batch)
+
+
+def test_missing_steps_are_errors() -> None:
+    with pytest.raises(ValueError, match="no transitions"):
+        replace(make_batch(2), taken=None).replay()
+    with pytest.raises(ValueError, match="no steps"):
+        Outputs(torch.zeros(1)).step_taken()
