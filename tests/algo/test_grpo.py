@@ -1,0 +1,130 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlfactory.algo.grpo import GRPO
+from rlfactory.dynamics.flow_sde import FlowSDE
+from rlfactory.dynamics.ode import ODE
+from rlfactory.model.base import ImageModel
+from rlfactory.rollout import Batch, Rollout
+
+ADVANTAGE = [1.5, -0.5, 0.25]
+
+MakeModel = Callable[..., ImageModel]
+Roll = Callable[..., Rollout]
+
+
+def make_algo(clip_range: float = 1e-3) -> GRPO:
+    return GRPO(FlowSDE(noise_level=0.7), clip_range=clip_range)
+
+
+def make_batch(model: ImageModel, roll: Roll) -> Batch:
+    return make_algo().items(roll(model, ADVANTAGE), model, seed=0, iteration=0)
+
+
+def test_every_kept_transition_is_one_item(linear: MakeModel, roll: Roll) -> None:
+    model = linear()
+    rollout = roll(model, ADVANTAGE)
+    batch = make_algo().items(rollout, model, seed=0, iteration=0)
+    kept, taken = rollout.transitions, batch.replay()
+    assert kept is not None
+    assert len(batch) == 6
+    assert batch.sample.tolist() == [0, 0, 1, 1, 2, 2]
+    assert batch.advantage.tolist() == [1.5, 1.5, -0.5, -0.5, 0.25, 0.25]
+    for i in range(6):
+        sample, step = divmod(i, 2)
+        assert torch.equal(batch.x[i], kept.x[sample, step])
+        assert torch.equal(taken.next[i], kept.next[sample, step])
+        assert taken.log_prob[i] == kept.log_prob[sample, step]
+        assert (batch.t[i], taken.t_next[i]) == (kept.t[sample, step], kept.t_next[sample, step])
+        assert torch.equal(batch.x0[i], rollout.latents[sample])
+
+
+def test_before_the_first_update_the_ratio_is_exactly_one(linear: MakeModel, roll: Roll) -> None:
+    model = linear()
+    loss = make_algo().loss(model, make_batch(model, roll))
+    assert loss.metrics["ratio/max_dev"].max() == 0
+    assert loss.metrics["ratio/clip_fraction"].max() == 0
+    assert loss.value.item() == pytest.approx(-sum(ADVANTAGE) / 3, abs=1e-6)
+
+
+def test_the_first_gradient_is_that_of_reinforce(linear: MakeModel, roll: Roll) -> None:
+    model = linear()
+    batch = make_batch(model, roll)
+    make_algo().loss(model, batch).value.backward()
+    found = [p.grad.clone() for p in model.weights.parameters.values() if p.grad is not None]
+    taken = batch.replay()
+    prediction = model.predict(batch.x, batch.t, batch.condition)
+    step = FlowSDE(noise_level=0.7).step(
+        batch.x, prediction, batch.t, taken.t_next, next=taken.next
+    )
+    assert step.log_prob is not None
+    objective = -(batch.advantage * step.log_prob).mean()
+    expected = torch.autograd.grad(objective, list(model.weights.parameters.values()))
+    torch.testing.assert_close(found, list(expected))
+    assert all(gradient != 0 for gradient in found)
+
+
+def test_a_step_along_the_gradient_makes_good_samples_likelier(
+    linear: MakeModel, roll: Roll
+) -> None:
+    model = linear()
+    batch = make_batch(model, roll)
+    make_algo().loss(model, batch).value.backward()
+    with torch.no_grad():
+        for parameter in model.weights.parameters.values():
+            parameter -= 1e-3 * parameter.grad
+    moved = make_algo(clip_range=1.0).loss(model, batch)
+    ratio = moved.metrics["ratio/mean"]
+    assert ((ratio - 1) * batch.advantage).mean() > 0
+    assert moved.value < -batch.advantage.mean()
+
+
+def test_far_from_the_old_policy_the_clip_stops_the_gradient(
+    linear: MakeModel, roll: Roll
+) -> None:
+    model = linear()
+    batch = make_batch(model, roll)
+    assert batch.taken is not None
+    for advantage, shift in ((1.0, -1.0), (-1.0, 1.0)):
+        # the old policy found these steps far less (more) likely than the new one does
+        taken = replace(batch.taken, log_prob=batch.taken.log_prob + shift)
+        pushed = replace(batch, taken=taken, advantage=torch.full((6,), advantage))
+        loss = make_algo().loss(model, pushed)
+        grads = torch.autograd.grad(loss.value, list(model.weights.parameters.values()))
+        assert all(gradient == 0 for gradient in grads)
+        assert loss.metrics["ratio/clip_fraction"].min() == 1
+
+
+def test_outputs_carry_the_prediction_and_the_step(linear: MakeModel, roll: Roll) -> None:
+    model = linear()
+    batch = make_batch(model, roll)
+    outputs = make_algo().loss(model, batch).outputs
+    assert outputs.prediction.requires_grad
+    assert torch.equal(outputs.step_taken().next, batch.replay().next)
+
+
+def test_advantages_are_clipped_on_both_sides(linear: MakeModel) -> None:
+    rewards = torch.tensor([0.0] * 99 + [1.0] + [0.0] + [1.0] * 99)
+    groups = torch.arange(200) // 100
+    found = make_algo().advantages(rewards, groups)
+    assert found.max() == 5
+    assert found.min() == -5
+    loose = GRPO(FlowSDE(), advantage_clip=100.0).advantages(rewards, groups)
+    assert loose.max() > 9
+
+
+def test_the_tolerance_is_a_tenth_of_the_clip_range() -> None:
+    assert make_algo(clip_range=1e-4).ratio_tolerance == pytest.approx(1e-5)
+
+
+def test_what_it_lacks_is_an_error(linear: MakeModel, roll: Roll) -> None:
+    model = linear()
+    rollout = roll(model, ADVANTAGE)
+    for incomplete in (replace(rollout, transitions=None), replace(rollout, advantage=None)):
+        with pytest.raises(ValueError, match="transitions and advantages"):
+            make_algo().items(incomplete, model, seed=0, iteration=0)
+    with pytest.raises(ValueError, match="log-probability"):
+        GRPO(ODE()).loss(model, make_batch(model, roll))

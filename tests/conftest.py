@@ -1,0 +1,123 @@
+"""What several tests share: a network small enough to compute with by hand, and a random SD3."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlfactory.dynamics.base import Dynamics
+from rlfactory.dynamics.flow_sde import FlowSDE
+from rlfactory.dynamics.schedule import uniform_sigmas
+from rlfactory.model.base import ImageModel
+from rlfactory.model.process import RectifiedFlow
+from rlfactory.model.sampling import sample
+from rlfactory.model.weights import Weights
+from rlfactory.rollout import Condition, Rollout
+
+RECIPE = Path(__file__).parents[1] / "scripts" / "zoo" / "tiny_sd3.py"
+
+
+class LinearModel(ImageModel):
+    """Predicts `weight * x + bias`: two numbers to train, `[B, 1, 2, 2]` latents."""
+
+    process = "flow"
+    forward_process = RectifiedFlow()
+    latent_shape = (1, 2, 2)
+    shift = 3.0
+    device = torch.device("cpu")
+
+    def __init__(self, weight: float, bias: float) -> None:
+        self.weight = nn.Parameter(torch.tensor(weight))
+        self.bias = nn.Parameter(torch.tensor(bias))
+        self.weights = Weights({"weight": self.weight, "bias": self.bias})
+        self.evaluations = 0
+
+    def encode(self, prompts: Sequence[str]) -> Condition:
+        return Condition({"length": torch.tensor([float(len(prompt)) for prompt in prompts])})
+
+    def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
+        self.evaluations += 1
+        return self.weight * x + self.bias
+
+    def decode(self, latents: Tensor) -> Tensor:
+        return (latents.repeat(1, 3, 1, 1) * 50 + 128).clamp(0, 255).to(torch.uint8)
+
+    def export(self, folder: Path) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def linear() -> Callable[..., LinearModel]:
+    """Makes the two-number model."""
+
+    def make(weight: float = 0.3, bias: float = -0.1) -> LinearModel:
+        return LinearModel(weight, bias)
+
+    return make
+
+
+@pytest.fixture
+def roll() -> Callable[..., Rollout]:
+    """Samples a model on six steps, the second and the fourth of them stochastic."""
+
+    def make(
+        model: ImageModel, advantage: Sequence[float], dynamics: Dynamics | None = None
+    ) -> Rollout:
+        count, window = len(advantage), [1, 3]
+        shape = (count, *model.latent_shape)
+        step_shape = (count, len(window), *model.latent_shape)
+        generator = torch.Generator().manual_seed(0)
+        condition = model.encode([f"prompt {i}" for i in range(count)])
+        latents, transitions = sample(
+            model,
+            condition,
+            torch.randn(shape, generator=generator),
+            uniform_sigmas(6, 3.0),
+            dynamics=dynamics or FlowSDE(noise_level=0.7),
+            window=window,
+            step_noise=torch.randn(step_shape, generator=generator),
+        )
+        return Rollout(
+            prompts=[f"prompt {i}" for i in range(count)],
+            metadata=[{} for _ in range(count)],
+            groups=torch.zeros(count, dtype=torch.int64),
+            index=torch.arange(count),
+            condition=condition,
+            latents=latents,
+            images=model.decode(latents),
+            transitions=transitions,
+            rewards={},
+            advantage=torch.tensor(advantage),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def recipe() -> ModuleType:
+    """The script that makes the model that ships, as a module."""
+    spec = importlib.util.spec_from_file_location("tiny_sd3", RECIPE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tiny_sd3"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def sd3_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline folder of Stable Diffusion 3's own classes: random weights, saved in float16."""
+    folder = tmp_path_factory.mktemp("tiny_sd3")
+    pipe = recipe.build_pipeline(folder, 0)
+    # the untrained output layer is zero, which would make every comparison an easy one
+    with torch.no_grad():
+        for parameter in pipe.transformer.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape))
+    recipe.save(pipe, folder / "pipe")
+    return folder / "pipe"
