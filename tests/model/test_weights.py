@@ -1,0 +1,210 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlfactory.model.weights import EMA, OLD, POLICY, REFERENCE, Weights
+
+X = torch.tensor([[1.0, -2.0, 0.5]])
+
+
+class Adapted(nn.Module):
+    """A frozen layer with a small trainable one beside it, which can be switched off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(3, 2).requires_grad_(False)
+        self.adapter = nn.Linear(3, 2)
+        self.on = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.base(x)
+        return out + self.adapter(x) if self.on else out
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        self.on = False
+        try:
+            yield
+        finally:
+            self.on = True
+
+
+@pytest.fixture(params=["lora", "full"])
+def made(request: pytest.FixtureRequest) -> tuple[nn.Module, Weights]:
+    torch.manual_seed(0)
+    if request.param == "lora":
+        module = Adapted()
+        return module, Weights(dict(module.adapter.named_parameters()), module.off)
+    full = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    return full, Weights(dict(full.named_parameters()))
+
+
+def copies(weights: Weights) -> list[Tensor]:
+    return [p.detach().clone() for p in weights.parameters.values()]
+
+
+def move(weights: Weights, by: float = 0.5) -> None:
+    for parameter in weights.parameters.values():
+        parameter.data += by
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", [REFERENCE, OLD, EMA])
+def test_a_set_keeps_what_the_network_was_and_gives_the_policy_back(
+    made: tuple[nn.Module, Weights], name: str
+) -> None:
+    module, weights = made
+    if name != REFERENCE or not isinstance(module, Adapted):
+        weights.add(name)
+        before = module(X)
+    else:
+        before = module.base(X)
+    move(weights)
+    policy, now = copies(weights), module(X)
+    with weights(name):
+        torch.testing.assert_close(module(X), before, rtol=0, atol=0)
+    assert same(copies(weights), policy)
+    assert torch.equal(module(X), now)
+
+
+@pytest.mark.parametrize("name", [REFERENCE, OLD])
+def test_an_exception_gives_the_policy_back_too(
+    made: tuple[nn.Module, Weights], name: str
+) -> None:
+    module, weights = made
+    weights.add(name)
+    move(weights)
+    policy, now = copies(weights), module(X)
+    with pytest.raises(RuntimeError, match="inside"), weights(name):
+        raise RuntimeError("inside")
+    assert same(copies(weights), policy)
+    assert torch.equal(module(X), now)
+
+
+def test_the_policy_is_what_is_there(made: tuple[nn.Module, Weights]) -> None:
+    _, weights = made
+    policy = copies(weights)
+    weights.add(POLICY)
+    with weights(POLICY):
+        assert same(copies(weights), policy)
+    assert {key.split("/")[0] for key in weights.state_dict()} == {POLICY}
+
+
+def test_different_sets_nest(made: tuple[nn.Module, Weights]) -> None:
+    module, weights = made
+    weights.add(OLD)
+    first = module(X)
+    move(weights)
+    weights.add(EMA)
+    second = module(X)
+    move(weights)
+    with weights(OLD):
+        with weights(EMA):
+            assert torch.equal(module(X), second)
+        assert torch.equal(module(X), first)
+    with weights(EMA):
+        assert torch.equal(module(X), second)
+
+
+def test_the_gradient_is_right_with_a_swap_between_forward_and_backward(
+    made: tuple[nn.Module, Weights],
+) -> None:
+    module, weights = made
+    weights.add(OLD)
+    move(weights)
+    parameters = list(weights.parameters.values())
+    expected = torch.autograd.grad((module(X) ** 2).sum(), parameters)
+    loss = (module(X) ** 2).sum()
+    with torch.no_grad(), weights(OLD):
+        module(X)
+    loss.backward()
+    assert same([p.grad for p in parameters if p.grad is not None], list(expected))
+
+
+def test_an_optimiser_goes_on_with_the_policy_after_a_swap(
+    made: tuple[nn.Module, Weights],
+) -> None:
+    module, weights = made
+    weights.add(OLD)
+    kept = copies(weights)
+    optimizer = torch.optim.AdamW(list(weights.parameters.values()), lr=0.1)
+    for _ in range(3):
+        with torch.no_grad(), weights(OLD):
+            module(X)
+        (module(X) ** 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert not same(copies(weights), kept)
+    with weights(OLD):
+        assert same(copies(weights), kept)
+
+
+@pytest.mark.parametrize(("decay", "expected"), [(0.0, 5.0), (0.9, 1.4), (1.0, 1.0)])
+def test_update_is_a_moving_average(decay: float, expected: float) -> None:
+    parameter = nn.Parameter(torch.tensor([1.0]))
+    weights = Weights({"p": parameter})
+    weights.add(EMA)
+    parameter.data = torch.tensor([5.0])
+    weights.update(EMA, decay)
+    assert parameter.item() == 5
+    with weights(EMA):
+        assert parameter.item() == pytest.approx(expected)
+
+
+def test_a_set_is_added_once(made: tuple[nn.Module, Weights]) -> None:
+    _, weights = made
+    weights.add(OLD)
+    first = copies(weights)
+    move(weights)
+    weights.add(OLD)
+    with weights(OLD):
+        assert same(copies(weights), first)
+
+
+def test_the_reference_costs_nothing_where_adapters_can_be_off() -> None:
+    module = Adapted()
+    weights = Weights(dict(module.adapter.named_parameters()), module.off)
+    weights.add(REFERENCE)
+    assert not any(key.startswith(REFERENCE) for key in weights.state_dict())
+
+
+def test_a_state_dict_restores_every_set(made: tuple[nn.Module, Weights]) -> None:
+    _, weights = made
+    weights.add(OLD)
+    move(weights)
+    weights.add(EMA)
+    move(weights)
+    saved = {key: tensor.clone() for key, tensor in weights.state_dict().items()}
+    assert len(saved) == 3 * len(weights.parameters)
+    move(weights)
+    weights.update(OLD, 0.3)
+    weights.update(EMA, 0.3)
+    weights.load_state_dict(saved)
+    assert all(torch.equal(t, saved[k]) for k, t in weights.state_dict().items())
+    with weights(EMA):
+        assert same(copies(weights), [saved[f"{EMA}/{k}"] for k in weights.parameters])
+
+
+def test_a_state_dict_brings_the_sets_that_a_fresh_one_has_not(
+    made: tuple[nn.Module, Weights],
+) -> None:
+    module, weights = made
+    weights.add(EMA)
+    move(weights)
+    saved = {key: tensor.clone() for key, tensor in weights.state_dict().items()}
+    fresh = Weights(weights.parameters)
+    move(weights)
+    fresh.load_state_dict(saved)
+    assert all(torch.equal(t, saved[k]) for k, t in fresh.state_dict().items())
+    del module
+
+
+def test_an_unknown_set_is_an_error(made: tuple[nn.Module, Weights]) -> None:
+    with pytest.raises(KeyError), made[1]("nonesuch"):
+        pass
