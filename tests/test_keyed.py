@@ -40,7 +40,10 @@ def test_values_are_the_same_in_every_process() -> None:
     # torch.Generator().manual_seed of it draws. A change here changes every run there was.
     assert keyed.seed_of(0, "start", 3, 7) == 1_352_998_084_433_694_349
     torch.testing.assert_close(
-        keyed.normal(0, "start", [3], [7], [3])[0], torch.tensor([-0.89488, -2.898963, -0.481161]), rtol=0, atol=1e-6
+        keyed.normal(0, "start", [3], [7], [3])[0],
+        torch.tensor([-0.89488, -2.898963, -0.481161]),
+        rtol=0,
+        atol=1e-6,
     )
 
 

@@ -65,7 +65,10 @@ def test_take_picks_the_same_rows_everywhere_in_any_order_and_repeatedly() -> No
     assert rollout.transitions is not None
     assert torch.equal(taken.transitions.next, rollout.transitions.next[rows])
     assert torch.equal(taken.rewards["main"], rollout.rewards["main"][rows])
-    assert_same(take(take(rollout, torch.tensor([5, 3, 0])), torch.tensor([2, 0])), rollout[torch.tensor([0, 5])])
+    assert_same(
+        take(take(rollout, torch.tensor([5, 3, 0])), torch.tensor([2, 0])),
+        rollout[torch.tensor([0, 5])],
+    )
 
 
 def test_what_is_absent_stays_absent() -> None:

@@ -50,9 +50,7 @@ def advantages(rewards: Tensor, groups: Tensor, setting: tuple[Scope, bool, floa
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -7.7, 1e6])
-def test_equal_rewards_are_worth_nothing(
-    value: float, setting: tuple[Scope, bool, float]
-) -> None:
+def test_equal_rewards_are_worth_nothing(value: float, setting: tuple[Scope, bool, float]) -> None:
     found = advantages(torch.full((7,), value), torch.tensor([0, 0, 0, 1, 1, 1, 1]), setting)
     torch.testing.assert_close(found, torch.zeros(7), rtol=0, atol=1e-5)
 

@@ -82,9 +82,7 @@ def test_a_step_along_the_gradient_makes_good_samples_likelier(
     assert moved.value < -batch.advantage.mean()
 
 
-def test_far_from_the_old_policy_the_clip_stops_the_gradient(
-    linear: MakeModel, roll: Roll
-) -> None:
+def test_far_from_the_old_policy_the_clip_stops_the_gradient(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     batch = make_batch(model, roll)
     assert batch.taken is not None

@@ -74,9 +74,7 @@ def test_a_set_keeps_what_the_network_was_and_gives_the_policy_back(
 
 
 @pytest.mark.parametrize("name", [REFERENCE, OLD])
-def test_an_exception_gives_the_policy_back_too(
-    made: tuple[nn.Module, Weights], name: str
-) -> None:
+def test_an_exception_gives_the_policy_back_too(made: tuple[nn.Module, Weights], name: str) -> None:
     module, weights = made
     weights.add(name)
     move(weights)
