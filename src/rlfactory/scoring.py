@@ -1,7 +1,5 @@
 """What a rollout was worth: its scores, the samples that have none, and what to log of both."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 

@@ -11,7 +11,8 @@ from rlfactory.dynamics.schedule import uniform_sigmas
 SIGMAS = uniform_sigmas(10, 3.0)
 
 # Provenance: diffusion.md appendix A (inputs) and 1.2: Flow-GRPO's own function, noise 0.7,
-# uniform schedule of shift 3. Index: mean of the first sample, g (so std is g sqrt(-dt)), log-probs.
+# uniform schedule of shift 3. Index: mean of the first sample, g (so std is g sqrt(-dt)), log-
+# probs.
 X = torch.tensor([[0.5, -1, 0.25, 2], [1.5, 0.1, -0.3, -0.7]]).view(2, 1, 2, 2)
 V = torch.tensor([[0.2, 0.4, -0.6, 1], [-1, 0.3, 0.5, 0.05]]).view(2, 1, 2, 2)
 NEXT = torch.tensor([[0.45, -1.05, 0.40, 1.80], [1.60, 0.05, -0.40, -0.70]]).view(2, 1, 2, 2)

@@ -6,7 +6,8 @@ from rlfactory.model.weights import REFERENCE, Weights
 from rlfactory.regularizer.kl_x import KLMean
 from rlfactory.rollout import Batch, Condition, Outputs, Taken
 
-# Provenance: diffusion.md appendix A (inputs) and 1.9, row "mean-sq of means": v_ref = 0.9 v at sigma 0.75,
+# Provenance: diffusion.md appendix A (inputs) and 1.9, row "mean-sq of means": v_ref = 0.9 v at
+# sigma 0.75,
 # the sixth step of the uniform ten-step schedule of shift 3, noise 0.7.
 X = torch.tensor([[0.5, -1, 0.25, 2], [1.5, 0.1, -0.3, -0.7]]).view(2, 1, 2, 2)
 V = torch.tensor([[0.2, 0.4, -0.6, 1], [-1, 0.3, 0.5, 0.05]]).view(2, 1, 2, 2)

@@ -1,4 +1,4 @@
-"""How fast a weight set forgets: the decay of its moving average, as a function of the optimiser step."""
+"""How fast a weight set forgets: its moving average's decay as a function of optimiser steps."""
 
 from typing import Literal
 
@@ -17,5 +17,5 @@ def old_policy_decay(kind: Decay, step: int) -> float:
 
 
 def power_decay(step: int, limit: float, warmup: float = 10.0) -> float:
-    """`min(limit, (1 + s) / (w + s))`: short memory at first, so that an average forgets its start."""
+    """`min(limit, (1 + s) / (w + s))`: short memory at first, to forget the start."""
     return min(limit, (1 + step) / (warmup + step))

@@ -1,4 +1,4 @@
-"""The contract of a regularizer: a penalty added to the loss, and the divergence that it measured."""
+"""The contract of a regularizer: a penalty added to the loss, and the divergence it measured."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
@@ -14,7 +14,7 @@ WeightSet = Literal["reference", "old", "ema"]
 
 
 class Regularizer(ABC):
-    """`needs` says what a batch must hold; `reference` names the weight set to stay near, if any."""
+    """`needs`: what a batch must hold; `reference`: the weight set to stay near, if any."""
 
     needs: ClassVar[Literal["nothing", "velocity", "transitions"]]
     reference: WeightSet | None = None
@@ -26,7 +26,7 @@ class Regularizer(ABC):
 
 @torch.no_grad()
 def reference_prediction(model: ImageModel, batch: Batch, name: str) -> Tensor:
-    """What another weight set predicts for a batch. Only this forward pass goes without a gradient."""
+    """What another weight set predicts for a batch. Only this pass goes without a gradient."""
     with model.weights(name):
         return model.predict(batch.x, batch.t, batch.condition)
 
