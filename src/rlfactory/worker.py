@@ -17,8 +17,9 @@ from rlfactory.run.checkpoint import load_checkpoint, newest
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.pictures import grid
+from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
-from rlfactory.trainer import Parts, TrainingError
+from rlfactory.trainer import Parts
 
 log = logging.getLogger(__name__)
 
