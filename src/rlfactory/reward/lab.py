@@ -16,7 +16,8 @@ _XYZ = np.array(
 def lab_colors(rgb: NDArray[np.uint8]) -> Floats:
     """CIELAB (D65) of sRGB bytes `[..., 3]`, from a table, to within two levels of each channel."""
     r, g, b = np.moveaxis(rgb >> (8 - _BITS), -1, 0).astype(np.int32)
-    return np.take(_table(), (r << 2 * _BITS) | (g << _BITS) | b, axis=0)
+    lab: Floats = np.take(_table(), (r << 2 * _BITS) | (g << _BITS) | b, axis=0)
+    return lab
 
 
 @cache
