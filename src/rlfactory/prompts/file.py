@@ -9,7 +9,7 @@ from rlfactory.prompts.sampler import item_indices, spread_indices
 
 
 class FilePrompts(Prompts):
-    """A line of `.jsonl` holds the `prompt`; its other keys are the metadata, as in GenEval's files.
+    """A `.jsonl` line holds the `prompt`; its other keys are the metadata, as in GenEval's files.
 
     Without an `eval_path`, evaluation takes training prompts, evenly spread over the file.
     """

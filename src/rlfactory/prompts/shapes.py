@@ -57,7 +57,7 @@ class ShapesPrompts(Prompts):
     def _category(self, index: int, seed: int) -> Category:
         turn, place = divmod(index, len(self.categories))
         order = np.random.default_rng([seed, turn]).permutation(len(self.categories))
-        return self.categories[order[place]]
+        return self.categories[int(order[place])]
 
 
 def _fresh(category: Category, rng: np.random.Generator, taken: set[str]) -> Prompt:

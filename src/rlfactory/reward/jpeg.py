@@ -4,14 +4,13 @@ With `kB` the bytes of the file over 1000, compressibility is `-kB` and incompre
 """
 
 from io import BytesIO
-from typing import Annotated
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from rlfactory.reward.base import Reward, Samples, pictures
-from rlfactory.types import Interval, Positive
+from rlfactory.types import Positive, PositiveInt
 
 
 def jpeg_kilobytes(images: Tensor, quality: int) -> Tensor:
@@ -26,6 +25,12 @@ def _size(image: Image.Image, quality: int) -> int:
     return file.tell()
 
 
+def _checked(quality: int) -> int:
+    if not 1 <= quality <= 100:
+        raise ValueError(f"reward.quality={quality}: a JPEG's quality is from 1 to 100")
+    return quality
+
+
 class Compressibility(Reward):
     """`compressibility`: `-kB / unit`; `jpeg_kb`: the size itself, for people.
 
@@ -36,10 +41,8 @@ class Compressibility(Reward):
     metadata = ()
     main = "compressibility"
 
-    def __init__(
-        self, *, quality: Annotated[int, Interval(ge=1, le=100)] = 95, unit: Positive = 1.0
-    ) -> None:
-        self.quality = quality
+    def __init__(self, *, quality: PositiveInt = 95, unit: Positive = 1.0) -> None:
+        self.quality = _checked(quality)
         self.unit = unit
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
@@ -58,10 +61,8 @@ class Incompressibility(Reward):
     metadata = ()
     main = "incompressibility"
 
-    def __init__(
-        self, *, quality: Annotated[int, Interval(ge=1, le=100)] = 95, unit: Positive = 1.0
-    ) -> None:
-        self.quality = quality
+    def __init__(self, *, quality: PositiveInt = 95, unit: Positive = 1.0) -> None:
+        self.quality = _checked(quality)
         self.unit = unit
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
