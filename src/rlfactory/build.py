@@ -26,7 +26,7 @@ def make(config: Config, group: str, **available: object) -> Any:
 def build(config: Config) -> Parts:
     """Everything that a run needs. The weight sets that its parts compare with are kept from the start."""
     hardware = make(config, "hardware")
-    model: ImageModel = make(config, "model", device=hardware.device)
+    model: ImageModel = make(config, "model", device=hardware.device, seed=config["seed"])
     dynamics = make(config, "dynamics")
     algo = make(config, "algo", dynamics=dynamics)
     regularizer = make(config, "regularizer", dynamics=dynamics)

@@ -112,8 +112,8 @@ class Batch:
 
     def split(self, size: int) -> Iterator["Batch"]:
         """Micro-batches of at most `size` items."""
-        for rows in torch.arange(len(self)).split(size):
-            yield take(self, rows)
+        for start in range(0, len(self), size):
+            yield take(self, torch.arange(start, min(start + size, len(self))))
 
     def replay(self) -> Taken:
         """The steps taken; an error where the algorithm keeps none."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantages import group_sum
+from rlfactory.algo.advantages import group_std, group_sum, membership
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Rollout
 from rlfactory.run.diversity import pairwise_distance
@@ -56,10 +56,9 @@ def reward_metrics(rollout: Rollout) -> dict[str, float]:
 
 def _group_deviation(values: Tensor, groups: Tensor) -> float:
     """Population deviation within a group, averaged over the groups."""
-    _, member, size = groups.unique(return_inverse=True, return_counts=True)
-    mean = group_sum(values, member, len(size)) / size
-    square = group_sum((values - mean[member]) ** 2, member, len(size)) / size
-    return float(square.sqrt().mean())
+    member, size = membership(groups)
+    each = group_sum(group_std(values, groups), member, len(size)) / size
+    return float(each.mean())
 
 
 def require_replay(tally: Tally, tolerance: float | None) -> None:

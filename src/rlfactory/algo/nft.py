@@ -15,7 +15,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import Decay, old_policy_decay
 from rlfactory.model.weights import OLD
 from rlfactory.rollout import Batch, Outputs, Rollout, take
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.types import Positive, PositiveInt
 
 
 def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
@@ -64,7 +64,7 @@ class NFT(Algorithm):
         advantage_clip: Positive = 5.0,
         std: Literal["group", "global"] = "global",
         unbiased: bool = False,
-        eps: NonNegative = 1e-4,
+        eps: Positive = 1e-4,
         times: PositiveInt = 4,
         time_shift: Positive = 1.0,
         old_decay: Decay = "nft_1",
@@ -88,18 +88,18 @@ class NFT(Algorithm):
             raise ValueError("NFT needs a rollout's advantages")
         index = rollout.index.tolist()
         draws = keyed.uniform(seed, "times", [iteration], index, [self.times])
-        t = shifted(stratified(draws), self.time_shift).flatten()
+        t = shifted(stratified(draws), self.time_shift).flatten().to(model.device)
         sample = torch.arange(len(rollout)).repeat_interleave(self.times)
         x0 = take(rollout.latents, sample)
         shape = [self.times, *rollout.latents.shape[1:]]
-        eps = keyed.normal(seed, "noise", [iteration], index, shape).flatten(0, 1)
+        eps = keyed.normal(seed, "noise", [iteration], index, shape).flatten(0, 1).to(model.device)
         return Batch(
             x=model.forward_process.noise(x0, eps, t),
             t=t,
             x0=x0,
             sample=sample,
             condition=take(rollout.condition, sample),
-            advantage=take(rollout.advantage, sample),
+            advantage=take(rollout.advantage, sample).to(model.device),
         )
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:

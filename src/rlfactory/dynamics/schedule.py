@@ -17,8 +17,12 @@ TRAIN_STEPS = 1000
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:
-    """Move noise levels to the noisy end: `s sigma / (1 + (s - 1) sigma)` (arXiv 2403.03206, eq. 23)."""
-    return shift * sigma / (1 + (shift - 1) * sigma)
+    """Move noise levels to the noisy end: `s sigma / (1 + (s - 1) sigma)` (arXiv 2403.03206, eq. 23).
+
+    Written so that 1 stays exactly 1 for every shift; a sample starts there, and Flow-SDE's noise has a pole there.
+    """
+    noisy = shift * sigma
+    return noisy / (noisy + (1 - sigma))
 
 
 def dynamic_shift(tokens: int) -> float:

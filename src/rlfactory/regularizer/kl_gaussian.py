@@ -13,6 +13,7 @@ class KLGaussian(Regularizer):
     """`std` is the step's whole deviation, `g sqrt(-dt)`; a mean over dimensions, like the log-probability."""
 
     needs = "transitions"
+    reference: WeightSet
 
     def __init__(
         self, dynamics: Dynamics, *, beta: NonNegative = 4e-3, reference: WeightSet = "reference"
