@@ -1,10 +1,11 @@
 """Make `model=tiny_sd3`: a small Stable Diffusion 3 pipeline, trained from nothing on drawn scenes.
 
-    python scripts/zoo/tiny_sd3.py                 # about an hour on two cores; run it again to go on after a stop
-    python scripts/zoo/tiny_sd3.py --steps 20000   # a better model, with less left to learn
+    python scripts/zoo/tiny_sd3.py                # an hour on two cores; again: go on after a stop
+    python scripts/zoo/tiny_sd3.py --steps 20000  # a better model, with less left to learn
 
-Three stages, each deterministic given the seed and resumable from `--work`: an autoencoder on drawn scenes; the text
-encoders and the transformer together, by rectified flow on the autoencoder's latents; a model card with the scores.
+Three stages, each deterministic given the seed and resumable from `--work`: an autoencoder on
+drawn scenes; the text encoders and the transformer together, by rectified flow on the
+autoencoder's latents; a model card with the scores.
 """
 
 import argparse
@@ -50,7 +51,9 @@ OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "tin
 
 
 def draw_scenes(count: int, seed: int) -> tuple[Tensor, list[str]]:
-    """`count` pictures `[N, 3, 64, 64]` (uint8) and their captions, the categories in equal parts."""
+    """`count` pictures `[N, 3, 64, 64]` (uint8) and their captions, the categories in equal
+    parts.
+    """
     rng = np.random.default_rng(seed)
     images, captions = np.empty((count, 64, 64, 3), np.uint8), []
     for i in range(count):
@@ -75,7 +78,9 @@ def clip_tokenizer(folder: Path) -> CLIPTokenizer:
 
 
 def t5_tokenizer() -> T5TokenizerFast:
-    """A T5 tokenizer in which every word of the grammar is one token, and any other is spelled out."""
+    """A T5 tokenizer in which every word of the grammar is one token, and any other is spelled
+    out.
+    """
     letters = [(c, -8.0) for c in "abcdefghijklmnopqrstuvwxyz"]
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -20.0), ("▁", -4.0), *letters]
     pieces += [(f"▁{word}", -2.0) for word in vocabulary()]
@@ -156,7 +161,9 @@ def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
 def batches(
     count: int, size: int, steps: range, seed: int
 ) -> Iterator[tuple[int, Tensor, torch.Generator]]:
-    """Indices and a generator for each step, both functions of the step alone, so that a stop loses nothing."""
+    """Indices and a generator for each step, both functions of the step alone, so that a stop
+    loses nothing.
+    """
     for step in steps:
         generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
         yield step, torch.randint(count, (size,), generator=generator), generator
@@ -192,7 +199,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(m: Tensor) -> Tensor:
-    """The nearest semi-orthogonal matrices to `[N, rows, columns]`, nearly: five Newton-Schulz steps."""
+    """The nearest semi-orthogonal matrices to `[N, rows, columns]`, nearly: five Newton-Schulz
+    steps.
+    """
     x = m.mT if m.shape[1] > m.shape[2] else m
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(5):
@@ -233,7 +242,9 @@ def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.AdamW:
 
 
 class Progress:
-    """The state of one training stage on disk: parameters, their average, the optimiser, the step."""
+    """The state of one training stage on disk: parameters, their average, the optimiser, the
+    step.
+    """
 
     def __init__(
         self,
@@ -293,7 +304,8 @@ def step_optimizer(optimizer: torch.optim.Optimizer | Pair, loss: Tensor, scale:
 def train_vae(vae: AutoencoderKL, images: Tensor, steps: int, work: Path, seed: int) -> None:
     """Fit pixels and their differences, objects five times as much as background.
 
-    A fixed slight noise on the latents, in place of a learned variance, makes neighbours decode alike.
+    A fixed slight noise on the latents, in place of a learned variance, makes neighbours decode
+    alike.
     """
     optimizer = torch.optim.AdamW(vae.parameters(), lr=1e-3, weight_decay=0.0, betas=(0.9, 0.95))
     progress = Progress(work / "vae.pt", nn.ModuleDict({"vae": vae}), optimizer, decay=0.995)
@@ -318,8 +330,8 @@ def reconstruction_loss(y: Tensor, x: Tensor) -> Tensor:
 @torch.no_grad()
 def encode_images(vae: AutoencoderKL, images: Tensor) -> Tensor:
     """Posterior means, before shift and scale, `[N, 16, 8, 8]`."""
-    parts = [vae.encode(chunk.float() / 127.5 - 1).latent_dist.mean for chunk in images.split(256)]
-    return torch.cat(parts)
+    parts = [vae.encode(chunk.float() / 127.5 - 1).latent_dist.mean for chunk in images.split(64)]
+    return torch.cat(parts).contiguous()
 
 
 def encoded(vae: AutoencoderKL, images: Tensor, cache: Path) -> Tensor:
@@ -332,7 +344,9 @@ def encoded(vae: AutoencoderKL, images: Tensor, cache: Path) -> Tensor:
 def embed(
     pipe: StableDiffusion3Pipeline, clip_ids: Tensor, t5_ids: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The pipeline's own text embedding, with gradients: sequence `[B, 2 L, D]` and pooled `[B, 128]`."""
+    """The pipeline's own text embedding, with gradients: sequence `[B, 2 L, D]` and pooled `[B,
+    128]`.
+    """
     outputs = [
         m(clip_ids, output_hidden_states=True) for m in (pipe.text_encoder, pipe.text_encoder_2)
     ]
@@ -366,8 +380,12 @@ class Leg:
     seed: int
 
 
-def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, x0s: Tensor, captions: list[str]) -> Progress:
-    """Rectified flow with times shifted to the noisy end; a tenth of the captions is dropped, for guidance."""
+def train_flow(
+    pipe: StableDiffusion3Pipeline, leg: Leg, x0s: Tensor, captions: list[str]
+) -> Progress:
+    """Rectified flow with times shifted to the noisy end; a tenth of the captions is dropped, for
+    guidance.
+    """
     progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
     clip_ids, t5_ids = tokenize(pipe, captions)
     no_clip, no_t5 = tokenize(pipe, [""])

@@ -149,7 +149,9 @@ def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def main(task: Callable[[Composed, list[str], Path], None], argv: Sequence[str]) -> None:
-    """Hydra's own command line: multirun, `--cfg`, `--info`, completion. Calls `task` for each job."""
+    """Hydra's own command line: multirun, `--cfg`, `--info`, completion. Calls `task` for each
+    job.
+    """
     _register_plugins()
 
     def job(config: DictConfig) -> None:

@@ -1,4 +1,6 @@
-"""The data that flows: what was sampled, what it was worth, and the items that learning runs through the network."""
+"""The data that flows: what was sampled, what it was worth, and the items that learning runs
+through the network.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -52,7 +54,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class Transitions:
-    """The stochastic steps of a rollout: times and log-probability `[B, T]`, states `[B, T, C, H, W]`."""
+    """The stochastic steps of a rollout: times and log-probability `[B, T]`, states `[B, T, C, H,
+    W]`.
+    """
 
     t: Tensor
     t_next: Tensor
@@ -85,7 +89,9 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Taken:
-    """The steps that a rollout took, to be replayed: `t_next`, `log_prob` `[N]` and `next` `[N, C, H, W]`."""
+    """The steps that a rollout took, to be replayed: `t_next`, `log_prob` `[N]` and `next` `[N, C,
+    H, W]`.
+    """
 
     t_next: Tensor
     next: Tensor
@@ -94,7 +100,8 @@ class Taken:
 
 @dataclass(frozen=True)
 class Batch:
-    """Training items, one network evaluation each: the input `x` at `t`, and the sample it came from.
+    """Training items, one network evaluation each: the input `x` at `t`, and the sample it came
+    from.
 
     `sample` is the row in the rollout, `x0` that sample's latents, `advantage` its worth `[N]`.
     """
@@ -126,7 +133,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the policy made of a batch: its prediction and, for step-wise algorithms, the step that it implies."""
+    """What the policy made of a batch: its prediction and, for step-wise algorithms, the step that
+    it implies.
+    """
 
     prediction: Tensor
     step: Step | None = None

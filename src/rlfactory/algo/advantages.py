@@ -14,9 +14,11 @@ def group_advantages(
     unbiased: bool = False,
     eps: float = 1e-4,
 ) -> Tensor:
-    """`(r - mean of the group) / (std + eps)`, `[B]`; the deviation is the group's own or the whole batch's.
+    """`(r - mean of the group) / (std + eps)`, `[B]`; the deviation is the group's own or the
+    whole batch's.
 
-    Flow-GRPO, DiffusionNFT: population std, eps 1e-4, either scope. DanceGRPO: group, unbiased, eps 1e-8.
+    Flow-GRPO, DiffusionNFT: population std, eps 1e-4, either scope. DanceGRPO: group, unbiased,
+    eps 1e-8.
     """
     rewards = rewards.double()
     peers = groups if std == "group" else torch.zeros_like(groups)

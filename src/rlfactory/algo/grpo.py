@@ -1,4 +1,6 @@
-"""Flow-GRPO (arXiv 2505.05470): policy gradient on the steps of a stochastic sampler, relative to a group."""
+"""Flow-GRPO (arXiv 2505.05470): policy gradient on the steps of a stochastic sampler, relative to
+a group.
+"""
 
 from typing import Literal
 
@@ -15,11 +17,13 @@ from rlfactory.types import Positive
 
 
 class GRPO(Algorithm):
-    """With `r` the ratio of a step's likelihoods and A the group-relative advantage of its final picture,
+    """With `r` the ratio of a step's likelihoods and A the group-relative advantage of its final
+    picture,
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
 
-    The likelihood is the mean over dimensions, so `r` is the D-th root of the true ratio and c is tiny.
+    The likelihood is the mean over dimensions, so `r` is the D-th root of the true ratio and c is
+    tiny.
     """
 
     needs = "transitions"

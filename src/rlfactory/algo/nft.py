@@ -1,4 +1,6 @@
-"""DiffusionNFT (arXiv 2509.16117): learn from final samples alone, towards the good and away from the bad."""
+"""DiffusionNFT (arXiv 2509.16117): learn from final samples alone, towards the good and away from
+the bad.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -27,7 +29,8 @@ def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
 def implicit_losses(
     v: Tensor, v_old: Tensor, x0: Tensor, to_x0: Callable[[Tensor], Tensor], beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Losses `[B]` of the implicit positive and negative policies, each normalised by its own error:
+    """Losses `[B]` of the implicit positive and negative policies, each normalised by its own
+    error:
 
     v+ = beta v + (1 - beta) v_old,   v- = (1 + beta) v_old - beta v,
     l  = mean (x0_hat - x0)^2 / w,    w = stop_gradient(mean |x0_hat - x0|), at least 1e-5.
@@ -49,8 +52,8 @@ class NFT(Algorithm):
 
         loss = c mean( r l+ / beta + (1 - r) l- / beta ).
 
-    The `old` weight set samples; after each iteration it follows the policy with `old_decay`. At `v = v_old` the loss does
-    not depend on the reward but its gradient does, by the factor 2 r - 1.
+    The `old` weight set samples; after each iteration it follows the policy with `old_decay`. At
+    `v = v_old` the loss does not depend on the reward but its gradient does, by the factor 2 r - 1.
     """
 
     needs = "forward_process"
@@ -103,7 +106,9 @@ class NFT(Algorithm):
         )
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """Compare the policy's implied clean samples with the one drawn, against the old policy's."""
+        """Compare the policy's implied clean samples with the one drawn, against the old
+        policy's.
+        """
         with torch.no_grad(), model.weights(OLD):
             v_old = model.predict(batch.x, batch.t, batch.condition)
         v = model.predict(batch.x, batch.t, batch.condition)

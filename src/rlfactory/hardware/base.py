@@ -1,4 +1,6 @@
-"""The contract of the hardware: the few operations of a loop that differ between one process and many."""
+"""The contract of the hardware: the few operations of a loop that differ between one process and
+many.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

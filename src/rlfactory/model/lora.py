@@ -54,7 +54,9 @@ class Lora:
 
     @torch.no_grad()
     def _draw(self, seed: int) -> None:
-        """PEFT's `gaussian` start, but keyed: PEFT itself takes the global generator. B stays zero."""
+        """PEFT's `gaussian` start, but keyed: PEFT itself takes the global generator. B stays
+        zero.
+        """
         for i, (name, matrix) in enumerate(self.parameters().items()):
             if "lora_A" in name:
                 drawn = keyed.normal(seed, "lora", [], [i], matrix.shape)[0]

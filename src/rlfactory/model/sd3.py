@@ -20,7 +20,8 @@ from rlfactory.types import NonNegative, Positive, PositiveInt
 class SD3(ImageModel):
     """A `StableDiffusion3Pipeline`, its transformer trained and everything else frozen.
 
-    `guidance` above 1 doubles the network evaluations; at 1 (the default) there is no guidance at all.
+    `guidance` above 1 doubles the network evaluations; at 1 (the default) there is no guidance at
+    all.
     """
 
     process = "flow"
@@ -65,7 +66,9 @@ class SD3(ImageModel):
             self.weights = Weights(dict(self.transformer.named_parameters()))
 
     def _latent_edge(self, size: int) -> int:
-        """How many latent pixels a picture's side has; an error where the network can't take that."""
+        """How many latent pixels a picture's side has; an error where the network can't take
+        that.
+        """
         config = self.transformer.config
         unit = self.pipe.vae_scale_factor * config.patch_size
         largest = unit * config.pos_embed_max_size

@@ -1,4 +1,6 @@
-"""How good a weight set is: fixed held-out prompts from fixed noise, the same in every evaluation."""
+"""How good a weight set is: fixed held-out prompts from fixed noise, the same in every
+evaluation.
+"""
 
 from dataclasses import dataclass
 
