@@ -82,18 +82,15 @@ def render(objects: Sequence[Placed], shade: tuple[int, int, int]) -> NDArray[np
 
 
 def outline(shape: str) -> NDArray[np.float64]:
-    """A shape's corners `[N, 2]`, stretched to fill the square from -1 to 1 (x to the right, y
-    down).
-    """
+    """A shape's corners `[N, 2]`, stretched to fill the square from -1 to 1 (y points down)."""
     points = _CORNERS[shape]
     low, high = points.min(0), points.max(0)
-    return 2 * (points - low) / (high - low) - 1
+    stretched: NDArray[np.float64] = 2 * (points - low) / (high - low) - 1
+    return stretched
 
 
 def _regular(corners: int, inner: float = 1.0) -> NDArray[np.float64]:
-    """A regular polygon standing on its base; with an inner radius, the star of twice the
-    corners.
-    """
+    """A regular polygon standing on its base; with an inner radius, a star of as many points."""
     count = corners if inner == 1.0 else 2 * corners
     angle = 2 * math.pi * np.arange(count) / count - math.pi / 2
     radius = np.where(np.arange(count) % 2 == 1, inner, 1.0)
