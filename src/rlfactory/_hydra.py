@@ -14,7 +14,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override as Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -149,7 +149,9 @@ def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def main(task: Callable[[Composed, list[str], Path], None], argv: Sequence[str]) -> None:
-    """Hydra's own command line: multirun, `--cfg`, `--info`, completion. Calls `task` for each job."""
+    """Hydra's own command line: multirun, `--cfg`, `--info`, completion. Calls `task` for each
+    job.
+    """
     _register_plugins()
 
     def job(config: DictConfig) -> None:

@@ -1,7 +1,8 @@
-"""Choices that each make sense and together do not: one rule a function, in the order in which they are reported.
+"""Choices that each make sense and together do not: one rule a function, in the order in which
+they are reported.
 
-A rule takes the configuration and the traits of its components (literals of their classes, read from source) and yields
-the problems that it sees.
+A rule takes the configuration and the traits of its components (literals of their classes, read
+from source) and yields the problems that it sees.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,6 @@
-"""Where a value comes from: the files that set a key, in order, and the override that had the last word."""
+"""Where a value comes from: the files that set a key, in order, and the override that had the last
+word.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""From a composed configuration to a plan: everything checked and derived before torch is imported."""
+"""From a composed configuration to a plan: everything checked and derived before torch is
+imported.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -22,7 +24,9 @@ MISSING = "???"
 
 @dataclass(frozen=True)
 class Plan:
-    """A configuration that can run: its values, its choices, what follows from them, and its folder."""
+    """A configuration that can run: its values, its choices, what follows from them, and its
+    folder.
+    """
 
     config: Config
     choices: Mapping[str, str]
@@ -122,8 +126,10 @@ def _derive(config: Config, signatures: Mapping[str, Signature]) -> dict[str, st
     guidance = 2 if config["model"].get("guidance", 1) > 1 else 1
     steps = config["schedule"]["steps"]
     return {
-        "samples": f"{groups} groups x {size} = {samples} an iteration, {samples // updates} an update",
-        "updates": f"{updates} an iteration x {config['iterations']} = {updates * config['iterations']}",
+        "samples": f"{groups} groups x {size} = {samples} an iteration,"
+        f" {samples // updates} an update",
+        "updates": f"{updates} an iteration x {config['iterations']}"
+        f" = {updates * config['iterations']}",
         "micro-batches": f"{per_update} items an update / {config['micro_batch']}"
         f" = {-(-per_update // config['micro_batch'])} accumulated",
         "evaluations": f"{steps * guidance} of the network to sample a picture,"

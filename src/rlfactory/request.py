@@ -1,4 +1,6 @@
-"""What was typed: the overrides checked one by one, so that each mistake is named, and then composed."""
+"""What was typed: the overrides checked one by one, so that each mistake is named, and then
+composed.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +11,9 @@ from rlfactory.settings import GROUPS
 
 
 def compose_request(overrides: Sequence[str], command: str = "rlfactory") -> Composed:
-    """The configuration that was asked for; a PlanError names every override that makes no sense."""
+    """The configuration that was asked for; a PlanError names every override that makes no
+    sense.
+    """
     try:
         parsed = parse(overrides)
     except CompositionError as error:

@@ -27,6 +27,12 @@ def take(value: T, index: Tensor) -> T:
     return picked  # type: ignore[no-any-return]
 
 
+def chunks(count: int, size: int) -> Iterator[Tensor]:
+    """The row numbers 0 to `count - 1`, at most `size` at a time."""
+    for start in range(0, count, size):
+        yield torch.arange(start, min(start + size, count))
+
+
 def join(parts: Sequence[T]) -> T:
     """The rows of several nests of the same form, one after another."""
     first: Any = parts[0]
@@ -112,8 +118,8 @@ class Batch:
 
     def split(self, size: int) -> Iterator["Batch"]:
         """Micro-batches of at most `size` items."""
-        for start in range(0, len(self), size):
-            yield take(self, torch.arange(start, min(start + size, len(self))))
+        for rows in chunks(len(self), size):
+            yield take(self, rows)
 
     def replay(self) -> Taken:
         """The steps taken; an error where the algorithm keeps none."""

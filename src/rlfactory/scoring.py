@@ -39,7 +39,9 @@ def scored(rollout: Rollout, main: str, max_failed: float) -> Rollout:
 
 
 def reward_metrics(rollout: Rollout) -> dict[str, float]:
-    """Mean, deviation, mean deviation within a group and share of failures of each score; and diversity."""
+    """Mean, deviation, mean deviation within a group and share of failures of each score; and
+    diversity.
+    """
     metrics = {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups)}
     for name, values in rollout.rewards.items():
         known = torch.isfinite(values)
@@ -67,6 +69,7 @@ def require_replay(tally: Tally, tolerance: float | None) -> None:
     tally.add("ratio/first_max_dev", deviation)
     if deviation > tolerance:
         raise TrainingError(
-            f"before any update a ratio is off 1 by {deviation:.2e}, more than a tenth of the clip range"
-            f" ({tolerance:.1e}): sampling and training disagree; try float32 and equal batch sizes"
+            f"before any update a ratio is off 1 by {deviation:.2e}, more than a tenth of the"
+            f" clip range ({tolerance:.1e}): sampling and training disagree; try float32 and"
+            " equal batch sizes"
         )

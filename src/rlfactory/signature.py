@@ -1,7 +1,9 @@
-"""What a `_target_` takes, read from its source: nothing heavy is imported to check a configuration.
+"""What a `_target_` takes, read from its source: nothing heavy is imported to check a
+configuration.
 
-A constructor's keyword-only parameters are configuration. Its positional ones are handed over when the run is built. Where a
-class marks none as keyword-only (`torch.optim`, third parties), all but the unresolvable are configuration.
+A constructor's keyword-only parameters are configuration. Its positional ones are handed over when
+the run is built. Where a class marks none as keyword-only (`torch.optim`, third parties), all but
+the unresolvable are configuration.
 """
 
 import ast
@@ -16,7 +18,9 @@ from rlfactory import types
 
 
 class _Unknown:
-    """A type whose definition was not found. No YAML value can be one, so in a union it drops out."""
+    """A type whose definition was not found. No YAML value can be one, so in a union it drops
+    out.
+    """
 
 
 class TargetError(ValueError):

@@ -14,7 +14,9 @@ _ROOTS = ("rlfactory", "torch.optim")
 
 
 def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
-    """The packages that a `_target_` may come from: ours, torch's optimisers, plug-ins, trusted ones."""
+    """The packages that a `_target_` may come from: ours, torch's optimisers, plug-ins, trusted
+    ones.
+    """
     plugins = [entry.value.split(".")[0] for entry in entry_points(group=PLUGINS)]
     return [*_ROOTS, *plugins, *trust]
 

@@ -80,6 +80,7 @@ def test_a_dumb_terminal_gets_plain_lines(
     monkeypatch.setenv("TERM", "dumb")
     work(Progress(1, stream=terminal), 1)
     assert "\x1b" not in terminal.getvalue()
+    assert terminal.getvalue().startswith("evaluate 256\niteration 1/1  shapes")
 
 
 def test_an_exception_passes_and_frees_the_terminal(terminal: Terminal) -> None:

@@ -120,4 +120,4 @@ def test_only_what_exists_is_pointed_to(tmp_path: Path) -> None:
     assert len(where_to_look(folder)) == 1
     folder.grid(0).write_text("")
     folder.curves.write_text("")
-    assert [line.split(":")[0] for line in where_to_look(folder)][:2] == ["samples after", "curves"]
+    assert [line.split(":")[0] for line in where_to_look(folder)][:2] == ["samples", "curves"]

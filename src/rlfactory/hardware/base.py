@@ -25,7 +25,10 @@ class Hardware(ABC):
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
     ) -> float:
-        """Clip, update, and clear the gradients; returns their norm before clipping."""
+        """Clip, update and clear the gradients; returns their norm before clipping.
+
+        Where the norm is not finite nothing is updated, and the caller stops.
+        """
 
     @abstractmethod
     def gather(self, values: Tensor) -> Tensor:

@@ -10,6 +10,6 @@ def pairwise_distance(images: Tensor, groups: Tensor) -> float:
     `images` is `[B, 3, H, W]`, uint8. NaN where no group has two images.
     """
     pixels = images.flatten(1)
-    members = [pixels[groups == group].float() / 255 for group in groups.unique()]
+    members = [pixels[groups == group].float() / 255 for group in torch.unique(groups)]
     distances = torch.cat([torch.pdist(rows) for rows in members])
     return float(distances.mean()) / float(pixels.shape[1] ** 0.5)

@@ -1,5 +1,6 @@
 """What came of a run: a table for the terminal and a page for the folder."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,13 +66,16 @@ def where_to_look(folder: RunFolder) -> list[str]:
     checkpoints = sorted(p for p in folder.checkpoints.glob("*") if not p.name.startswith("."))
     things = [
         ("samples before", grids[0] if len(grids) > 1 else None),
-        ("samples after", grids[-1] if grids else None),
+        ("samples after" if len(grids) > 1 else "samples", grids[-1] if grids else None),
         ("the same prompts over training", folder.strip),
         ("curves", folder.curves),
         ("checkpoint", checkpoints[-1] if checkpoints else None),
     ]
     lines = [f"{name}: `{thing}`" for name, thing in things if thing and thing.exists()]
-    return [*lines, f'more samples: `rlfactory sample {folder.path} --prompt "..."`']
+    return [
+        *lines,
+        f'more samples: `rlfactory sample {shlex.quote(str(folder.path))} --prompt "..."`',
+    ]
 
 
 def _markdown_table(before: Scores, after: Scores) -> list[str]:
