@@ -28,7 +28,7 @@ def test_every_shape_in_every_color_and_size_on_pale_and_dark(shape, color):
         (item,) = found(Placed(shape, color, 30.3, 27.6, radius), shade=(shade,) * 3)
         assert (item.name, item.color) == (shape, color)
         expected = np.array([30.3 - radius, 27.6 - radius, 30.3 + radius, 27.6 + radius])
-        np.testing.assert_allclose(item.box, expected, atol=2.5)
+        np.testing.assert_allclose(item.box, expected, atol=1.2)
 
 
 def test_scenes_are_read_exactly():
@@ -62,7 +62,7 @@ def test_touching_objects_of_one_color_are_a_blob():
 
 def test_a_flaw_of_another_color_is_passed_over():
     image = render([Placed("square", "blue", 30, 30, 10)], GREY).copy()
-    image[28:32, 28:32] = COLORS["orange"]
+    image[27:33, 27:33] = COLORS["orange"]
     (item,) = detect(image[None])[0]
     assert (item.name, item.color) == ("square", "blue")
 

@@ -94,8 +94,8 @@ def _covered(color: ColorMap, contrast: Floats, shade: Floats) -> ColorMap:
 def _own_colors(lab: Floats, foreground: Mask) -> ColorMap:
     """Each pixel's colour `[B, H, W]`: 0 for the background, else one plus the palette's index.
 
-    The inside of a blob says which colours it has; its other pixels take the nearest of these, and
-    its rim, where colours blend with the background, takes after the inside.
+    The inside of a blob says which colours it has, since on the rim they blend with the
+    background; all its pixels take the nearest of these.
     """
     inside = _eroded(foreground)
     pixel = np.flatnonzero(foreground)
@@ -105,9 +105,6 @@ def _own_colors(lab: Floats, foreground: Mask) -> ColorMap:
     nearest = np.where(owned[blobs.label], distance, np.inf).argmin(1).astype(np.uint8) + 1
     color = np.zeros(foreground.shape, np.uint8)
     color.ravel()[pixel] = nearest
-    if (owned.sum(1) > 1).any():
-        rim = _spread(np.where(inside, color, 0), foreground)
-        color = np.where(rim > 0, rim, color)
     return color
 
 
@@ -127,17 +124,6 @@ def _eroded(mask: Mask) -> Mask:
     rows = mask[:, :-2] & mask[:, 1:-1] & mask[:, 2:]
     result[:, 1:-1, 1:-1] = rows[..., :-2] & rows[..., 1:-1] & rows[..., 2:]
     return result
-
-
-def _spread(color: ColorMap, foreground: Mask, steps: int = 3) -> ColorMap:
-    """Let colours grow into the foreground that has none yet, a pixel in each step."""
-    for axis in (1, 2) * steps:
-        near = np.zeros_like(color)
-        here, there = np.moveaxis(near, axis, 0), np.moveaxis(color, axis, 0)
-        here[1:] = there[:-1]
-        here[:-1] = np.where(here[:-1] > 0, here[:-1], there[1:])
-        color = np.where((color == 0) & foreground, near, color)
-    return color
 
 
 def _shapes(
