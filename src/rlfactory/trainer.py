@@ -23,7 +23,7 @@ from rlfactory.model.weights import EMA
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
-from rlfactory.rollout import Batch, Rollout, join
+from rlfactory.rollout import Batch, Rollout, chunks, join
 from rlfactory.run.tally import Tally
 from rlfactory.scoring import TrainingError, require_replay, reward_metrics, score, scored
 
@@ -68,7 +68,7 @@ class Budget:
 class Watcher(Protocol):
     """Whoever shows what the loop is doing."""
 
-    def phase(self, name: str, total: int) -> None:
+    def phase(self, name: str, *, total: int) -> None:
         """A phase of `total` samples or training items begins."""
 
     def advance(self, count: int) -> None:
@@ -110,12 +110,12 @@ class Trainer:
             budget.prompts_per_iteration, seed=budget.seed, iteration=iteration
         )
         groups = torch.arange(len(prompts)).repeat_interleave(budget.group_size)
-        self.watcher.phase("sample", len(groups))
+        self.watcher.phase("sample", total=len(groups))
         with parts.model.weights(parts.algo.behaviour):
             return join(
                 [
                     self._rollout([prompts[g] for g in groups[rows]], groups[rows], rows, iteration)
-                    for rows in torch.arange(len(groups)).split(budget.sample_batch)
+                    for rows in chunks(len(groups), budget.sample_batch)
                 ]
             )
 
@@ -157,7 +157,7 @@ class Trainer:
     def score(self, rollout: Rollout) -> tuple[Rollout, Metrics]:
         """Rewards and advantages; samples that could not be scored are left out of both."""
         reward, algo = self.parts.reward, self.parts.algo
-        self.watcher.phase("score", len(rollout))
+        self.watcher.phase("score", total=len(rollout))
         rollout = replace(rollout, rewards=score(reward, rollout))
         metrics = reward_metrics(rollout)
         rollout = scored(rollout, reward.main, self.budget.max_failed)
@@ -177,7 +177,7 @@ class Trainer:
                 rollout[rows], parts.model, seed=budget.seed, iteration=iteration
             )
             if update == 0:
-                self.watcher.phase("learn", len(batch) * budget.updates_per_iteration)
+                self.watcher.phase("learn", total=len(batch) * budget.updates_per_iteration)
             self._accumulate(batch, tally)
             if update == 0:
                 require_replay(tally, parts.algo.ratio_tolerance)

@@ -33,6 +33,7 @@ class Reward(ABC):
 
     media: ClassVar[Literal["images", "texts"]]
     metadata: ClassVar[tuple[str, ...]] = ()
+    good: ClassVar[float | None] = None
     main: str
 
     @abstractmethod

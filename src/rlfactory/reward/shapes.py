@@ -21,6 +21,7 @@ class Shapes(Reward):
     media = "images"
     metadata = ("include",)
     main = "shapes"
+    good = 1.0
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""What a run leaves."""
+"""What a run leaves behind: its folder, metrics, pictures, curves and summary."""

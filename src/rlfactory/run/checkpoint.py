@@ -12,8 +12,8 @@ WEIGHTS_FILE = "weights.safetensors"
 
 def save_checkpoint(folder: Path, model: ImageModel, exported: str) -> None:
     """Write `folder` whole or not at all; the export holds the weight set of that name."""
-    partial = folder.with_name(folder.name + ".partial")
-    partial.mkdir(parents=True)
+    partial = folder.with_name(f".{folder.name}")
+    partial.mkdir(parents=True, exist_ok=True)
     state = {k: v.cpu().contiguous() for k, v in model.weights.state_dict().items()}
     save_file(state, partial / WEIGHTS_FILE)
     with model.weights(exported):
@@ -26,7 +26,15 @@ def load_checkpoint(folder: Path, model: ImageModel) -> None:
     model.weights.load_state_dict(load_file(folder / WEIGHTS_FILE))
 
 
+def checkpoint_bytes(model: ImageModel) -> int:
+    """About how much a checkpoint takes: each weight set, and the export once more."""
+    tensors = model.weights.state_dict()
+    sets = {key.split("/", 1)[0] for key in tensors}
+    size = sum(t.numel() * t.element_size() for t in tensors.values())
+    return size + size // len(sets)
+
+
 def newest(checkpoints: Path) -> Path | None:
     """The last complete checkpoint of a run, if there is any."""
-    found = sorted(p for p in checkpoints.glob("step_*") if not p.name.endswith(".partial"))
+    found = sorted(checkpoints.glob("step_*"))
     return found[-1] if found else None

@@ -1,4 +1,6 @@
-"""How good a weight set is: fixed held-out prompts from fixed noise, the same in every evaluation of a seed."""
+"""How good a weight set is: fixed held-out prompts from fixed noise, the same in every
+evaluation.
+"""
 
 from dataclasses import dataclass
 
@@ -11,6 +13,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.sampling import sample
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples
+from rlfactory.rollout import chunks
 from rlfactory.run.diversity import pairwise_distance
 from rlfactory.run.scores import Scores
 from rlfactory.trainer import Watcher
@@ -43,27 +46,22 @@ class Evaluator:
         """Evaluate the weight set of that name."""
         few = self.prompts[:_DIVERSITY_PROMPTS]
         repeated = [prompt for prompt in few for _ in range(_DIVERSITY_SAMPLES)]
-        self.watcher.phase("evaluate", len(self.prompts) + len(repeated))
+        self.watcher.phase("evaluate", total=len(self.prompts) + len(repeated))
         with self.model.weights(weights):
             images = self.draw(self.prompts, "evaluation")
             several = self.draw(repeated, "diversity")
-        found = self.reward.score(_samples(self.prompts, images))
         groups = torch.arange(len(few)).repeat_interleave(_DIVERSITY_SAMPLES)
-        categories = [
-            str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata
-        ]
-        scores = Scores(
-            values={name: np.asarray(values, dtype=float) for name, values in found.items()},
-            prompts=[prompt.text for prompt in self.prompts],
-            categories=categories if len(categories) == len(self.prompts) else None,
-            diversity=pairwise_distance(several, groups),
-        )
-        return Evaluation(scores, images)
+        return Evaluation(self._scores(images, pairwise_distance(several, groups)), images)
+
+    def preview(self, weights: str, count: int) -> Tensor:
+        """The first `count` pictures of an evaluation."""
+        with self.model.weights(weights):
+            return self.draw(self.prompts[:count], "evaluation")
 
     def draw(self, prompts: list[Prompt], stream: str) -> Tensor:
-        """One picture for each prompt."""
+        """One picture for each prompt, `[N, 3, H, W]`."""
         images = []
-        for rows in torch.arange(len(prompts)).split(self.sample_batch):
+        for rows in chunks(len(prompts), self.sample_batch):
             index = rows.tolist()
             condition = self.model.encode([prompts[i].text for i in index])
             noise = keyed.normal(self.seed, stream, [], index, self.model.latent_shape)
@@ -72,11 +70,28 @@ class Evaluator:
             self.watcher.advance(len(index))
         return torch.cat(images)
 
+    def _scores(self, images: Tensor, diversity: float) -> Scores:
+        found = self.reward.score(
+            Samples(
+                prompts=[prompt.text for prompt in self.prompts],
+                metadata=[prompt.metadata for prompt in self.prompts],
+                groups=torch.arange(len(self.prompts)),
+                images=images,
+            )
+        )
+        tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
+        return Scores(
+            prompts=[prompt.text for prompt in self.prompts],
+            values={name: values.double().numpy() for name, values in found.items()},
+            categories=tags if len(tags) == len(self.prompts) else None,
+            diversity=diversity,
+        )
 
-def _samples(prompts: list[Prompt], images: Tensor) -> Samples:
-    return Samples(
-        prompts=[prompt.text for prompt in prompts],
-        metadata=[prompt.metadata for prompt in prompts],
-        groups=torch.arange(len(prompts)),
-        images=images,
-    )
+
+def evaluation_metrics(scores: Scores) -> dict[str, float]:
+    """`eval/<score>/mean`, `eval/<score>/<category>` and `eval/diversity`."""
+    metrics = {f"eval/{name}/mean": mean for name, mean in scores.means().items()}
+    for name, values in scores.values.items():
+        for category, mask in scores.parts().items():
+            metrics[f"eval/{name}/{category}"] = float(np.nanmean(values[mask]))
+    return metrics | {"eval/diversity": scores.diversity}

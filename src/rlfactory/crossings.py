@@ -1,0 +1,171 @@
+"""Choices that each make sense and together do not: one rule a function, in the order in which
+they are reported.
+
+A rule takes the configuration and the traits of its components (literals of their classes, read
+from source) and yields the problems that it sees.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlfactory.problems import Problem
+
+Config = Mapping[str, Any]
+Traits = Mapping[str, Mapping[str, Any]]
+Rule = Callable[[Config, Traits], Iterator[Problem]]
+
+
+def algorithm_fits_model(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Images are made by processes with noise, texts by tokens."""
+    wants_tokens = traits["algo"].get("needs") == "tokens"
+    has_tokens = traits["model"].get("process") == "tokens"
+    if wants_tokens != has_tokens:
+        made = "tokens" if has_tokens else "images"
+        yield Problem("algo", f"this algorithm can't train a model that makes {made}")
+
+
+def dynamics_fit_model(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A sampler undoes the noise that its model was trained with."""
+    ours, theirs = traits["dynamics"].get("process"), traits["model"].get("process")
+    if ours and theirs and ours != theirs:
+        yield Problem("dynamics", f"these are for a {ours} process, the model's is {theirs}")
+
+
+def stepwise_needs_likelihood(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Policy gradients on steps need steps that have a likelihood."""
+    if traits["algo"].get("needs") == "transitions" and not traits["dynamics"].get("log_prob"):
+        message = "this algorithm needs the likelihood of each step, and these dynamics have none"
+        yield Problem("dynamics", message, "dynamics=flow_sde")
+
+
+def regularizer_fits_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Divergences of steps need an algorithm that takes steps."""
+    needs, algo = traits["regularizer"].get("needs"), traits["algo"].get("needs")
+    if needs == "transitions" and algo != "transitions":
+        message = "this divergence compares sampling steps, and this algorithm keeps none"
+        yield Problem("regularizer", message, "regularizer=kl_v")
+
+
+def groups_have_members(config: Config, traits: Traits) -> Iterator[Problem]:
+    """An advantage relative to a group of one is always zero."""
+    if traits["algo"].get("grouped") and config.get("group_size") == 1:
+        message = "is 1, but advantages compare the samples of a group; allowed are 2 or more"
+        yield Problem("group_size", message, "group_size=12")
+
+
+def updates_have_samples(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Every update gets the same number of samples."""
+    samples = config["prompts_per_iteration"] * config["group_size"]
+    updates = config["updates_per_iteration"]
+    if samples % updates:
+        divisors = [n for n in range(1, samples + 1) if samples % n == 0]
+        near = sorted(sorted(divisors, key=lambda n: abs(n - updates))[:3])
+        message = f"is {updates}, which does not divide the {samples} samples of an iteration"
+        yield Problem(
+            "updates_per_iteration",
+            f"{message}; nearest are {', '.join(map(str, near))}",
+            f"updates_per_iteration={near[0]}",
+        )
+
+
+def window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A window holds at least one step, and none that is not sampled."""
+    if traits["algo"].get("needs") != "transitions":
+        return
+    steps, window = config["schedule"]["steps"], config["window"]
+    high = window.get("high") or steps
+    outside = [step for step in _numbers(window.get("steps")) if step >= steps]
+    if outside:
+        message = f"{outside} lie outside the {steps} steps, 0 to {steps - 1}"
+        yield Problem("window.steps", message, "schedule.steps=... or window.steps=[...]")
+    if "steps" in window and not window["steps"]:
+        yield Problem("window.steps", "is empty, so nothing would be trained", "window.steps=[0,1]")
+    if window.get("skip_last", 0) >= steps:
+        message = f"skips {window['skip_last']} of {steps} steps, so nothing would be trained"
+        yield Problem("window.skip_last", message, "window.skip_last=1")
+    if high > steps:
+        message = f"is {high}, but there are {steps} steps"
+        yield Problem("window.high", message, f"window.high={steps}")
+    elif window.get("size", 1) > high - window.get("low", 0):
+        room = high - window.get("low", 0)
+        message = f"is {window['size']}, but steps {window.get('low', 0)} to {high - 1} are {room}"
+        yield Problem("window.size", message, f"window.size={max(room, 1)}")
+
+
+def _numbers(value: object) -> list[int]:
+    return [v for v in value if isinstance(v, int)] if isinstance(value, list) else []
+
+
+def reward_judges_what_is_made(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A reward of images scores images."""
+    judged, made = traits["reward"].get("media"), traits["model"].get("media")
+    if judged and made and judged != made:
+        yield Problem("reward", f"this reward judges {judged}, and the model makes {made}")
+
+
+def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A reward finds in each prompt what it compares with."""
+    wanted, brought = traits["reward"].get("metadata") or (), traits["prompts"].get("metadata")
+    missing = [key for key in wanted if brought is not None and key not in brought]
+    if missing:
+        message = f"these bring no {', '.join(missing)}, which the reward reads of each prompt"
+        yield Problem("prompts", message, "prompts=shapes, or a .jsonl file with these keys")
+
+
+def prompt_files_are_readable(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A file of prompts exists, holds something, and is text."""
+    if not str(config["prompts"]["_target_"]).endswith("FilePrompts"):
+        return
+    for name in ("path", "eval_path"):
+        value = config["prompts"].get(name)
+        fault = _text_fault(Path(value).expanduser()) if isinstance(value, str) else None
+        if fault:
+            yield Problem(f"prompts.{name}", f"{value} {fault}", f"prompts.{name}=FILE.txt")
+
+
+def _text_fault(path: Path) -> str | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 (byte {error.start})"
+    except OSError as error:
+        return f"can't be read: {error.strerror}"
+    return None if text.strip() else "is empty"
+
+
+def model_folder_is_pipeline(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A path to a model leads to a folder that diffusers or transformers can open."""
+    path = config["model"].get("path")
+    if not isinstance(path, str):
+        return
+    folder = Path(path).expanduser()
+    if path.startswith("zoo:"):
+        shipped = Path(__file__).parent / "zoo" / "weights"
+        names = sorted(p.name for p in shipped.glob("*") if p.is_dir())
+        if path.removeprefix("zoo:") not in names:
+            message = f"{path} does not ship; these do: {', '.join(names)}"
+            yield Problem("model.path", message, f"model.path=zoo:{names[0]}" if names else "")
+    elif folder.is_dir():
+        if not any((folder / name).is_file() for name in ("model_index.json", "config.json")):
+            message = f"{path} holds no model_index.json, so it is no pipeline"
+            yield Problem("model.path", message, "model.path=FOLDER")
+    elif path.startswith(("/", ".", "~")) or path.count("/") != 1:
+        yield Problem(
+            "model.path", f"{path} does not exist", "model.path=FOLDER or an id OWNER/NAME"
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    algorithm_fits_model,
+    dynamics_fit_model,
+    stepwise_needs_likelihood,
+    regularizer_fits_algorithm,
+    groups_have_members,
+    updates_have_samples,
+    window_within_steps,
+    reward_judges_what_is_made,
+    prompts_bring_metadata,
+    prompt_files_are_readable,
+    model_folder_is_pipeline,
+)

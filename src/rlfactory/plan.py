@@ -1,0 +1,155 @@
+"""From a composed configuration to a plan: everything checked and derived before torch is
+imported.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlfactory.crossings import RULES
+from rlfactory.problems import PlanError, Problem, unknown_key
+from rlfactory.settings import COMPONENTS, Settings
+from rlfactory.signature import Signature, TargetError, read
+from rlfactory.targets import is_allowed
+from rlfactory.typecheck import describe, fits
+
+Config = Mapping[str, Any]
+
+MISSING = "???"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration that can run: its values, its choices, what follows from them, and its
+    folder.
+    """
+
+    config: Config
+    choices: Mapping[str, str]
+    derived: Mapping[str, str]
+    run_dir: Path
+
+    def frozen(self) -> str:
+        """The YAML that the run reads."""
+        content = {**self.config, "run_dir": str(self.run_dir), "choices": dict(self.choices)}
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def make_plan(config: Config, choices: Mapping[str, str], command: str = "rlfactory") -> Plan:
+    """Check everything and derive the rest; a PlanError holds all problems at once."""
+    problems = [*_root_problems(config, command)]
+    signatures: dict[str, Signature] = {}
+    for key in [*COMPONENTS, "optimizer"]:
+        problems += _component_problems(config, key, signatures, command)
+    if not problems:
+        traits = {key: signature.traits for key, signature in signatures.items()}
+        problems += [problem for rule in RULES for problem in rule(config, traits)]
+    if problems:
+        raise PlanError(problems)
+    return Plan(config, choices, _derive(config, signatures), _run_dir(config, choices))
+
+
+def _root_problems(config: Config, command: str) -> Iterator[Problem]:
+    known = {f.name for f in fields(Settings)} | {*COMPONENTS}
+    for key in config.keys() - known:
+        yield unknown_key(key, known, command)
+    yield from _typed(config, Settings, "", command)
+
+
+def _typed(values: Config, schema: Any, prefix: str, command: str) -> Iterator[Problem]:
+    """Check a mapping against a dataclass."""
+    for field in fields(schema):
+        key = f"{prefix}{field.name}"
+        if field.name not in values:
+            yield Problem(key, "is missing", f"{command} {key}=...")
+        elif isinstance(field.type, type) and is_dataclass(field.type):
+            inner = values[field.name]
+            if not isinstance(inner, Mapping):
+                yield Problem(key, f"is {inner!r}; allowed is a mapping")
+                continue
+            names = {f.name for f in fields(field.type)}
+            for extra in inner.keys() - names:
+                yield unknown_key(f"{key}.{extra}", names, command)
+            yield from _typed(inner, field.type, f"{key}.", command)
+        else:
+            yield from _value_problems(key, values[field.name], field.type, command)
+
+
+def _value_problems(key: str, value: object, kind: Any, command: str) -> Iterator[Problem]:
+    if value == MISSING:
+        yield Problem(key, "has no value yet", f"{command} {key}=...")
+    elif not fits(value, kind):
+        shown = "null" if value is None else repr(value)
+        yield Problem(key, f"is {shown}; allowed is {describe(kind)}", f"{command} {key}=...")
+
+
+def _component_problems(
+    config: Config, key: str, signatures: dict[str, Signature], command: str
+) -> Iterator[Problem]:
+    node = config.get(key)
+    target = node.get("_target_") if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping) or not isinstance(target, str):
+        yield Problem(key, "has no _target_, the import path of what it is", f"{command} {key}=...")
+        return
+    if not is_allowed(target, config.get("trust") or ()):
+        package = target.split(".")[0]
+        message = f"{target} lies outside the packages that may be named here"
+        yield Problem(f"{key}._target_", message, f"{command} 'trust=[{package}]' ...")
+        return
+    try:
+        signature = signatures[key] = read(target)
+    except TargetError as error:
+        hint = "the current folder is searched too, last"
+        yield Problem(f"{key}._target_", f"{target} can't be found: {error} ({hint})")
+        return
+    for name, value in node.items():
+        if name in signature.parameters:
+            kind = signature.parameters[name].kind
+            yield from _value_problems(f"{key}.{name}", value, kind, command)
+        elif name != "_target_" and not signature.takes_any:
+            yield unknown_key(f"{key}.{name}", signature.parameters, command)
+    for name, parameter in signature.parameters.items():
+        if parameter.required and name not in node:
+            yield Problem(f"{key}.{name}", "is missing", f"{command} +{key}.{name}=...")
+
+
+def _derive(config: Config, signatures: Mapping[str, Signature]) -> dict[str, str]:
+    """The arithmetic that follows from the budget, spelled out."""
+    groups, size = config["prompts_per_iteration"], config["group_size"]
+    samples, updates = groups * size, config["updates_per_iteration"]
+    items = _items_per_sample(config, signatures)
+    per_update = samples // updates * items
+    guidance = 2 if config["model"].get("guidance", 1) > 1 else 1
+    steps = config["schedule"]["steps"]
+    return {
+        "samples": f"{groups} groups x {size} = {samples} an iteration,"
+        f" {samples // updates} an update",
+        "updates": f"{updates} an iteration x {config['iterations']}"
+        f" = {updates * config['iterations']}",
+        "micro-batches": f"{per_update} items an update / {config['micro_batch']}"
+        f" = {-(-per_update // config['micro_batch'])} accumulated",
+        "evaluations": f"{steps * guidance} of the network to sample a picture,"
+        f" {items * guidance} to learn from it",
+    }
+
+
+def _items_per_sample(config: Config, signatures: Mapping[str, Signature]) -> int:
+    """How many network evaluations with a gradient a sample gets."""
+    window, steps = config["window"], int(config["schedule"]["steps"])
+    if signatures["algo"].traits.get("needs") != "transitions":
+        return int(config["algo"].get("times", 1))
+    if "steps" in window:
+        return len(window["steps"])
+    return int(window.get("size", steps - window.get("skip_last", 0)))
+
+
+def _run_dir(config: Config, choices: Mapping[str, str]) -> Path:
+    if config["run_dir"]:
+        return Path(config["run_dir"])
+    words = [choices.get(group, "custom") for group in ("algo", "model", "reward")]
+    moment = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    return Path("outputs") / f"{moment}_{'-'.join(words)}-s{config['seed']}"

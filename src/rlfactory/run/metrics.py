@@ -1,0 +1,62 @@
+"""metrics.jsonl: the record of a run, and the source of every curve and table."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlfactory.run.loggers import Logger
+
+Record = dict[str, float | None]
+
+
+class MetricsLog:
+    """Appends one JSON object per call: `iteration`, `time` and the values.
+
+    `time` is in seconds since the start; in an existing file it goes on from the last line.
+    """
+
+    def __init__(self, path: Path, loggers: Sequence[Logger] = ()) -> None:
+        self.path = path
+        self.loggers = tuple(loggers)
+        _cut_torn_line(path)
+        past = read(path) if path.exists() else []
+        self._start = time.monotonic() - ((past[-1]["time"] or 0.0) if past else 0.0)
+
+    def log(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Write an iteration's values, non-finite ones as null, and hand them to the loggers."""
+        record: Record = {"iteration": iteration, "time": round(self.elapsed, 3)}
+        for name, value in values.items():
+            record[name] = float(value) if math.isfinite(value) else None
+        # opened for each line, so that a killed run keeps every line but the one being written
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+        for logger in self.loggers:
+            logger.log(iteration, values)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._start
+
+
+def read(path: Path) -> list[Record]:
+    """Every line of a metrics file, but for a last one torn by a kill; ValueError if not JSON."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    records: list[Record] = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
+    return records
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        os.truncate(path, data.rfind(b"\n") + 1)

@@ -1,0 +1,69 @@
+"""The schema of the configuration's root: what every experiment has, whatever it chooses."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rlfactory.types import Fraction, NonNegativeInt, Positive, PositiveInt
+
+GROUPS = {
+    "schedule": "at which noise levels a sample is drawn",
+    "window": "which of the steps are stochastic and trained",
+    "dynamics": "how a sample is drawn, and how likely it was",
+    "regularizer": "what keeps the policy near another one",
+    "reward": "what a sample is worth",
+    "prompts": "what is asked",
+    "algo": "how rewards become gradients",
+    "model": "what is trained",
+    "hardware": "where it runs",
+    "logger": "where metrics go besides metrics.jsonl",
+    "experiment": "a named bundle of overrides",
+}
+COMPONENTS = [group for group in GROUPS if group != "experiment"]
+
+
+@dataclass(frozen=True)
+class Ema:
+    """The moving average of the weights that is evaluated."""
+
+    decay: Fraction
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When and on how much the run is evaluated; 0 is never (in between)."""
+
+    prompts: PositiveInt
+    every: NonNegativeInt
+    preview_every: NonNegativeInt
+    weights: Literal["ema", "policy"]
+    steps: PositiveInt | None
+    grid: PositiveInt
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """When weights are written besides the end; 0 is never."""
+
+    every: NonNegativeInt
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The root's own keys; the groups stand beside them."""
+
+    seed: NonNegativeInt
+    iterations: PositiveInt
+    prompts_per_iteration: PositiveInt
+    group_size: PositiveInt
+    updates_per_iteration: PositiveInt
+    micro_batch: PositiveInt
+    sample_batch: PositiveInt
+    max_grad_norm: Positive
+    max_failed: Fraction
+    max_minutes: Positive | None
+    optimizer: dict[str, Any]
+    ema: Ema
+    evaluation: Evaluation
+    checkpoint: Checkpoint
+    run_dir: str | None
+    trust: list[str]

@@ -1,0 +1,48 @@
+"""From an import path to an object, for paths that a configuration may name."""
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from rlfactory.signature import TargetError
+
+PLUGINS = "rlfactory.conf"
+_ROOTS = ("rlfactory", "torch.optim")
+
+
+def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
+    """The packages that a `_target_` may come from: ours, torch's optimisers, plug-ins, trusted
+    ones.
+    """
+    plugins = [entry.value.split(".")[0] for entry in entry_points(group=PLUGINS)]
+    return [*_ROOTS, *plugins, *trust]
+
+
+def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
+    """Whether a target lies below an allowed root."""
+    return any(target.startswith(f"{root}.") for root in allowed_roots(trust))
+
+
+def import_from_here() -> None:
+    """Let targets be modules in the current folder, after everything that is installed."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
+def locate(target: str, key: str) -> Any:
+    """The class or function at an import path; errors name the configuration's key."""
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise TargetError(f"{key}._target_={target} can't be imported: {error}") from error
+
+
+def instantiate(node: Mapping[str, Any], key: str, **runtime: object) -> Any:
+    """Call a node's target with the node's other values and what only the run knows."""
+    values = {name: value for name, value in node.items() if name != "_target_"}
+    return locate(node["_target_"], key)(**runtime, **values)

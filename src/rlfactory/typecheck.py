@@ -1,0 +1,71 @@
+"""Whether a plain value fits an annotation, and how to say what would."""
+
+import types
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from rlfactory.types import Interval
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Whether `value`, as read from YAML, is a `kind`. A whole number is a number, true is not."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any or kind is object:
+        return True
+    if origin is Annotated:
+        return fits(value, args[0]) and all(_inside(value, bound) for bound in args[1:])
+    if origin is Literal:
+        return any(value == option and type(value) is type(option) for option in args)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, option) for option in args)
+    if kind is None or kind is type(None):
+        return value is None
+    if origin in (list, tuple, Sequence):
+        item = args[0] if args else Any
+        return isinstance(value, list | tuple) and all(fits(v, item) for v in value)
+    if origin is dict or kind is dict:
+        return isinstance(value, dict)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _inside(value: Any, bound: object) -> bool:
+    if not isinstance(bound, Interval):
+        return True
+    return (
+        (bound.ge is None or value >= bound.ge)
+        and (bound.gt is None or value > bound.gt)
+        and (bound.le is None or value <= bound.le)
+        and (bound.lt is None or value < bound.lt)
+    )
+
+
+def describe(kind: Any) -> str:
+    """What a `kind` allows, in words."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        bounds = [text for bound in args[1:] if isinstance(bound, Interval) for text in _say(bound)]
+        return " ".join([describe(args[0]), *[" and ".join(bounds)]]).strip()
+    if origin is Literal:
+        return " | ".join(str(option) for option in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(option) for option in args)
+    if kind is None or kind is type(None):
+        return "null"
+    if origin in (list, tuple, Sequence):
+        return f"a list, each {describe(args[0])}" if args else "a list"
+    if origin is dict or kind is dict or is_dataclass(kind):
+        return "a mapping"
+    return _NAMES.get(kind, "anything")
+
+
+def _say(bound: Interval) -> list[str]:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    limits = {f.name: getattr(bound, f.name) for f in fields(bound)}
+    return [f"{signs[name]} {limit:g}" for name, limit in limits.items() if limit is not None]

@@ -1,0 +1,113 @@
+import logging
+import os
+import shutil
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rlfactory.run import atomic
+from rlfactory.run.folder import RunFolder, RunFolderError, enough_space
+
+
+def test_a_fresh_folder_is_running_and_has_its_parts(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "deep" / "run")
+    assert folder.status.read_text() == "running\n"
+    assert folder.read_status() == "running"
+    assert folder.samples.is_dir()
+    assert folder.evaluations.is_dir()
+    assert folder.checkpoints.is_dir()
+    assert folder.grid(60).name == "eval_000060.png"
+    assert folder.evaluation(0) == folder.path / "evaluations" / "000000.json"
+
+
+def test_an_existing_empty_folder_is_fresh(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path)
+
+
+def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+    used = tmp_path / "run"
+    used.mkdir()
+    (used / "precious").write_text("mine")
+    (tmp_path / "run_2").mkdir()
+    with pytest.raises(RunFolderError, match=r"precious.*run_dir=.*run_3"):
+        RunFolder.create(used)
+    assert [p.name for p in used.iterdir()] == ["precious"]
+
+
+def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"cannot be written .*run_dir="):
+        RunFolder.create(tmp_path / "file" / "run")
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        RunFolder.create(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_place_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        RunFolder.create(tmp_path / "run")
+
+
+def test_a_disk_that_fails_while_the_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(RunFolderError, match="No space left on device"):
+        RunFolder.create(tmp_path / "run")
+
+
+def test_a_failed_write_keeps_the_old_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path)
+    names = sorted(p.name for p in tmp_path.iterdir())
+
+    def killed(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(atomic.os, "fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.set_status("done")
+    assert folder.read_status() == "running"
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+
+
+def test_status_of_what_is_not_a_run_folder(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="not a run folder"):
+        RunFolder(tmp_path).read_status()
+    RunFolder(tmp_path).status.write_text("dancing")
+    with pytest.raises(RunFolderError, match="dancing"):
+        RunFolder(tmp_path).read_status()
+
+
+def test_log_keeps_messages_warnings_and_the_traceback(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path)
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    with pytest.raises(ZeroDivisionError), folder.attach_log():  # noqa: PT012
+        logging.getLogger("rlfactory.trainer").info("an event")
+        logging.getLogger("httpx").info("chatter")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("beware", stacklevel=1)
+        1 / 0  # noqa: B018
+    text = folder.log.read_text()
+    assert "INFO rlfactory.trainer: an event" in text
+    assert "beware" in text
+    assert "ZeroDivisionError" in text
+    assert "chatter" not in text
+    assert root.handlers == handlers
+
+
+def test_enough_space_says_needed_and_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    enough_space(tmp_path / "not" / "yet", 1)
+    usage = SimpleNamespace(free=3 * 2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    with pytest.raises(RunFolderError, match=r"5\.0 GiB needed, 3\.0 MiB free"):
+        enough_space(tmp_path, 5 * 2**30)

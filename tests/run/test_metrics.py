@@ -1,0 +1,71 @@
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rlfactory.run.loggers import NoLogger
+from rlfactory.run.metrics import MetricsLog, read
+
+
+class Recorder(NoLogger):
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, iteration: int, values: Mapping[str, float]) -> None:
+        self.seen.append((iteration, dict(values)))
+
+
+def test_what_is_logged_is_read_back_and_forwarded(tmp_path: Path) -> None:
+    recorders = [Recorder(), Recorder()]
+    log = MetricsLog(tmp_path / "metrics.jsonl", recorders)
+    log.log(0, {"loss/policy": 0.25, "grad/norm": 3})
+    log.log(1, {"loss/policy": 1 / 3})
+    first, second = read(tmp_path / "metrics.jsonl")
+    assert list(first) == ["iteration", "time", "loss/policy", "grad/norm"]
+    assert second["loss/policy"] == 1 / 3
+    assert second["iteration"] == 1
+    for recorder in recorders:
+        assert recorder.seen == [
+            (0, {"loss/policy": 0.25, "grad/norm": 3}),
+            (1, {"loss/policy": 1 / 3}),
+        ]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_null(tmp_path: Path, value: float) -> None:
+    MetricsLog(tmp_path / "m").log(0, {"x": value})
+    line = (tmp_path / "m").read_text()
+    assert '"x": null' in line
+    assert json.loads(line)["x"] is None
+
+
+def test_every_line_is_on_disk_at_once(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "m")
+    for i in range(3):
+        log.log(i, {})
+        assert len(read(tmp_path / "m")) == i + 1
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_torn_last_line_is_dropped_and_the_next_stands_alone(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "m"
+    MetricsLog(path).log(0, {"x": 1})
+    MetricsLog(path).log(1, {"x": 2})
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert [r["iteration"] for r in read(path)] == [0]
+    MetricsLog(path).log(1, {"x": 3})
+    assert [r.get("x") for r in read(path)] == [1, 3]
+
+
+def test_damage_elsewhere_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text('{"iteration": 0}\nnoise\n{"iteration": 2}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read(tmp_path / "m")
+
+
+def test_time_goes_on_where_the_file_stopped(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text('{"iteration": 0, "time": 100.0}\n')
+    log = MetricsLog(tmp_path / "m")
+    assert 100 <= log.elapsed < 110

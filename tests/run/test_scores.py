@@ -1,0 +1,64 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlfactory.run.scores import Scores
+
+NAN = float("nan")
+
+
+def example() -> Scores:
+    return Scores(
+        prompts=["a red star", "zwei Kreise – «œuvre»", "a cross"],
+        values={"strict": np.array([1.0, 0.0, NAN]), "soft": np.float32([0.1, 1 / 3, 1e-9])},
+        categories=["colors", "counting", "colors"],
+        diversity=0.25,
+    )
+
+
+def test_saved_and_loaded_is_the_same(tmp_path: Path) -> None:
+    scores = example()
+    scores.save(tmp_path / "evaluations" / "000000.json")
+    loaded = Scores.load(tmp_path / "evaluations" / "000000.json")
+    assert loaded.prompts == scores.prompts
+    assert loaded.categories == scores.categories
+    assert loaded.diversity == 0.25
+    for name, array in scores.values.items():
+        np.testing.assert_array_equal(loaded.values[name], array)
+        assert loaded.values[name].dtype == np.float64
+
+
+def test_the_file_is_strict_json_with_null(tmp_path: Path) -> None:
+    Scores(prompts=["a"], values={"x": np.array([NAN])}).save(tmp_path / "s.json")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    content = json.loads((tmp_path / "s.json").read_text(), parse_constant=refuse)
+    assert content == {
+        "diversity": None,
+        "prompts": ["a"],
+        "categories": None,
+        "scores": {"x": [None]},
+    }
+    assert np.isnan(Scores.load(tmp_path / "s.json").diversity)
+
+
+def test_means_leave_out_what_was_not_scored() -> None:
+    assert example().means()["strict"] == 0.5
+    assert np.isnan(Scores(prompts=["a"], values={"x": np.array([NAN])}).means()["x"])
+
+
+def test_parts_are_the_categories() -> None:
+    parts = {kind: mask.tolist() for kind, mask in example().parts().items()}
+    assert parts == {"colors": [True, False, True], "counting": [False, True, False]}
+    assert Scores(prompts=["a"], values={}).parts() == {}
+
+
+def test_lengths_must_agree() -> None:
+    with pytest.raises(ValueError, match="'x': 3"):
+        Scores(prompts=["a"], values={"x": np.zeros(3)})
+    with pytest.raises(ValueError, match="categories"):
+        Scores(prompts=["a"], values={}, categories=[])
