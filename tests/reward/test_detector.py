@@ -110,3 +110,18 @@ def test_the_table_is_close_to_the_formula():
     distance = np.linalg.norm(lab_colors(rgb) - to_lab(rgb / 255), axis=1)
     assert np.median(distance) < 1.5
     assert distance.max() < 6
+
+
+def test_a_faint_bridge_does_not_join_two_objects():
+    image = render([Placed("square", "red", 16, 30, 8), Placed("circle", "red", 46, 30, 8)], GREY)
+    image = image.copy()
+    image[28:32, 23:39] = 0.6 * np.array(GREY) + 0.4 * np.array(COLORS["red"])
+    assert sorted(i.name for i in detect(image[None])[0]) == ["circle", "square"]
+
+
+def test_shapes_upside_down_or_half_missing_are_no_shapes():
+    triangle = render([Placed("triangle", "blue", 30, 30, 12)], GREY)
+    circle = render([Placed("circle", "blue", 30, 30, 14)], GREY).copy()
+    circle[30:] = 225
+    for image in (triangle[::-1], circle):
+        assert [i.name for i in detect(image[None])[0]] == [UNKNOWN]
