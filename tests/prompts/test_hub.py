@@ -1,0 +1,58 @@
+import datasets
+import pytest
+
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.hub import HubPrompts
+
+ROWS = {"caption": [f"a {i}" for i in range(20)], "tag": ["x", "y"] * 10}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    rows = datasets.Dataset.from_dict(ROWS)
+    rows.to_parquet(folder / "rows.parquet")
+    rows.to_json(folder / "rows.jsonl")
+    rows.save_to_disk(folder / "one")
+    datasets.DatasetDict(train=rows, test=rows.select([3, 4])).save_to_disk(folder / "both")
+    (folder / "files").mkdir()
+    rows.to_parquet(folder / "files" / "train.parquet")
+    rows.select([3, 4]).to_parquet(folder / "files" / "test.parquet")
+    datasets.Dataset.from_dict({"caption": [1, 2]}).to_parquet(folder / "numbers.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl", "one", "both", "files"])
+def test_every_way_of_saving_gives_the_same_prompts(saved, name):
+    source = HubPrompts(path=str(saved / name), column="caption")
+    assert source.held_out(2) == [Prompt("a 0", {"tag": "x"}), Prompt("a 10", {"tag": "x"})]
+    first, again, other = (source.draw(8, seed=0, iteration=i) for i in (0, 0, 1))
+    assert first == again
+    assert not {p.text for p in first} & {p.text for p in other}
+
+
+@pytest.mark.parametrize("name", ["both", "files"])
+def test_a_split_for_evaluation(saved, name):
+    source = HubPrompts(path=str(saved / name), column="caption", eval_split="test")
+    assert [p.text for p in source.held_out(9)] == ["a 3", "a 4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "both", "column": "text"}, r"no column 'text'.*\['caption', 'tag'\]"),
+        ({"path": "both", "column": "caption", "split": "dev"}, "split 'dev'"),
+        ({"path": "files", "column": "caption", "eval_split": "dev"}, "split 'dev'"),
+        ({"path": "gone/nowhere/at all", "column": "caption"}, "cannot load"),
+    ],
+)
+def test_what_is_not_there_is_named(saved, monkeypatch, options, message):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(PromptError, match=message):
+        HubPrompts(**options | {"path": str(saved / options["path"])})
+
+
+def test_a_column_that_is_no_text(saved):
+    source = HubPrompts(path=str(saved / "numbers.parquet"), column="caption")
+    with pytest.raises(PromptError, match="must be a text; it is 1"):
+        source.held_out(1)

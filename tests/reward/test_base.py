@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from rlfactory.reward.base import Reward, Samples, check_scores, pictures
+
+
+class Constant(Reward):
+    media = "images"
+    main = "constant"
+
+    def score(self, samples):
+        return {"constant": torch.ones(len(samples.prompts))}
+
+
+def samples(images=None):
+    return Samples(["a", "b"], [{}, {}], torch.tensor([0, 1]), images)
+
+
+def test_a_good_score_passes_and_nan_is_a_score():
+    check_scores(Constant(), Constant().score(samples()), 2)
+    check_scores(Constant(), {"constant": torch.tensor([1.0, torch.nan])}, 2)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({"other": torch.ones(2)}, "no score 'constant'"),
+        ({"constant": torch.ones(3)}, r"float32 \[2\]"),
+        ({"constant": torch.ones(2, 1)}, r"float32 \[2\]"),
+        ({"constant": torch.ones(2, dtype=torch.float64)}, "float64"),
+        ({"constant": torch.tensor([1.0, torch.inf])}, "infinite"),
+        ({"constant": torch.ones(2), "more": torch.ones(1)}, "'more'"),
+    ],
+)
+def test_a_bad_score_is_named(scores, message):
+    with pytest.raises(ValueError, match=message):
+        check_scores(Constant(), scores, 2)
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        None,
+        torch.zeros(2, 3, 8, 8),
+        torch.zeros(3, 8, 8, dtype=torch.uint8),
+        torch.zeros(2, 8, 8, 3, dtype=torch.uint8),
+    ],
+)
+def test_pictures_are_uint8_with_three_channels_first(images):
+    with pytest.raises(TypeError, match="images"):
+        pictures(samples(images))
+
+
+def test_reward_and_prompts_know_nothing_of_models():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, rlfactory.reward.shapes, rlfactory.reward.jpeg, rlfactory.prompts.shapes,"
+        "rlfactory.prompts.file;"
+        "print([m for m in ('diffusers', 'transformers', 'rlfactory.model') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
