@@ -6,22 +6,20 @@ Everything runs over the whole batch at once: `B` pictures of `H` by `W` pixels,
 pixels in row-major order, `N` components, `C` colours.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
 
+from rlfactory.reward.components import ColorMap, Components, Ints, components
 from rlfactory.reward.geneval import Detection
+from rlfactory.reward.lab import Floats, lab_colors, to_lab
 from rlfactory.zoo.draw import Placed, render
 from rlfactory.zoo.scenes import COLORS, SHAPES
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 UNKNOWN = "unknown"
@@ -36,21 +34,7 @@ _CELLS = 16
 _RADII = (6.5, 8.0, 10.0, 15.0)  # pixels; the templates' classes of size
 _BLURS = (0.0, 1.0)  # pixels
 _EXAMPLES = 32  # drawn for each template
-_BITS = 6  # kept of each channel when looking up a colour
 _PALEST, _DARKEST = 100.0, 76.0  # lightness of what passes for a background
-
-
-@dataclass(frozen=True)
-class _Components:
-    """Each foreground pixel's component; each component's picture `[N]`, area `[N]`, box `[N, 4]`.
-
-    Boxes are left, top, right, bottom, in pixels, the last two exclusive.
-    """
-
-    label: Ints
-    image: Ints
-    area: Ints
-    box: Ints
 
 
 def detect(images: NDArray[np.uint8]) -> list[list[Detection]]:
@@ -59,7 +43,7 @@ def detect(images: NDArray[np.uint8]) -> list[list[Detection]]:
     A blob of a fair size that fits no shape is an object of class `UNKNOWN`.
     """
     color, lab = _painted(images)
-    parts = _components(color)
+    parts = components(color)
     kept = np.flatnonzero(parts.area >= MIN_AREA * color[0].size)
     detections: list[list[Detection]] = [[] for _ in images]
     shapes, overlap = _shapes(parts, kept, color)
@@ -71,7 +55,7 @@ def detect(images: NDArray[np.uint8]) -> list[list[Detection]]:
     return detections
 
 
-def _painted(images: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Floats]:
+def _painted(images: NDArray[np.uint8]) -> tuple[ColorMap, Floats]:
     """Each pixel's colour, `[B, H, W]`: 0 for the background, else one plus the palette's index."""
     lab = lab_colors(images)
     shade = _shades(lab)
@@ -79,50 +63,26 @@ def _painted(images: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Floats]:
     return _covered(_own_colors(lab, contrast > FOREGROUND), contrast, shade), lab
 
 
-def lab_colors(rgb: NDArray[np.uint8]) -> Floats:
-    """CIELAB (D65) of sRGB bytes `[..., 3]`, to within two levels of each channel."""
-    r, g, b = np.moveaxis(rgb >> (8 - _BITS), -1, 0).astype(np.int32)
-    table: Floats = _lab_table()[(r << 2 * _BITS) | (g << _BITS) | b]
-    return table
-
-
-@cache
-def _lab_table() -> Floats:
-    levels = (np.arange(1 << _BITS) + 0.5) / (1 << _BITS)
-    return _to_lab(np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), -1).reshape(-1, 3))
-
-
 @cache
 def _palette() -> Floats:
-    return _to_lab(np.array(list(COLORS.values())) / 255)
-
-
-def _to_lab(rgb: NDArray[np.float64]) -> Floats:
-    """CIELAB of sRGB in [0, 1], `[N, 3]` (CIE 15:2004, IEC 61966-2-1)."""
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    ratio = linear @ _XYZ.T / _XYZ.sum(1)
-    x, y, z = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio * (29 / 6) ** 2 / 3 + 4 / 29).T
-    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], -1).astype(np.float32)
-
-
-_XYZ = np.array(
-    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-)  # sRGB to CIE XYZ
+    return to_lab(np.array(list(COLORS.values())) / 255)
 
 
 def _shades(lab: Floats) -> Floats:
     """The lightness `[B]` of a neutral pale grey background: that of most of the rim."""
     light = lab[..., 0]
     rim = [light[:, 0], light[:, -1], light[:, 1:-1, 0], light[:, 1:-1, -1]]
-    return np.median(np.concatenate(rim, axis=1), axis=1).clip(_DARKEST, _PALEST)
+    shade: Floats = np.median(np.concatenate(rim, axis=1), axis=1).clip(_DARKEST, _PALEST)
+    return shade
 
 
 def _contrast(lab: Floats, shade: Floats) -> Floats:
     """CIELAB distances from a grey of lightness `shade`, which fits the leading axes of `lab`."""
-    return np.sqrt((lab[..., 0] - shade) ** 2 + lab[..., 1] ** 2 + lab[..., 2] ** 2)
+    contrast: Floats = np.sqrt((lab[..., 0] - shade) ** 2 + lab[..., 1] ** 2 + lab[..., 2] ** 2)
+    return contrast
 
 
-def _covered(color: NDArray[np.uint8], contrast: Floats, shade: Floats) -> NDArray[np.uint8]:
+def _covered(color: ColorMap, contrast: Floats, shade: Floats) -> ColorMap:
     """Colours without the pixels of which an object covers less than half, by their contrast."""
     full = _contrast(_palette(), shade[:, None])
     half = np.concatenate([np.zeros((len(full), 1), np.float32), full / 2], axis=1)
@@ -130,7 +90,7 @@ def _covered(color: NDArray[np.uint8], contrast: Floats, shade: Floats) -> NDArr
     return np.where(contrast >= half[image, color], color, 0)
 
 
-def _own_colors(lab: Floats, foreground: Mask) -> NDArray[np.uint8]:
+def _own_colors(lab: Floats, foreground: Mask) -> ColorMap:
     """Each pixel's colour `[B, H, W]`: 0 for the background, else one plus the palette's index.
 
     The inside of a blob says which colours it has; its other pixels take the nearest of these, and
@@ -138,8 +98,8 @@ def _own_colors(lab: Floats, foreground: Mask) -> NDArray[np.uint8]:
     """
     inside = _eroded(foreground)
     pixel = np.flatnonzero(foreground)
-    distance = np.linalg.norm(lab.reshape(-1, 1, 3)[pixel] - _palette(), axis=-1)
-    blobs = _components(foreground.astype(np.uint8))
+    distance = cdist(lab.reshape(-1, 3)[pixel], _palette())
+    blobs = components(foreground.astype(np.uint8))
     owned = _owned(blobs, inside.ravel()[pixel], distance)
     nearest = np.where(owned[blobs.label], distance, np.inf).argmin(1).astype(np.uint8) + 1
     color = np.zeros(foreground.shape, np.uint8)
@@ -150,13 +110,14 @@ def _own_colors(lab: Floats, foreground: Mask) -> NDArray[np.uint8]:
     return color
 
 
-def _owned(blobs: _Components, inside: Mask, distance: Floats) -> Mask:
+def _owned(blobs: Components, inside: Mask, distance: NDArray[np.float64]) -> Mask:
     """Which colours `[N, C]` have a fair share of a blob's inside; at least its commonest."""
     weight = np.where(inside, 1.0, 1e-3)
     index = blobs.label * len(COLORS) + distance.argmin(1)
     votes = np.bincount(index, weight, len(blobs.area) * len(COLORS)).reshape(-1, len(COLORS))
     most = votes.max(1, keepdims=True)
-    return (votes >= MIN_SHARE * votes.sum(1, keepdims=True)) | (votes == most)
+    owned: Mask = (votes >= MIN_SHARE * votes.sum(1, keepdims=True)) | (votes == most)
+    return owned
 
 
 def _eroded(mask: Mask) -> Mask:
@@ -167,7 +128,7 @@ def _eroded(mask: Mask) -> Mask:
     return result
 
 
-def _spread(color: NDArray[np.uint8], foreground: Mask, steps: int = 3) -> NDArray[np.uint8]:
+def _spread(color: ColorMap, foreground: Mask, steps: int = 3) -> ColorMap:
     """Let colours grow into the foreground that has none yet, a pixel in each step."""
     for axis in (1, 2) * steps:
         near = np.zeros_like(color)
@@ -178,36 +139,8 @@ def _spread(color: NDArray[np.uint8], foreground: Mask, steps: int = 3) -> NDArr
     return color
 
 
-def _components(color: NDArray[np.uint8]) -> _Components:
-    """Connect neighbours (of four) of one colour; no component has two colours or two pictures."""
-    pixel = np.flatnonzero(color)
-    index = np.full(color.shape, -1, np.int32)
-    index.ravel()[pixel] = np.arange(len(pixel), dtype=np.int32)
-    pairs = [(np.s_[:, :, :-1], np.s_[:, :, 1:]), (np.s_[:, :-1], np.s_[:, 1:])]
-    joined = [(color[a] == color[b]) & (color[a] > 0) for a, b in pairs]
-    one, other = (
-        np.concatenate([index[pair[k]][on] for pair, on in zip(pairs, joined, strict=True)])
-        for k in (0, 1)
-    )
-    graph = coo_array((np.ones(len(one), np.bool_), (one, other)), shape=(len(pixel),) * 2)
-    count, label = connected_components(graph, directed=False)
-    return _measure(pixel, label, count, color.shape)
-
-
-def _measure(pixel: Ints, label: Ints, count: int, shape: tuple[int, ...]) -> _Components:
-    image, y, x = np.unravel_index(pixel, shape)
-    box = np.zeros((count, 4), np.intp)
-    box[:, :2] = max(shape)
-    for column, values in enumerate((x, y)):
-        np.minimum.at(box[:, column], label, values)
-        np.maximum.at(box[:, column + 2], label, values + 1)
-    of_part = np.zeros(count, np.intp)
-    of_part[label] = image
-    return _Components(label, of_part, np.bincount(label, minlength=count), box)
-
-
 def _shapes(
-    parts: _Components, kept: Ints, color: NDArray[np.uint8]
+    parts: Components, kept: Ints, color: ColorMap
 ) -> tuple[list[str], NDArray[np.float64]]:
     """The class of each kept component, and its overlap with that shape."""
     size = parts.box[kept, 2:] - parts.box[kept, :2]
@@ -218,7 +151,7 @@ def _shapes(
     return np.where(known, names, UNKNOWN).tolist(), np.where(known, best, 0.0)
 
 
-def _masks(parts: _Components, kept: Ints, color: NDArray[np.uint8]) -> Floats:
+def _masks(parts: Components, kept: Ints, color: ColorMap) -> Floats:
     """The kept components, each stretched to a square of cells, `[N, cells * cells]` of 0 and 1."""
     grid = np.full(color.shape, -1, np.int32)
     grid[color > 0] = parts.label
@@ -226,11 +159,12 @@ def _masks(parts: _Components, kept: Ints, color: NDArray[np.uint8]) -> Floats:
     steps = (np.arange(_CELLS) + 0.5) / _CELLS
     x, y = np.moveaxis(low[..., None] + (size[..., None] * steps).astype(np.intp), 1, 0)
     cells = grid[parts.image[kept, None, None], y[:, :, None], x[:, None]]
-    return (cells == kept[:, None, None]).reshape(len(kept), -1).astype(np.float32)
+    masks: Floats = (cells == kept[:, None, None]).reshape(len(kept), -1).astype(np.float32)
+    return masks
 
 
 def _overlap(masks: Floats) -> Floats:
-    """Intersection over union of masks with each shape, `[N, S]`: the sharp or the soft example."""
+    """Intersection over union with each shape, `[N, shapes]`: its template that fits best."""
     templates = _templates()
     common = masks @ templates.T
     union = masks.sum(1, keepdims=True) + templates.sum(1) - common
@@ -240,28 +174,26 @@ def _overlap(masks: Floats) -> Floats:
 
 @cache
 def _templates() -> Floats:
-    """Mean masks of each shape, sharp and blurred, in many sizes and places `[S * 2, cells^2]`.
+    """Mean masks of each shape, by size and blur, `[shapes * sizes * blurs, cells * cells]`.
 
-    The pictures go the detector's own way, so that what a coarse picture does to a shape is in them.
+    The examples go the detector's own way, so that what coarse pixels do to a shape is in them.
     """
     rng = np.random.default_rng(0)
     masks = []
     for shape, (low, high), blur in product(SHAPES, pairwise(_RADII), _BLURS):
         images = [
-            render([Placed(shape, "black", *rng.uniform(30, 34, 2), radius)], (225, 225, 225))
-            for radius in rng.uniform(low, high, _EXAMPLES)
+            render([Placed(shape, "black", x, y, radius)], (225, 225, 225))
+            for x, y, radius in rng.uniform((30, 30, low), (34, 34, high), (_EXAMPLES, 3))
         ]
         color, _ = _painted(gaussian_filter(np.stack(images), (0, blur, blur, 0)))
-        masks.append(_masks(_components(color), np.arange(_EXAMPLES), color).mean(0))
+        masks.append(_masks(components(color), np.arange(_EXAMPLES), color).mean(0))
     return np.stack(masks)
 
 
-def _color_names(
-    parts: _Components, kept: Ints, color: NDArray[np.uint8], lab: Floats
-) -> list[str | None]:
+def _color_names(parts: Components, kept: Ints, color: ColorMap, lab: Floats) -> list[str | None]:
     """The colour of each kept component, None if it is far from that colour on the whole."""
     own = color[color > 0].astype(np.intp) - 1
-    distance = np.linalg.norm(lab[color > 0] - _palette()[own], axis=1)
+    distance = np.sqrt(((lab[color > 0] - _palette()[own]) ** 2) @ np.ones(3, np.float32))
     mean = np.bincount(parts.label, distance, len(parts.area)) / np.maximum(parts.area, 1)
     of_part = np.zeros(len(parts.area), np.intp)
     of_part[parts.label] = own

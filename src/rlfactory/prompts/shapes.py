@@ -1,0 +1,89 @@
+"""Captions of drawn scenes, in GenEval's six categories."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, zip_longest
+
+import numpy as np
+
+from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.zoo.scenes import (
+    CATEGORIES,
+    Category,
+    caption,
+    is_held_out,
+    requirements,
+    sample_scene,
+)
+
+_TRIES = 200  # at a caption that the iteration does not have yet
+_PATIENCE = 2_000  # scenes without a new held-out caption after which a category has no more
+_HELD_OUT_SEED = 20_000
+
+
+class ShapesPrompts(Prompts):
+    """Training captions are drawn anew each iteration, from the nine tenths that are not held out.
+
+    `categories` come in turns, in a random order that changes from turn to turn; None means all.
+    """
+
+    metadata = ("tag", "include", "exclude")
+
+    def __init__(self, *, categories: list[Category] | None = None) -> None:
+        if categories is not None and not categories:
+            raise ValueError(f"prompts.categories is empty; give some of {', '.join(CATEGORIES)}")
+        self.categories: Sequence[Category] = CATEGORIES if categories is None else categories
+
+    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
+        """`count` captions, none held out, distinct unless a category has too few of them."""
+        prompts: list[Prompt] = []
+        taken: set[str] = set()
+        for slot in range(count):
+            rng = np.random.default_rng([seed, iteration, slot])
+            category = self._category(iteration * count + slot, seed)
+            prompts.append(_fresh(category, rng, taken))
+            taken.add(prompts[-1].text)
+        return prompts
+
+    def held_out(self, count: int) -> list[Prompt]:
+        """`count` distinct captions that `draw` never gives, the categories in equal parts.
+
+        A category with few captions gives all that it has, and the others fill up. Fewer captions
+        are the first ones of more.
+        """
+        columns = [islice(_held_out(category), count) for category in self.categories]
+        rows = chain.from_iterable(zip_longest(*columns))
+        return list(islice((prompt for prompt in rows if prompt is not None), count))
+
+    def _category(self, index: int, seed: int) -> Category:
+        turn, place = divmod(index, len(self.categories))
+        order = np.random.default_rng([seed, turn]).permutation(len(self.categories))
+        return self.categories[int(order[place])]
+
+
+def _fresh(category: Category, rng: np.random.Generator, taken: set[str]) -> Prompt:
+    """A caption that is not held out and, within a fair number of tries, not `taken`."""
+    tries = 0
+    while True:
+        prompt = _prompt(category, rng)
+        tries += 1
+        if not is_held_out(prompt.text) and (prompt.text not in taken or tries > _TRIES):
+            return prompt
+
+
+def _held_out(category: Category) -> Iterator[Prompt]:
+    """The held-out captions of a category, each once, in a fixed order."""
+    rng = np.random.default_rng([_HELD_OUT_SEED, CATEGORIES.index(category)])
+    found: set[str] = set()
+    misses = 0
+    while misses < _PATIENCE:
+        prompt = _prompt(category, rng)
+        misses += 1
+        if is_held_out(prompt.text) and prompt.text not in found:
+            found.add(prompt.text)
+            misses = 0
+            yield prompt
+
+
+def _prompt(category: Category, rng: np.random.Generator) -> Prompt:
+    scene = sample_scene(category, rng)
+    return Prompt(caption(scene, rng), requirements(scene))
