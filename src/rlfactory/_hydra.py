@@ -32,7 +32,7 @@ CompositionError = (HydraException, OmegaConfBaseException, yaml.YAMLError, Unic
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration as plain values, the option chosen in each group, and what was left out and kept."""
+    """A configuration as plain values, the options chosen, and what was left out and kept."""
 
     values: dict[str, Any]
     choices: dict[str, str]

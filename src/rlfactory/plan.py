@@ -98,7 +98,10 @@ def _component_problems(
     node = config.get(key)
     target = node.get("_target_") if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping) or not isinstance(target, str):
-        yield Problem(key, "has no _target_, the import path of what it is", f"{key}=...")
+        message = "has no _target_, the import path of what it is"
+        if isinstance(node, Mapping) and key in node:
+            message += f"; a file that says {key}: begins with # @package _global_"
+        yield Problem(key, message, f"{key}=...")
         return
     if not is_allowed(target, _trusted(config)):
         package = target.split(".")[0]

@@ -67,7 +67,7 @@ def assigned(node: ast.stmt | None) -> ast.expr | None:
 
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements in order, those inside `if` and `try` included."""
+    """Statements in order, those inside `if` and `try` included, one name each."""
     for item in body:
         if isinstance(item, ast.If | ast.Try):
             handlers = item.handlers if isinstance(item, ast.Try) else []
@@ -75,6 +75,16 @@ def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from statements([s for handler in handlers for s in handler.body])
             yield from statements(item.orelse)
         else:
+            yield from _single(item)
+
+
+def _single(item: ast.stmt) -> Iterator[ast.stmt]:
+    """`a, b = 1, 2` as two assignments."""
+    match item:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+            for name, value in zip(names, values, strict=False):
+                yield ast.Assign([name], value)
+        case _:
             yield item
 
 
