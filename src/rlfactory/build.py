@@ -15,7 +15,9 @@ Config = Mapping[str, Any]
 
 
 def make(config: Config, group: str, **available: object) -> Any:
-    """The object of one group. Its constructor's positional parameters name what it takes of `available`."""
+    """The object of one group. Its constructor's positional parameters name what it takes of
+    `available`.
+    """
     node = config[group]
     parameters = inspect.signature(locate(node["_target_"], group)).parameters.values()
     wanted = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
@@ -24,9 +26,11 @@ def make(config: Config, group: str, **available: object) -> Any:
 
 
 def build(config: Config) -> Parts:
-    """Everything that a run needs. The weight sets that its parts compare with are kept from the start."""
+    """Everything that a run needs. The weight sets that its parts compare with are kept from the
+    start.
+    """
     hardware = make(config, "hardware")
-    model: ImageModel = make(config, "model", device=hardware.device)
+    model: ImageModel = make(config, "model", device=hardware.device, seed=config["seed"])
     dynamics = make(config, "dynamics")
     algo = make(config, "algo", dynamics=dynamics)
     regularizer = make(config, "regularizer", dynamics=dynamics)

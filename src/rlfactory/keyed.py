@@ -1,7 +1,7 @@
 """Random draws that depend on names and numbers, never on what was drawn before.
 
-Each draw is keyed by `(seed, stream, *key)` and, within a batch, by the sample's index. A resumed run continues bit for
-bit, and any process can draw the samples that are its own.
+Each draw is keyed by `(seed, stream, *key)` and, within a batch, by the sample's index. A resumed
+run continues bit for bit, and any process can draw the samples that are its own.
 """
 
 import hashlib

@@ -1,4 +1,6 @@
-"""The data that flows: what was sampled, what it was worth, and the items that learning runs through the network."""
+"""The data that flows: what was sampled, what it was worth, and the items that learning runs
+through the network.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -27,6 +29,12 @@ def take(value: T, index: Tensor) -> T:
     return picked  # type: ignore[no-any-return]
 
 
+def chunks(count: int, size: int) -> Iterator[Tensor]:
+    """The row numbers 0 to `count - 1`, at most `size` at a time."""
+    for start in range(0, count, size):
+        yield torch.arange(start, min(start + size, count))
+
+
 def join(parts: Sequence[T]) -> T:
     """The rows of several nests of the same form, one after another."""
     first: Any = parts[0]
@@ -52,7 +60,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class Transitions:
-    """The stochastic steps of a rollout: times and log-probability `[B, T]`, states `[B, T, C, H, W]`."""
+    """The stochastic steps of a rollout: times and log-probability `[B, T]`, states `[B, T, C, H,
+    W]`.
+    """
 
     t: Tensor
     t_next: Tensor
@@ -85,7 +95,9 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Taken:
-    """The steps that a rollout took, to be replayed: `t_next`, `log_prob` `[N]` and `next` `[N, C, H, W]`."""
+    """The steps that a rollout took, to be replayed: `t_next`, `log_prob` `[N]` and `next` `[N, C,
+    H, W]`.
+    """
 
     t_next: Tensor
     next: Tensor
@@ -94,7 +106,8 @@ class Taken:
 
 @dataclass(frozen=True)
 class Batch:
-    """Training items, one network evaluation each: the input `x` at `t`, and the sample it came from.
+    """Training items, one network evaluation each: the input `x` at `t`, and the sample it came
+    from.
 
     `sample` is the row in the rollout, `x0` that sample's latents, `advantage` its worth `[N]`.
     """
@@ -112,7 +125,7 @@ class Batch:
 
     def split(self, size: int) -> Iterator["Batch"]:
         """Micro-batches of at most `size` items."""
-        for rows in torch.arange(len(self)).split(size):
+        for rows in chunks(len(self), size):
             yield take(self, rows)
 
     def replay(self) -> Taken:
@@ -126,7 +139,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the policy made of a batch: its prediction and, for step-wise algorithms, the step that it implies."""
+    """What the policy made of a batch: its prediction and, for step-wise algorithms, the step that
+    it implies.
+    """
 
     prediction: Tensor
     step: Step | None = None

@@ -1,11 +1,9 @@
 """What a rollout was worth: its scores, the samples that have none, and what to log of both."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantages import group_sum
+from rlfactory.algo.advantages import group_std, group_sum, membership
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Rollout
 from rlfactory.run.diversity import pairwise_distance
@@ -41,7 +39,9 @@ def scored(rollout: Rollout, main: str, max_failed: float) -> Rollout:
 
 
 def reward_metrics(rollout: Rollout) -> dict[str, float]:
-    """Mean, deviation, mean deviation within a group and share of failures of each score; and diversity."""
+    """Mean, deviation, mean deviation within a group and share of failures of each score; and
+    diversity.
+    """
     metrics = {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups)}
     for name, values in rollout.rewards.items():
         known = torch.isfinite(values)
@@ -56,10 +56,9 @@ def reward_metrics(rollout: Rollout) -> dict[str, float]:
 
 def _group_deviation(values: Tensor, groups: Tensor) -> float:
     """Population deviation within a group, averaged over the groups."""
-    _, member, size = groups.unique(return_inverse=True, return_counts=True)
-    mean = group_sum(values, member, len(size)) / size
-    square = group_sum((values - mean[member]) ** 2, member, len(size)) / size
-    return float(square.sqrt().mean())
+    member, size = membership(groups)
+    each = group_sum(group_std(values, groups), member, len(size)) / size
+    return float(each.mean())
 
 
 def require_replay(tally: Tally, tolerance: float | None) -> None:
@@ -70,6 +69,7 @@ def require_replay(tally: Tally, tolerance: float | None) -> None:
     tally.add("ratio/first_max_dev", deviation)
     if deviation > tolerance:
         raise TrainingError(
-            f"before any update a ratio is off 1 by {deviation:.2e}, more than a tenth of the clip range"
-            f" ({tolerance:.1e}): sampling and training disagree; try float32 and equal batch sizes"
+            f"before any update a ratio is off 1 by {deviation:.2e}, more than a tenth of the"
+            f" clip range ({tolerance:.1e}): sampling and training disagree; try float32 and"
+            " equal batch sizes"
         )

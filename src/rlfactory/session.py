@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from torch import Tensor
 
-from rlfactory.build import Config, build, budget, evaluation_sigmas, make
+from rlfactory.build import Config, budget, build, evaluation_sigmas, make
 from rlfactory.rollout import Rollout
 from rlfactory.run.checkpoint import checkpoint_bytes, save_checkpoint
 from rlfactory.run.curves import draw_curves
@@ -50,7 +50,9 @@ class Session:
         self.previews: dict[int, Tensor] = {}
 
     def run(self) -> bool:
-        """Train between two evaluations; False if it was interrupted. What there is by then is kept."""
+        """Train between two evaluations; False if it was interrupted. What there is by then is
+        kept.
+        """
         finished = True
         with self.progress:
             before = self.evaluate()

@@ -23,7 +23,7 @@ from rlfactory.model.weights import EMA
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
-from rlfactory.rollout import Batch, Rollout, join
+from rlfactory.rollout import Batch, Rollout, chunks, join
 from rlfactory.run.tally import Tally
 from rlfactory.scoring import TrainingError, require_replay, reward_metrics, score, scored
 
@@ -115,7 +115,7 @@ class Trainer:
             return join(
                 [
                     self._rollout([prompts[g] for g in groups[rows]], groups[rows], rows, iteration)
-                    for rows in torch.arange(len(groups)).split(budget.sample_batch)
+                    for rows in chunks(len(groups), budget.sample_batch)
                 ]
             )
 

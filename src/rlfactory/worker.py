@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from rlfactory.build import Config, build, budget, evaluation_sigmas
+from rlfactory.build import Config, budget, build, evaluation_sigmas
 from rlfactory.model.pipeline import ModelError
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.run.checkpoint import load_checkpoint, newest
@@ -58,7 +58,9 @@ def run(path: Path) -> int:
 
 
 def evaluate(path: Path, config: Config) -> int:
-    """Evaluate a run's newest weights under `config`; writes scores and a grid, prints the means."""
+    """Evaluate a run's newest weights under `config`; writes scores and a grid, prints the
+    means.
+    """
 
     def show(parts: Parts, evaluator: Evaluator) -> None:
         evaluation = evaluator(config["evaluation"]["weights"])

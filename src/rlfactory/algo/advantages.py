@@ -14,19 +14,35 @@ def group_advantages(
     unbiased: bool = False,
     eps: float = 1e-4,
 ) -> Tensor:
-    """`(r - mean of the group) / (std + eps)`, `[B]`; the deviation is the group's own or the whole batch's.
+    """`(r - mean of the group) / (std + eps)`, `[B]`; the deviation is the group's own or the
+    whole batch's.
 
-    Flow-GRPO, DiffusionNFT: population std, eps 1e-4, either scope. DanceGRPO: group, unbiased, eps 1e-8.
+    Flow-GRPO, DiffusionNFT: population std, eps 1e-4, either scope. DanceGRPO: group, unbiased,
+    eps 1e-8.
     """
     rewards = rewards.double()
-    _, member, size = groups.unique(return_inverse=True, return_counts=True)
-    centred = rewards - group_sum(rewards, member, len(size))[member] / size[member]
-    if std == "global":
-        scale = rewards.std(unbiased=unbiased).expand_as(rewards)
-    else:
-        squares = group_sum(centred**2, member, len(size)) / (size - int(unbiased)).clamp(min=1)
-        scale = squares.sqrt()[member]
-    return (centred / (scale + eps)).float()
+    peers = groups if std == "group" else torch.zeros_like(groups)
+    scale = group_std(rewards, peers, unbiased=unbiased)
+    return ((rewards - group_mean(rewards, groups)) / (scale + eps)).float()
+
+
+def group_mean(values: Tensor, groups: Tensor) -> Tensor:
+    """For each of `values` `[B]` the mean over its group, `[B]`."""
+    member, size = membership(groups)
+    return (group_sum(values, member, len(size)) / size)[member]
+
+
+def group_std(values: Tensor, groups: Tensor, *, unbiased: bool = False) -> Tensor:
+    """For each of `values` `[B]` the deviation within its group, `[B]`; 0 where it stands alone."""
+    member, size = membership(groups)
+    squares = group_sum((values - group_mean(values, groups)) ** 2, member, len(size))
+    return (squares / (size - int(unbiased)).clamp(min=1)).sqrt()[member]
+
+
+def membership(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Groups of any numbers and order, counted from 0: each sample's `[B]`, and each one's size."""
+    _, member, size = torch.unique(groups, return_inverse=True, return_counts=True)
+    return member, size
 
 
 def group_sum(values: Tensor, member: Tensor, count: int) -> Tensor:

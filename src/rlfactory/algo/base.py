@@ -1,4 +1,6 @@
-"""The contract of an algorithm: a loss, and what it needs. The loop, the sampler and the optimiser are not its business."""
+"""The contract of an algorithm: a loss, and what it needs. The loop, the sampler and the optimiser
+are not its business.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ from rlfactory.rollout import Batch, Outputs, Rollout
 
 @dataclass(frozen=True)
 class Loss:
-    """A scalar to minimise, the network's outputs for the regularizer, and sums to log over `[N]` items."""
+    """A scalar to minimise, the network's outputs for the regularizer, and sums to log over `[N]`
+    items.
+    """
 
     value: Tensor
     outputs: Outputs
@@ -23,8 +27,9 @@ class Loss:
 class Algorithm(ABC):
     """Rewards to advantages, samples to training items, items to a loss.
 
-    `needs` is what a rollout must provide; `grouped` says that advantages compare the samples of one prompt; `behaviour`
-    names the weight set that samples; `ratio_tolerance` is how far a ratio may be from 1 before the first update.
+    `needs` is what a rollout must provide; `grouped` says that advantages compare the samples of
+    one prompt; `behaviour` names the weight set that samples; `ratio_tolerance` is how far a ratio
+    may be from 1 before the first update.
     """
 
     needs: ClassVar[Literal["transitions", "forward_process", "tokens"]]

@@ -1,4 +1,6 @@
-"""Flow-GRPO (arXiv 2505.05470): policy gradient on the steps of a stochastic sampler, relative to a group."""
+"""Flow-GRPO (arXiv 2505.05470): policy gradient on the steps of a stochastic sampler, relative to
+a group.
+"""
 
 from typing import Literal
 
@@ -11,15 +13,17 @@ from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Batch, Outputs, Rollout, Taken, take
-from rlfactory.types import NonNegative, Positive
+from rlfactory.types import Positive
 
 
 class GRPO(Algorithm):
-    """With `r` the ratio of a step's likelihoods and A the group-relative advantage of its final picture,
+    """With `r` the ratio of a step's likelihoods and A the group-relative advantage of its final
+    picture,
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
 
-    The likelihood is the mean over dimensions, so `r` is the D-th root of the true ratio and c is tiny.
+    The likelihood is the mean over dimensions, so `r` is the D-th root of the true ratio and c is
+    tiny.
     """
 
     needs = "transitions"
@@ -33,7 +37,7 @@ class GRPO(Algorithm):
         advantage_clip: Positive = 5.0,
         std: Literal["group", "global"] = "group",
         unbiased: bool = False,
-        eps: NonNegative = 1e-4,
+        eps: Positive = 1e-4,
     ) -> None:
         self.dynamics = dynamics
         self.clip_range = clip_range
@@ -52,7 +56,7 @@ class GRPO(Algorithm):
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
         """One item for every kept transition."""
-        del model, seed, iteration
+        del seed, iteration
         kept = rollout.transitions
         if kept is None or rollout.advantage is None:
             raise ValueError("GRPO needs a rollout's transitions and advantages")
@@ -64,7 +68,7 @@ class GRPO(Algorithm):
             x0=take(rollout.latents, sample),
             sample=sample,
             condition=take(rollout.condition, sample),
-            advantage=take(rollout.advantage, sample),
+            advantage=take(rollout.advantage, sample).to(model.device),
             taken=Taken(kept.t_next.flatten(), kept.next.flatten(0, 1), kept.log_prob.flatten()),
         )
 

@@ -1,4 +1,6 @@
-"""DiffusionNFT (arXiv 2509.16117): learn from final samples alone, towards the good and away from the bad."""
+"""DiffusionNFT (arXiv 2509.16117): learn from final samples alone, towards the good and away from
+the bad.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -15,7 +17,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import Decay, old_policy_decay
 from rlfactory.model.weights import OLD
 from rlfactory.rollout import Batch, Outputs, Rollout, take
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.types import Positive, PositiveInt
 
 
 def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
@@ -27,7 +29,8 @@ def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
 def implicit_losses(
     v: Tensor, v_old: Tensor, x0: Tensor, to_x0: Callable[[Tensor], Tensor], beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Losses `[B]` of the implicit positive and negative policies, each normalised by its own error:
+    """Losses `[B]` of the implicit positive and negative policies, each normalised by its own
+    error:
 
     v+ = beta v + (1 - beta) v_old,   v- = (1 + beta) v_old - beta v,
     l  = mean (x0_hat - x0)^2 / w,    w = stop_gradient(mean |x0_hat - x0|), at least 1e-5.
@@ -49,8 +52,8 @@ class NFT(Algorithm):
 
         loss = c mean( r l+ / beta + (1 - r) l- / beta ).
 
-    The `old` weight set samples; after each iteration it follows the policy with `old_decay`. At `v = v_old` the loss does
-    not depend on the reward but its gradient does, by the factor 2 r - 1.
+    The `old` weight set samples; after each iteration it follows the policy with `old_decay`. At
+    `v = v_old` the loss does not depend on the reward but its gradient does, by the factor 2 r - 1.
     """
 
     needs = "forward_process"
@@ -64,7 +67,7 @@ class NFT(Algorithm):
         advantage_clip: Positive = 5.0,
         std: Literal["group", "global"] = "global",
         unbiased: bool = False,
-        eps: NonNegative = 1e-4,
+        eps: Positive = 1e-4,
         times: PositiveInt = 4,
         time_shift: Positive = 1.0,
         old_decay: Decay = "nft_1",
@@ -88,22 +91,24 @@ class NFT(Algorithm):
             raise ValueError("NFT needs a rollout's advantages")
         index = rollout.index.tolist()
         draws = keyed.uniform(seed, "times", [iteration], index, [self.times])
-        t = shifted(stratified(draws), self.time_shift).flatten()
+        t = shifted(stratified(draws), self.time_shift).flatten().to(model.device)
         sample = torch.arange(len(rollout)).repeat_interleave(self.times)
         x0 = take(rollout.latents, sample)
         shape = [self.times, *rollout.latents.shape[1:]]
-        eps = keyed.normal(seed, "noise", [iteration], index, shape).flatten(0, 1)
+        eps = keyed.normal(seed, "noise", [iteration], index, shape).flatten(0, 1).to(model.device)
         return Batch(
             x=model.forward_process.noise(x0, eps, t),
             t=t,
             x0=x0,
             sample=sample,
             condition=take(rollout.condition, sample),
-            advantage=take(rollout.advantage, sample),
+            advantage=take(rollout.advantage, sample).to(model.device),
         )
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """Compare the policy's implied clean samples with the one drawn, against the old policy's."""
+        """Compare the policy's implied clean samples with the one drawn, against the old
+        policy's.
+        """
         with torch.no_grad(), model.weights(OLD):
             v_old = model.predict(batch.x, batch.t, batch.condition)
         v = model.predict(batch.x, batch.t, batch.condition)

@@ -7,14 +7,18 @@ from torch import Tensor
 def clipped_surrogate(
     log_ratio: Tensor, advantage: Tensor, clip_range: float
 ) -> tuple[Tensor, Tensor]:
-    """`max(-A r, -A clip(r, 1 - c, 1 + c))` elementwise, and the ratio r (arXiv 1707.06347, eq. 7)."""
+    """`max(-A r, -A clip(r, 1 - c, 1 + c))` elementwise, and the ratio r (arXiv 1707.06347, eq.
+    7).
+    """
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
     return torch.maximum(-advantage * ratio, -advantage * clipped), ratio
 
 
 def ratio_metrics(ratio: Tensor, clip_range: float) -> dict[str, Tensor]:
-    """What to watch of a ratio, itemwise: its value, whether it was clipped, how far it is from one."""
+    """What to watch of a ratio, itemwise: its value, whether it was clipped, how far it is from
+    one.
+    """
     ratio = ratio.detach()
     deviation = (ratio - 1).abs()
     return {

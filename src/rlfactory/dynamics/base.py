@@ -1,8 +1,9 @@
 """The contract of a sampling step.
 
-A step goes from `x` at time `t` to a normal distribution at `t_next` and then to one point of it, either drawn (`noise`
-given) or already known (`next` given, when a rollout is replayed). Both go through the same arithmetic, so before the
-first update the ratio of the two likelihoods is exactly one.
+A step goes from `x` at time `t` to a normal distribution at `t_next` and then to one point of it,
+either drawn (`noise` given) or already known (`next` given, when a rollout is replayed). Both go
+through the same arithmetic, so before the first update the ratio of the two likelihoods is exactly
+one.
 """
 
 import math
@@ -16,10 +17,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Step:
-    """The distribution of one step and the point taken: `next`, `mean` `[B, ...]`, `std` `[B, 1, ...]`.
+    """The distribution of one step and the point taken: `next`, `mean` `[B, ...]`, `std` `[B, 1,
+    ...]`.
 
-    `log_prob` `[B]` is the *mean* log-density over a sample's dimensions, as in every published code: the sum overflows
-    (16,384 dimensions turn a ratio of 1.01 into 6e70). It is None where the step is deterministic.
+    `log_prob` `[B]` is the *mean* log-density over a sample's dimensions, as in every published
+    code: the sum overflows (16,384 dimensions turn a ratio of 1.01 into 6e70). It is None where
+    the step is deterministic.
     """
 
     next: Tensor
@@ -29,7 +32,9 @@ class Step:
 
 
 class Dynamics(ABC):
-    """One way to step. `log_prob` says whether steps have a likelihood; `process` which noise it undoes."""
+    """One way to step. `log_prob` says whether steps have a likelihood; `process` which noise it
+    undoes.
+    """
 
     log_prob: ClassVar[bool]
     process: ClassVar[Literal["flow", "vp", "tokens"]]
@@ -45,7 +50,9 @@ class Dynamics(ABC):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One step in float32. `x`, `prediction`, `noise` and `next` are `[B, C, H, W]`; times are `[B]`, in [0, 1]."""
+        """One step in float32. `x`, `prediction`, `noise` and `next` are `[B, C, H, W]`; times are
+        `[B]`, in [0, 1].
+        """
 
 
 def column(t: Tensor, like: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ class FlowSDE(Dynamics):
         mean = x (1 + g^2 / (2 sigma) dt) + v (1 + g^2 (1 - sigma) / (2 sigma)) dt,
         std  = g sqrt(-dt).
 
-    At `sigma = 1`, where g is infinite, its denominator takes the sigma of the next step. No noise gives Euler's step.
+    At `sigma = 1`, where g is infinite, its denominator takes the sigma of the next step. No noise
+    gives Euler's step.
     """
 
     log_prob = True

@@ -1,8 +1,9 @@
 """At which noise levels a rectified flow is sampled.
 
-Two "10-step" schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n (Flow-Factory, FLUX); `diffusers`
-is what SD3's scheduler does: it spaces evenly down to its smallest sigma, *already shifted*, and shifts again, so that its
-last step is very short (0.0089 for shift 3).
+Two "10-step" schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
+(Flow-Factory, FLUX); `diffusers` is what SD3's scheduler does: it spaces evenly down to its
+smallest sigma, *already shifted*, and shifts again, so that its last step is very short (0.0089
+for shift 3).
 """
 
 import math
@@ -17,12 +18,20 @@ TRAIN_STEPS = 1000
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:
-    """Move noise levels to the noisy end: `s sigma / (1 + (s - 1) sigma)` (arXiv 2403.03206, eq. 23)."""
-    return shift * sigma / (1 + (shift - 1) * sigma)
+    """Move noise levels to the noisy end: `s sigma / (1 + (s - 1) sigma)` (arXiv 2403.03206, eq.
+    23).
+
+    Written so that 1 stays exactly 1 for every shift; a sample starts there, and Flow-SDE's noise
+    has a pole there.
+    """
+    noisy = shift * sigma
+    return noisy / (noisy + (1 - sigma))
 
 
 def dynamic_shift(tokens: int) -> float:
-    """FLUX's shift `e^mu` for a number of image tokens; mu is linear, 0.5 at 256 and 1.15 at 4096."""
+    """FLUX's shift `e^mu` for a number of image tokens; mu is linear, 0.5 at 256 and 1.15 at
+    4096.
+    """
     return math.exp(0.5 + (1.15 - 0.5) * (tokens - 256) / (4096 - 256))
 
 

@@ -1,6 +1,7 @@
 """Which steps of a rollout are stochastic, and so are trained; the others follow the ODE.
 
-A window is drawn once an iteration and shared by all samples, so that the members of a group compare like with like.
+A window is drawn once an iteration and shared by all samples, so that the members of a group
+compare like with like.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +21,9 @@ class Window(ABC):
 
 
 class All(Window):
-    """Every step but the last `skip_last`, where the noise is so small that likelihood ratios explode."""
+    """Every step but the last `skip_last`, where the noise is so small that likelihood ratios
+    explode.
+    """
 
     def __init__(self, *, skip_last: NonNegativeInt = 0) -> None:
         self.skip_last = skip_last

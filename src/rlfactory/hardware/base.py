@@ -1,4 +1,6 @@
-"""The contract of the hardware: the few operations of a loop that differ between one process and many."""
+"""The contract of the hardware: the few operations of a loop that differ between one process and
+many.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -25,7 +27,10 @@ class Hardware(ABC):
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
     ) -> float:
-        """Clip, update, and clear the gradients; returns their norm before clipping."""
+        """Clip, update and clear the gradients; returns their norm before clipping.
+
+        Where the norm is not finite nothing is updated, and the caller stops.
+        """
 
     @abstractmethod
     def gather(self, values: Tensor) -> Tensor:

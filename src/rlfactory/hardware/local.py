@@ -40,7 +40,8 @@ class Local(Hardware):
     ) -> float:
         """Clip by the global norm."""
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        optimizer.step()
+        if torch.isfinite(norm):
+            optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return float(norm)
 

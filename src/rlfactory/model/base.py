@@ -14,9 +14,11 @@ from rlfactory.rollout import Condition
 
 
 class ImageModel(ABC):
-    """A text-to-image model. Guidance is applied in `predict` alone: the same when sampling, replaying and evaluating.
+    """A text-to-image model. Guidance is applied in `predict` alone: the same when sampling,
+    replaying and evaluating.
 
-    `latent_shape` is `(C, h, w)`, `shift` the schedule's shift that the model was made for, `device` where `predict` runs.
+    `latent_shape` is `(C, h, w)`, `shift` the schedule's shift that the model was made for,
+    `device` where `predict` runs.
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
@@ -34,7 +36,9 @@ class ImageModel(ABC):
 
     @abstractmethod
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
-        """The network's prediction for `x` `[B, C, h, w]` at times `t` `[B]` in [0, 1], in float32."""
+        """The network's prediction for `x` `[B, C, h, w]` at times `t` `[B]` in [0, 1], in
+        float32.
+        """
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""How fast a weight set forgets: the decay of its moving average, as a function of the optimiser step."""
+"""How fast a weight set forgets: the decay of its moving average, as a function of the optimiser
+step.
+"""
 
 from typing import Literal
 
@@ -17,5 +19,7 @@ def old_policy_decay(kind: Decay, step: int) -> float:
 
 
 def power_decay(step: int, limit: float, warmup: float = 10.0) -> float:
-    """`min(limit, (1 + s) / (w + s))`: short memory at first, so that an average forgets its start."""
+    """`min(limit, (1 + s) / (w + s))`: short memory at first, so that an average forgets its
+    start.
+    """
     return min(limit, (1 + step) / (warmup + step))

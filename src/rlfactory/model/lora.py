@@ -5,10 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from diffusers import ModelMixin
 from peft import LoraConfig, get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from rlfactory import keyed
+from rlfactory.model.pipeline import ModelError
 
 # The eight attention projections of a joint block that every published recipe adapts.
 ATTENTION_PROJECTIONS = [
@@ -27,17 +31,36 @@ class Lora:
     """Adapters in place on `network`, whose own weights are frozen."""
 
     def __init__(
-        self, network: ModelMixin, *, rank: int, alpha: float, targets: Sequence[str] | None
+        self,
+        network: ModelMixin,
+        *,
+        rank: int,
+        alpha: float,
+        targets: Sequence[str] | None,
+        seed: int = 0,
     ) -> None:
         self.network = network
         self.config = LoraConfig(
             r=rank,
             lora_alpha=alpha,
-            init_lora_weights="gaussian",
             target_modules=list(targets or ATTENTION_PROJECTIONS),
         )
         network.requires_grad_(False)
-        network.add_adapter(self.config)
+        try:
+            network.add_adapter(self.config)
+        except ValueError as error:
+            raise ModelError(f"model.lora_targets={targets}: {error}") from error
+        self._draw(seed)
+
+    @torch.no_grad()
+    def _draw(self, seed: int) -> None:
+        """PEFT's `gaussian` start, but keyed: PEFT itself takes the global generator. B stays
+        zero.
+        """
+        for i, (name, matrix) in enumerate(self.parameters().items()):
+            if "lora_A" in name:
+                drawn = keyed.normal(seed, "lora", [], [i], matrix.shape)[0]
+                matrix.copy_(drawn / self.config.r)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """The adapters' matrices by name."""

@@ -1,10 +1,15 @@
 """Finding a diffusers pipeline and decoding its latents: what the image adapters share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
+from diffusers.utils import logging as diffusers_log
+from safetensors import SafetensorError
 from torch import Tensor
+from transformers.utils import logging as transformers_log
 
 from rlfactory.zoo.models import zoo_path
 
@@ -19,20 +24,38 @@ def resolve(path: str) -> str:
     """The folder of a model that ships (`zoo:NAME`), a local folder, or a hub id as it is."""
     if path.startswith(ZOO_PREFIX):
         return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
-    return str(Path(path).expanduser()) if path.startswith(("~", ".", "/")) else path
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "model_index.json").is_file():
+            raise ValueError(f"{folder} holds no model_index.json, so no pipeline")
+        return str(folder)
+    if path.startswith(("~", ".", "/")):
+        raise ValueError(f"there is no folder {folder}")
+    return path
+
+
+@contextmanager
+def no_bars() -> Iterator[None]:
+    """Hide the bars that diffusers and transformers draw, one for each part of a pipeline."""
+    shown = [lib for lib in (diffusers_log, transformers_log) if lib.is_progress_bar_enabled()]
+    for library in shown:
+        library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for library in shown:
+            library.enable_progress_bar()
 
 
 def load_pipeline(
     kind: type[DiffusionPipeline], path: str, dtype: torch.dtype
 ) -> DiffusionPipeline:
     """Load a pipeline of one class, every part of it in `dtype`."""
-    folder = resolve(path)
-    if Path(folder).is_dir() and not (Path(folder) / "model_index.json").is_file():
-        raise ModelError(f"model.path={path}: {folder} holds no model_index.json, so no pipeline")
     try:
-        # transformers' parts take the dtype they were saved in unless each is told
-        return kind.from_pretrained(folder, torch_dtype={"default": dtype})
-    except (OSError, ValueError) as error:
+        with no_bars():
+            # transformers' parts take the dtype they were saved in unless each is told
+            return kind.from_pretrained(resolve(path), dtype={"default": dtype})
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             f"model.path={path} could not be loaded as {kind.__name__}: {error}"
         ) from error
@@ -43,4 +66,5 @@ def decode_latents(vae: AutoencoderKL, latents: Tensor) -> Tensor:
     """Latents as a diffusion network sees them to pictures `[B, 3, H, W]`, uint8, on the CPU."""
     unscaled = latents / vae.config.scaling_factor + (vae.config.shift_factor or 0.0)
     pixels = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0].float()
-    return ((pixels / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    images: Tensor = ((pixels / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    return images

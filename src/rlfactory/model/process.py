@@ -1,4 +1,6 @@
-"""The forward process: how a clean sample becomes noise, and what a network's prediction says of both."""
+"""The forward process: how a clean sample becomes noise, and what a network's prediction says of
+both.
+"""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
@@ -9,7 +11,9 @@ from rlfactory.dynamics.base import column
 
 
 class Process(ABC):
-    """Relations between clean `x0`, noise `eps`, the noisy `x` at time t, and the network's prediction."""
+    """Relations between clean `x0`, noise `eps`, the noisy `x` at time t, and the network's
+    prediction.
+    """
 
     name: ClassVar[Literal["flow", "vp"]]
 
@@ -31,7 +35,9 @@ class Process(ABC):
 
 
 class RectifiedFlow(Process):
-    """Straight lines, `x = (1 - t) x0 + t eps`; the network predicts the velocity `eps - x0` (SD3, FLUX)."""
+    """Straight lines, `x = (1 - t) x0 + t eps`; the network predicts the velocity `eps - x0` (SD3,
+    FLUX).
+    """
 
     name = "flow"
 

@@ -24,8 +24,11 @@ def sample(
 ) -> tuple[Tensor, Transitions | None]:
     """Final latents `[B, C, h, w]` from starting `noise`, and the steps inside `window`.
 
-    Steps outside the window follow the ODE. `step_noise` is `[B, len(window), C, h, w]`, `sigmas` `[steps + 1]`.
+    Steps outside the window follow the ODE. `step_noise` is `[B, len(window), C, h, w]`, `sigmas`
+    `[steps + 1]`.
     """
+    if window and (dynamics is None or step_noise is None):
+        raise ValueError("the steps of a window need `dynamics` and `step_noise`")
     x, kept = noise, []
     for i, (sigma, sigma_next) in enumerate(zip(sigmas[:-1], sigmas[1:], strict=True)):
         t, t_next = sigma.expand(len(x)).to(x.device), sigma_next.expand(len(x)).to(x.device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.lora import Lora
-from rlfactory.model.pipeline import decode_latents, load_pipeline
+from rlfactory.model.pipeline import ModelError, decode_latents, load_pipeline
 from rlfactory.model.process import RectifiedFlow
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition
@@ -20,7 +20,8 @@ from rlfactory.types import NonNegative, Positive, PositiveInt
 class SD3(ImageModel):
     """A `StableDiffusion3Pipeline`, its transformer trained and everything else frozen.
 
-    `guidance` above 1 doubles the network evaluations; at 1 (the default) there is no guidance at all.
+    `guidance` above 1 doubles the network evaluations; at 1 (the default) there is no guidance at
+    all.
     """
 
     process = "flow"
@@ -29,6 +30,7 @@ class SD3(ImageModel):
     def __init__(
         self,
         device: torch.device,
+        seed: int = 0,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
@@ -49,19 +51,30 @@ class SD3(ImageModel):
         self.guidance = guidance
         self.text_tokens = text_tokens
         self.shift = float(self.pipe.scheduler.config.shift)
-        edge = size // self.pipe.vae_scale_factor
+        edge = self._latent_edge(size)
         self.latent_shape = (self.transformer.config.in_channels, edge, edge)
         self._encoded: dict[str, tuple[Tensor, Tensor]] = {}
         self._negative = self.encode([negative_prompt]) if guidance > 1 else None
         self.lora: Lora | None = None
         if finetune == "lora":
             self.lora = Lora(
-                self.transformer, rank=lora_rank, alpha=lora_alpha, targets=lora_targets
+                self.transformer, rank=lora_rank, alpha=lora_alpha, targets=lora_targets, seed=seed
             )
             self.weights = Weights(self.lora.parameters(), self.lora.off)
         else:
             self.transformer.requires_grad_(True)
             self.weights = Weights(dict(self.transformer.named_parameters()))
+
+    def _latent_edge(self, size: int) -> int:
+        """How many latent pixels a picture's side has; an error where the network can't take
+        that.
+        """
+        config = self.transformer.config
+        unit = self.pipe.vae_scale_factor * config.patch_size
+        largest = unit * config.pos_embed_max_size
+        if size % unit or size > largest:
+            raise ModelError(f"model.size={size}: {unit}, {2 * unit}, ... {largest} are possible")
+        return size // int(self.pipe.vae_scale_factor)
 
     def _text_encoders(self) -> list[nn.Module]:
         pipe = self.pipe

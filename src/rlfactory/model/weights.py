@@ -1,7 +1,8 @@
 """Named weight sets: the policy and the other networks it is compared with or sampled from.
 
-All of them are values of the *trainable* tensors alone. With LoRA these are the adapters, so a set costs a few megabytes
-and the reference, which is the network without adapters, nothing at all; with full fine-tuning a set is a copy.
+All of them are values of the *trainable* tensors alone. With LoRA these are the adapters, so a set
+costs a few megabytes and the reference, which is the network without adapters, nothing at all;
+with full fine-tuning a set is a copy.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,9 @@ POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
 
 
 class Weights:
-    """`policy` is live; every other set is kept beside it and swapped in for the length of a `with`."""
+    """`policy` is live; every other set is kept beside it and swapped in for the length of a
+    `with`.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""The contract of a regularizer: a penalty added to the loss, and the divergence that it measured."""
+"""The contract of a regularizer: a penalty added to the loss, and the divergence that it
+measured.
+"""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
@@ -14,7 +16,9 @@ WeightSet = Literal["reference", "old", "ema"]
 
 
 class Regularizer(ABC):
-    """`needs` says what a batch must hold; `reference` names the weight set to stay near, if any."""
+    """`needs` says what a batch must hold; `reference` names the weight set to stay near, if
+    any.
+    """
 
     needs: ClassVar[Literal["nothing", "velocity", "transitions"]]
     reference: WeightSet | None = None
@@ -26,7 +30,9 @@ class Regularizer(ABC):
 
 @torch.no_grad()
 def reference_prediction(model: ImageModel, batch: Batch, name: str) -> Tensor:
-    """What another weight set predicts for a batch. Only this forward pass goes without a gradient."""
+    """What another weight set predicts for a batch. Only this forward pass goes without a
+    gradient.
+    """
     with model.weights(name):
         return model.predict(batch.x, batch.t, batch.condition)
 

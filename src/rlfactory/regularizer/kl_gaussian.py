@@ -1,4 +1,6 @@
-"""The true divergence of two normal steps of one variance, `mean (mu - mu_ref)^2 / (2 std^2)` (TempFlow-GRPO)."""
+"""The true divergence of two normal steps of one variance, `mean (mu - mu_ref)^2 / (2 std^2)`
+(TempFlow-GRPO).
+"""
 
 from torch import Tensor
 
@@ -10,9 +12,12 @@ from rlfactory.types import NonNegative
 
 
 class KLGaussian(Regularizer):
-    """`std` is the step's whole deviation, `g sqrt(-dt)`; a mean over dimensions, like the log-probability."""
+    """`std` is the step's whole deviation, `g sqrt(-dt)`; a mean over dimensions, like the
+    log-probability.
+    """
 
     needs = "transitions"
+    reference: WeightSet
 
     def __init__(
         self, dynamics: Dynamics, *, beta: NonNegative = 4e-3, reference: WeightSet = "reference"

@@ -12,6 +12,7 @@ class KLVelocity(Regularizer):
     """Needs no transitions, so any algorithm takes it. Its scale wants a beta of 1e-4 to 3e-3."""
 
     needs = "velocity"
+    reference: WeightSet
 
     def __init__(self, *, beta: NonNegative = 1e-4, reference: WeightSet = "reference") -> None:
         self.beta = beta

@@ -13,6 +13,7 @@ class KLMean(Regularizer):
     """Weighs the noisy steps as the clean ones. Its scale wants a beta about 1e-2."""
 
     needs = "transitions"
+    reference: WeightSet
 
     def __init__(
         self, dynamics: Dynamics, *, beta: NonNegative = 1e-2, reference: WeightSet = "reference"

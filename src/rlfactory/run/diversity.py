@@ -5,11 +5,11 @@ from torch import Tensor
 
 
 def pairwise_distance(images: Tensor, groups: Tensor) -> float:
-    """Mean root-mean-square pixel distance, in [0, 1], between the images `[B, 3, H, W]` of a group, over all groups.
+    """Mean root-mean-square pixel distance in [0, 1] of the pairs of a group, over all groups.
 
-    NaN where no group has two images.
+    `images` is `[B, 3, H, W]`, uint8. NaN where no group has two images.
     """
-    pixels = images.flatten(1).float() / 255
-    square = torch.cdist(pixels, pixels) / pixels.shape[1] ** 0.5
-    pairs = (groups[:, None] == groups) & ~torch.eye(len(groups), dtype=torch.bool)
-    return float(square[pairs].mean())
+    pixels = images.flatten(1)
+    members = [pixels[groups == group].float() / 255 for group in torch.unique(groups)]
+    distances = torch.cat([torch.pdist(rows) for rows in members])
+    return float(distances.mean()) / float(pixels.shape[1] ** 0.5)

@@ -1,4 +1,6 @@
-"""How good a weight set is: fixed held-out prompts from fixed noise, the same in every evaluation."""
+"""How good a weight set is: fixed held-out prompts from fixed noise, the same in every
+evaluation.
+"""
 
 from dataclasses import dataclass
 
@@ -11,6 +13,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.sampling import sample
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples
+from rlfactory.rollout import chunks
 from rlfactory.run.diversity import pairwise_distance
 from rlfactory.run.scores import Scores
 from rlfactory.trainer import Watcher
@@ -58,7 +61,7 @@ class Evaluator:
     def draw(self, prompts: list[Prompt], stream: str) -> Tensor:
         """One picture for each prompt, `[N, 3, H, W]`."""
         images = []
-        for rows in torch.arange(len(prompts)).split(self.sample_batch):
+        for rows in chunks(len(prompts), self.sample_batch):
             index = rows.tolist()
             condition = self.model.encode([prompts[i].text for i in index])
             noise = keyed.normal(self.seed, stream, [], index, self.model.latent_shape)

@@ -29,7 +29,9 @@ class Placed:
 
 
 def arrange(scene: Scene, rng: np.random.Generator) -> list[Placed]:
-    """Place a scene's objects at random: inside the picture, apart from each other, in their relation."""
+    """Place a scene's objects at random: inside the picture, apart from each other, in their
+    relation.
+    """
     wanted = [clause for clause in scene.clauses for _ in range(clause.count)]
     low, high = _RADII[len(wanted)]
     while True:
@@ -51,7 +53,9 @@ def _apart(x: NDArray[np.float64], y: NDArray[np.float64], radii: NDArray[np.flo
 
 
 def _related(relation: str | None, x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
-    """Whether the first object stands in the relation to the second, that axis being the longer one."""
+    """Whether the first object stands in the relation to the second, that axis being the longer
+    one.
+    """
     if relation is None:
         return True
     dx, dy = x[0] - x[1], y[0] - y[1]
@@ -78,14 +82,15 @@ def render(objects: Sequence[Placed], shade: tuple[int, int, int]) -> NDArray[np
 
 
 def outline(shape: str) -> NDArray[np.float64]:
-    """A shape's corners `[N, 2]`, stretched to fill the square from -1 to 1 (x to the right, y down)."""
+    """A shape's corners `[N, 2]`, stretched to fill the square from -1 to 1 (y points down)."""
     points = _CORNERS[shape]
     low, high = points.min(0), points.max(0)
-    return 2 * (points - low) / (high - low) - 1
+    stretched: NDArray[np.float64] = 2 * (points - low) / (high - low) - 1
+    return stretched
 
 
 def _regular(corners: int, inner: float = 1.0) -> NDArray[np.float64]:
-    """A regular polygon standing on its base; with an inner radius, the star of twice the corners."""
+    """A regular polygon standing on its base; with an inner radius, a star of as many points."""
     count = corners if inner == 1.0 else 2 * corners
     angle = 2 * math.pi * np.arange(count) / count - math.pi / 2
     radius = np.where(np.arange(count) % 2 == 1, inner, 1.0)

@@ -1,7 +1,7 @@
 """The grammar of captioned scenes, in GenEval's six categories.
 
-A `Scene` says what must be in a picture and nothing more: `caption` puts it into words, `requirements` into GenEval's
-metadata, and `draw.arrange` into one of many pictures.
+A `Scene` says what must be in a picture and nothing more: `caption` puts it into words,
+`requirements` into GenEval's metadata, and `draw.arrange` into one of many pictures.
 """
 
 import hashlib
@@ -54,7 +54,9 @@ class Clause:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a picture must show. With a relation, the first clause stands in that relation to the second."""
+    """What a picture must show. With a relation, the first clause stands in that relation to the
+    second.
+    """
 
     category: Category
     clauses: tuple[Clause, ...]
@@ -62,7 +64,9 @@ class Scene:
 
 
 def sample_scene(category: Category, rng: np.random.Generator) -> Scene:
-    """Draw a scene of `category`; two clauses always differ in shape and, where given, in colour."""
+    """Draw a scene of `category`; two clauses always differ in shape and, where given, in
+    colour.
+    """
     first, second = (SHAPES[i] for i in rng.permutation(len(SHAPES))[:2])
     color, other = (list(COLORS)[i] for i in rng.permutation(len(COLORS))[:2])
     match category:
@@ -100,9 +104,11 @@ def _noun_phrase(clause: Clause, category: Category) -> str:
 
 
 def requirements(scene: Scene) -> dict[str, Any]:
-    """GenEval's metadata: what to `include`, by class, count, colour and position, and what to `exclude`.
+    """GenEval's metadata: what to `include`, by class, count, colour and position, and what to
+    `exclude`.
 
-    Every clause also excludes one object more of its class, so that a surplus is an error in each category.
+    Every clause also excludes one object more of its class, so that a surplus is an error in each
+    category.
     """
     include: list[dict[str, Any]] = []
     for clause in reversed(scene.clauses) if scene.relation else scene.clauses:
@@ -117,7 +123,9 @@ def requirements(scene: Scene) -> dict[str, Any]:
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a caption belongs to the tenth that training never sees; a fixed property of its words."""
+    """Whether a caption belongs to the tenth that training never sees; a fixed property of its
+    words.
+    """
     return hashlib.sha256(text.encode()).digest()[0] % 10 == 0
 
 
