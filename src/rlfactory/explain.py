@@ -1,10 +1,4 @@
-<<<<<<< HEAD
 """Where a value comes from: the files that set a key, in order, and the overrides."""
-=======
-"""Where a value comes from: the files that set a key, in order, and the override that had the last
-word.
-"""
->>>>>>> main
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,10 +1,4 @@
-<<<<<<< HEAD
 """What was typed: each override checked by itself, so that each mistake is named, then composed."""
-=======
-"""What was typed: the overrides checked one by one, so that each mistake is named, and then
-composed.
-"""
->>>>>>> main
 
 import re
 import shlex
@@ -20,7 +14,6 @@ from rlfactory.settings import COMPONENTS, GROUPS
 SEARCHPATH = "hydra.searchpath"
 
 
-<<<<<<< HEAD
 def prepare(words: Sequence[str]) -> list[str]:
     """What Hydra's composing can't read, as overrides that it can: `-cd`, `~` and no experiment."""
     kept, folders = [], []
@@ -51,12 +44,6 @@ def _expanded(word: str) -> str:
 def searched(overrides: Sequence[str]) -> list[str]:
     """The places that `hydra.searchpath` adds, given as a list or as one."""
     typed = [o for o in overrides if key_of(o) == SEARCHPATH]
-=======
-def compose_request(overrides: Sequence[str], command: str = "rlfactory") -> Composed:
-    """The configuration that was asked for; a PlanError names every override that makes no
-    sense.
-    """
->>>>>>> main
     try:
         value = parse(typed)[-1].value() if typed else []
     except CompositionError:
