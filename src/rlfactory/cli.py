@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -177,6 +178,11 @@ def multirun(argv: Sequence[str]) -> int:
         except PlanError as error:
             print(report(error.problems, overrides), file=sys.stderr)
             code = 2
+        except Exception:  # a defect of one job, which the others should not pay for
+            traceback.print_exc()
+            code = 1
+        if code == 130:
+            raise KeyboardInterrupt
         if code:
             failed.append(f"{name} (exit code {code})")
 

@@ -22,7 +22,7 @@ from rlfactory.source import (
     statements,
 )
 
-HANDED_OVER = {"device", "dynamics", "params"}  # positional parameters that `build` fills
+HANDED_OVER = {"device", "dynamics", "params", "seed"}  # positional, filled by `build`
 _BUILTINS: Mapping[str, Any] = {
     "Any": Any,
     "None": None,
