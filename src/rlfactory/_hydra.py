@@ -100,19 +100,24 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
-    """A group's options and their files; `places` are searched after ours and the plug-ins'."""
+def folders(places: Sequence[str] = ()) -> list[Path]:
+    """The folders that hold options: ours, the plug-ins', then `places`."""
 
-    def work() -> dict[str, Path]:
+    def work() -> list[Path]:
         loader = GlobalHydra.instance().config_loader()
         paths = [entry.path for entry in loader.get_search_path().get_path()]
-        found: dict[str, Path] = {}
-        for folder in map(_folder, [*paths, *places]):
-            for file in sorted((folder / group).glob("*.yaml")) if folder else ():
-                found.setdefault(file.stem, file)
-        return found
+        return [folder for path in [*paths, *places] if (folder := _folder(path)) is not None]
 
-    found: dict[str, Path] = _initialised(work)
+    found: list[Path] = _initialised(work)
+    return found
+
+
+def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
+    """A group's options and their files; of two with one name, the first counts."""
+    found: dict[str, Path] = {}
+    for folder in folders(places):
+        for file in sorted((folder / group).glob("*.yaml")):
+            found.setdefault(file.stem, file)
     return found
 
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 
-from rlfactory._hydra import CompositionError, Override, defaults_list, options, parse
+from rlfactory._hydra import CompositionError, Override, defaults_list, folders, parse
 from rlfactory.problems import PlanError, key_of, unknown_key
 from rlfactory.request import compose_request, searched
 from rlfactory.settings import COMPONENTS
@@ -52,8 +51,10 @@ def file_of(key: str, overrides: Sequence[str]) -> str | None:
 
 
 def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
+    places = folders(searched(overrides))
     for config_path, package in defaults_list(overrides):
-        path = _file(config_path, overrides)
+        files = (folder / f"{config_path}.yaml" for folder in places)
+        path = next((file for file in files if file.is_file()), None)
         inside = "" if package == "_global_" else f"{package}." if package else ""
         if path is None or not key.startswith(inside):
             continue
@@ -68,11 +69,6 @@ def _source(node: yaml.Node, text: str) -> str:
     """A value as it is written, where it fits on a line."""
     written = text[node.start_mark.index : node.end_mark.index]
     return "..." if "\n" in written else written
-
-
-def _file(config_path: str, overrides: Sequence[str]) -> Path | None:
-    group, _, name = config_path.rpartition("/")
-    return options(group, searched(overrides)).get(name)
 
 
 def _lookup(node: yaml.Node | None, path: Sequence[str]) -> yaml.Node | None:
