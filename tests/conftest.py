@@ -1,6 +1,8 @@
-"""What several tests share: a network small enough to compute with by hand, and a random SD3."""
+"""What tests share: a network to compute with by hand, a random SD3, and the command."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +21,8 @@ from rlfactory.model.sampling import sample
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition, Rollout
 
+SOURCE = Path(__file__).parents[1] / "src"
+Command = Callable[..., subprocess.CompletedProcess[str]]
 RECIPE = Path(__file__).parents[1] / "scripts" / "zoo" / "tiny_sd3.py"
 
 
@@ -123,3 +127,49 @@ def sd3_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
     recipe.save(pipe, folder / "pipe")
     return folder / "pipe"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    """Runs `rlfactory WORDS` in an empty folder, in a process of its own.
+
+    Further folders on the path come as `path=[...]`.
+    """
+
+    def call(*words: str, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+        search = os.pathsep.join(map(str, [SOURCE, *path]))
+        return subprocess.run(
+            [sys.executable, "-m", "rlfactory.cli", *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": search, "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs the command in this process, sees it exit with 2, and returns what it said."""
+    from rlfactory import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["rlfactory", *words])
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        shown = capsys.readouterr()
+        assert stopped.value.code == 2, shown
+        assert shown.out == ""
+        assert "Traceback" not in shown.err
+        assert sorted(tmp_path.rglob("*")) == before, "a refused command writes nothing"
+        return shown.err
+
+    return call

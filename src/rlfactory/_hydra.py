@@ -1,14 +1,14 @@
 """Everything that touches Hydra or OmegaConf: composing, listing, and Hydra's own command line."""
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib.metadata import entry_points
-from importlib.resources import files
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
@@ -21,20 +21,23 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlfactory.targets import PLUGINS
+from rlfactory.problems import Problem
+from rlfactory.targets import plugins
 
 # 1.4 deprecates the argument that 1.3 wants
 _VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 
-CompositionError = (HydraException, OmegaConfBaseException)
+CompositionError = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration as plain values, and the option chosen in each group."""
+    """A configuration as plain values, the options chosen, and what was left out and kept."""
 
     values: dict[str, Any]
     choices: dict[str, str]
+    problems: list[Problem] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
 
 
 def shipped_folder(name: str) -> Path:
@@ -47,8 +50,8 @@ class _InstalledPlugins(SearchPathPlugin):
     """Adds the `conf` package of each installed plug-in, in this process alone."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        for entry in entry_points(group=PLUGINS):
-            search_path.append(provider=entry.name, path=f"pkg://{entry.value}")
+        for name, package in plugins().items():
+            search_path.append(provider=name, path=f"pkg://{package}")
 
 
 def _register_plugins() -> None:
@@ -74,15 +77,18 @@ def compose_config(overrides: Sequence[str]) -> Composed:
     def work() -> Composed:
         config = compose("config", overrides=list(overrides), return_hydra_config=True)
         HydraConfig.instance().set_config(config)
-        choices = {
-            group: option
-            for group, option in config.hydra.runtime.choices.items()
-            if isinstance(group, str) and not group.startswith("hydra/") and option is not None
-        }
-        return Composed(_plain(config), choices)
+        return Composed(_plain(config), _choices(config.hydra.runtime.choices))
 
     composed: Composed = _initialised(work)
     return composed
+
+
+def _choices(recorded: Mapping[Any, Any]) -> dict[str, str]:
+    return {
+        str(group): str(option)
+        for group, option in recorded.items()
+        if not str(group).startswith("hydra/") and option is not None
+    }
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
@@ -94,28 +100,25 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def options(group: str, searched: Sequence[str] = ()) -> dict[str, Path | None]:
-    """A group's options and their files, those of third parties included."""
-    overrides = list(searched)
+def folders(places: Sequence[str] = ()) -> list[Path]:
+    """The folders that hold options: ours, the plug-ins', then `places`."""
 
-    def work() -> dict[str, Path | None]:
+    def work() -> list[Path]:
         loader = GlobalHydra.instance().config_loader()
-        path = loader.get_search_path()
-        folders = [_folder(entry.path) for entry in path.get_path()]
-        folders += [_folder(p) for o in overrides for p in _searched(o)]
-        found: dict[str, Path | None] = {}
-        for folder in [f for f in folders if f is not None]:
-            for file in sorted((folder / group).glob("*.yaml")):
-                found.setdefault(file.stem, file)
-        return found
+        paths = [entry.path for entry in loader.get_search_path().get_path()]
+        return [folder for path in [*paths, *places] if (folder := _folder(path)) is not None]
 
-    found: dict[str, Path | None] = _initialised(work)
+    found: list[Path] = _initialised(work)
     return found
 
 
-def _searched(override: str) -> list[str]:
-    key, _, value = override.partition("=")
-    return value.strip("[]").split(",") if key == "hydra.searchpath" else []
+def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
+    """A group's options and their files; of two with one name, the first counts."""
+    found: dict[str, Path] = {}
+    for folder in folders(places):
+        for file in sorted((folder / group).glob("*.yaml")):
+            found.setdefault(file.stem, file)
+    return found
 
 
 def _folder(path: str | None) -> Path | None:
@@ -126,10 +129,16 @@ def _folder(path: str | None) -> Path | None:
         return Path(path.removeprefix("file://"))
     if path.startswith("pkg://"):
         package = path.removeprefix("pkg://")
-        if package.startswith("hydra"):
-            return None
-        return Path(str(files(package)))
+        return None if package.startswith("hydra") else _package_folder(package)
     return Path(path)
+
+
+def _package_folder(package: str) -> Path | None:
+    try:
+        spec = find_spec(package)
+    except ImportError:
+        return None
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
@@ -149,20 +158,17 @@ def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def main(task: Callable[[Composed, list[str], Path], None], argv: Sequence[str]) -> None:
-    """Hydra's own command line: multirun, `--cfg`, `--info`, completion. Calls `task` for each
-    job.
-    """
+    """Hydra's own command line (multirun, `--cfg`, completion); calls `task` for each job."""
     _register_plugins()
 
     def job(config: DictConfig) -> None:
         inner = HydraConfig.get()
-        choices = {
-            str(group): str(option)
-            for group, option in inner.runtime.choices.items()
-            if not str(group).startswith("hydra/") and option is not None
-        }
-        changed = [o for o in inner.overrides.task]
-        task(Composed(_plain(config), choices), changed, Path(inner.sweep.dir))
+        changed = list(inner.overrides.task)
+        task(
+            Composed(_plain(config), _choices(inner.runtime.choices)),
+            changed,
+            Path(inner.sweep.dir),
+        )
 
     sys.argv = ["rlfactory", *argv]
     folder = str(shipped_folder("conf").resolve())

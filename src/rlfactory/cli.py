@@ -4,12 +4,14 @@ import argparse
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfactory import __version__
-from rlfactory.problems import PlanError, Problem
+from rlfactory.problems import PlanError, Problem, closest, key_of, report
 from rlfactory.settings import GROUPS
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from rlfactory.plan import Plan
 
 HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"}
-EVALUATED = ("evaluation.", "seed", "sample_batch", "reward", "prompts", "hardware", "schedule")
+EVALUATED = ("evaluation", "seed", "sample_batch", "reward", "prompts", "hardware", "schedule")
 
 
 def main() -> None:
@@ -26,7 +28,7 @@ def main() -> None:
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()
     except PlanError as error:
-        print("\n".join(f"error: {problem}" for problem in error.problems), file=sys.stderr)
+        print(report(error.problems, sys.argv[1:]), file=sys.stderr)
         code = 2
     except BrokenPipeError:
         # whoever read us has gone; python would complain again when it closes stdout
@@ -39,40 +41,31 @@ def main() -> None:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run a subcommand, or train."""
+    from rlfactory.request import prepare
     from rlfactory.targets import import_from_here
 
     import_from_here()
-    argv = _folders_as_overrides(argv)
     command = argv[0] if argv else ""
     if command in ("-h", "--help", "help"):
         return show_help()
     if command == "--version":
         print(__version__)
         return 0
-    if any(word.split("=")[0] in HYDRA_FLAGS for word in argv):
-        return multirun(argv)
     subcommands: dict[str, Callable[[Sequence[str]], int]] = {
         "check": check,
         "list": list_options,
-        "sample": sample,
         "evaluate": evaluate,
         "explain": explain_key,
     }
+    if command == "sample":
+        return sample(argv[1:])
+    words = prepare(argv)
+    command = words[0] if words else ""
     if command in subcommands:
-        return subcommands[command](argv[1:])
-    return train(argv)
-
-
-def _folders_as_overrides(argv: Sequence[str]) -> list[str]:
-    """Hydra's `-cd FOLDER` as the override that it stands for."""
-    words, folders = list(argv), []
-    while found := next((w for w in words if w in ("-cd", "--config-dir")), None):
-        place = words.index(found)
-        if place + 1 == len(words):
-            raise PlanError([Problem(found, "names no folder", f"rlfactory {found} FOLDER")])
-        folders.append(f"file://{Path(words[place + 1]).resolve()}")
-        del words[place : place + 2]
-    return [*words, f"hydra.searchpath=[{','.join(folders)}]"] if folders else words
+        return subcommands[command](words[1:])
+    if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
+        return multirun(words)
+    return train(words)
 
 
 def train(overrides: Sequence[str]) -> int:
@@ -100,18 +93,18 @@ def start(plan: "Plan") -> int:
 def check(overrides: Sequence[str]) -> int:
     """Plan only."""
     _refuse_words(overrides)
-    print(_render(_plan(overrides, "rlfactory check"), color=sys.stdout.isatty()))
+    print(_render(_plan(overrides), color=sys.stdout.isatty()))
     return 0
 
 
 def list_options(words: Sequence[str]) -> int:
     """The groups, or one group's options."""
     from rlfactory.listing import describe_options
+    from rlfactory.request import searched
 
     groups = [w for w in words if "=" not in w] or list(GROUPS)
-    searched = [w for w in words if w.startswith("hydra.searchpath")]
     for group in groups:
-        found = describe_options(group, searched)
+        found = describe_options(group, searched(words))
         print(f"{group}: {GROUPS[group]}")
         for name, line in found.items():
             print(f"  {name:<20} {line}")
@@ -140,20 +133,16 @@ def evaluate(words: Sequence[str]) -> int:
     """Evaluate a run's weights, with other settings where overrides say so."""
     if not words or "=" in words[0]:
         raise PlanError([Problem("RUN", "no run folder named", "rlfactory evaluate RUN")])
+    from rlfactory.request import SEARCHPATH, amend
+
     run, overrides = Path(words[0]), list(words[1:])
     frozen = _require_run(run)
-    refused = [o for o in overrides if not o.lstrip("+").startswith(EVALUATED)]
-    if refused:
-        allowed = ", ".join(name.rstrip(".") for name in EVALUATED)
-        raise PlanError(
-            [
-                Problem(o, f"can't be changed in an evaluation; allowed are {allowed}")
-                for o in refused
-            ]
-        )
-    from rlfactory.request import amend
+    message = f"can't be changed in an evaluation; allowed are {', '.join(EVALUATED)}"
+    refused = [key for o in overrides if (key := key_of(o)).split(".")[0] not in EVALUATED]
+    if refused := [key for key in refused if key != SEARCHPATH]:
+        raise PlanError([Problem(key, message) for key in refused])
 
-    plan = _checked(amend(frozen, overrides), "rlfactory evaluate")
+    plan = _checked(amend(frozen, overrides))
     from rlfactory import worker
 
     return worker.evaluate(run, plan.config)
@@ -176,17 +165,24 @@ def explain_key(words: Sequence[str]) -> int:
 def multirun(argv: Sequence[str]) -> int:
     """Hydra's own command line; each job of a multirun gets a run folder of its own."""
     from rlfactory import _hydra
+    from rlfactory.request import with_own_targets
 
     failed: list[str] = []
 
     def job(composed: "Composed", overrides: list[str], sweep: Path) -> None:
         name = re.sub(r"[^\w=.,+-]+", "_", ",".join(overrides)) or "default"
+        composed = with_own_targets(composed, overrides)
         composed.values["run_dir"] = str(sweep / name)
         try:
-            code = start(_checked(composed, "rlfactory"))
+            code = start(_checked(composed))
         except PlanError as error:
-            print("\n".join(f"error: {problem}" for problem in error.problems), file=sys.stderr)
+            print(report(error.problems, overrides), file=sys.stderr)
             code = 2
+        except Exception:  # a defect of one job, which the others should not pay for
+            traceback.print_exc()
+            code = 1
+        if code == 130:
+            raise KeyboardInterrupt
         if code:
             failed.append(f"{name} (exit code {code})")
 
@@ -219,16 +215,32 @@ def show_help() -> int:
     return 0
 
 
-def _plan(overrides: Sequence[str], command: str = "rlfactory") -> "Plan":
+def _plan(overrides: Sequence[str]) -> "Plan":
     from rlfactory.request import compose_request
 
-    return _checked(compose_request(overrides, command), command)
+    composed = compose_request(overrides)
+    try:
+        return _checked(composed)
+    except PlanError as error:
+        raise PlanError(_placed(error.problems, composed.overrides)) from error
 
 
-def _checked(composed: "Composed", command: str) -> "Plan":
+def _checked(composed: "Composed") -> "Plan":
     from rlfactory.plan import make_plan
 
-    return make_plan(composed.values, composed.choices, command)
+    return make_plan(composed.values, composed.choices, composed.problems)
+
+
+def _placed(problems: Sequence[Problem], overrides: Sequence[str]) -> list[Problem]:
+    """Problems with the file and line that set the key, where no override did."""
+    from rlfactory.explain import file_of
+
+    typed = {key_of(word) for word in sys.argv[1:]} | {key_of(o) for o in overrides}
+    places = {p.key: file_of(p.key, overrides) for p in problems if p.key not in typed}
+    return [
+        replace(p, message=f"{p.message} (set in {place})") if (place := places.get(p.key)) else p
+        for p in problems
+    ]
 
 
 def _refuse_words(overrides: Sequence[str]) -> None:
@@ -236,10 +248,8 @@ def _refuse_words(overrides: Sequence[str]) -> None:
     commands = ["check", "list", "explain", "sample", "evaluate", "--help", "--version"]
     for word in overrides:
         if "=" not in word and not word.startswith("~"):
-            from rlfactory.problems import closest
-
             guess = closest(word, commands)
-            remedy = f"rlfactory {guess}" if guess else "rlfactory --help"
+            remedy = f"rlfactory {guess or '--help'}"
             raise PlanError([Problem(word, "is neither a command nor KEY=VALUE", remedy)])
 
 
@@ -256,21 +266,16 @@ def _require_run(run: Path) -> Mapping[str, Any]:
 
 def _render(plan: "Plan", *, color: bool) -> str:
     """A plan as a small table."""
-    import io
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    for group in GROUPS:
-        if group in plan.choices:
-            table.add_row(group, plan.choices[group], style="bold" if group == "algo" else "")
-    for name, text in plan.derived.items():
-        table.add_row(name, text, style="dim")
-    table.add_row("run folder", str(plan.run_dir))
-    stream = io.StringIO()
-    Console(file=stream, force_terminal=color, width=110, highlight=False).print(table)
-    return stream.getvalue().rstrip()
+    rows = {group: plan.choices[group] for group in GROUPS if group in plan.choices}
+    rows |= {**plan.derived, "run folder": str(plan.run_dir)}
+    width = max(map(len, rows))
+    bold, dim, plain = ("\033[1m", "\033[2m", "\033[0m") if color else ("", "", "")
+    style = {"algo": bold} | dict.fromkeys(plan.derived, dim)
+    lines = []
+    for name, text in rows.items():
+        begin = style.get(name, "")
+        lines.append(f"{begin}{name:<{width}}  {text}{plain if begin else ''}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Choices that each make sense and together do not: one rule a function, in the order in which
-they are reported.
+"""Choices that each make sense and together do not: one rule a function, in order of report.
 
 A rule takes the configuration and the traits of its components (literals of their classes, read
 from source) and yields the problems that it sees.
@@ -77,8 +76,9 @@ def window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
     high = window.get("high") or steps
     outside = [step for step in _numbers(window.get("steps")) if step >= steps]
     if outside:
+        inside = ",".join(str(step) for step in window["steps"] if step < steps)
         message = f"{outside} lie outside the {steps} steps, 0 to {steps - 1}"
-        yield Problem("window.steps", message, "schedule.steps=... or window.steps=[...]")
+        yield Problem("window.steps", message, f"window.steps=[{inside}]")
     if "steps" in window and not window["steps"]:
         yield Problem("window.steps", "is empty, so nothing would be trained", "window.steps=[0,1]")
     if window.get("skip_last", 0) >= steps:
@@ -110,7 +110,7 @@ def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
     missing = [key for key in wanted if brought is not None and key not in brought]
     if missing:
         message = f"these bring no {', '.join(missing)}, which the reward reads of each prompt"
-        yield Problem("prompts", message, "prompts=shapes, or a .jsonl file with these keys")
+        yield Problem("prompts", message, "prompts=shapes")
 
 
 def prompt_files_are_readable(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -149,23 +149,26 @@ def model_folder_is_pipeline(config: Config, traits: Traits) -> Iterator[Problem
     elif folder.is_dir():
         if not any((folder / name).is_file() for name in ("model_index.json", "config.json")):
             message = f"{path} holds no model_index.json, so it is no pipeline"
-            yield Problem("model.path", message, "model.path=FOLDER")
+            yield Problem("model.path", message, "model.path=zoo:tiny_sd3")
     elif path.startswith(("/", ".", "~")) or path.count("/") != 1:
         yield Problem(
-            "model.path", f"{path} does not exist", "model.path=FOLDER or an id OWNER/NAME"
+            "model.path",
+            f"{path} does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME",
+            "model.path=zoo:tiny_sd3",
         )
 
 
-RULES: tuple[Rule, ...] = (
-    algorithm_fits_model,
-    dynamics_fit_model,
-    stepwise_needs_likelihood,
-    regularizer_fits_algorithm,
-    groups_have_members,
-    updates_have_samples,
-    window_within_steps,
-    reward_judges_what_is_made,
-    prompts_bring_metadata,
-    prompt_files_are_readable,
-    model_folder_is_pipeline,
-)
+# each with the keys that it reads: it is asked only where these are sound by themselves
+RULES: Mapping[Rule, tuple[str, ...]] = {
+    algorithm_fits_model: ("algo._target_", "model._target_"),
+    dynamics_fit_model: ("dynamics._target_", "model._target_"),
+    stepwise_needs_likelihood: ("algo._target_", "dynamics._target_"),
+    regularizer_fits_algorithm: ("regularizer._target_", "algo._target_"),
+    groups_have_members: ("algo._target_", "group_size"),
+    updates_have_samples: ("prompts_per_iteration", "group_size", "updates_per_iteration"),
+    window_within_steps: ("algo._target_", "schedule.steps", "window"),
+    reward_judges_what_is_made: ("reward._target_", "model._target_"),
+    prompts_bring_metadata: ("reward._target_", "prompts._target_"),
+    prompt_files_are_readable: ("prompts",),
+    model_folder_is_pipeline: ("model.path",),
+}

@@ -1,15 +1,14 @@
-"""Where a value comes from: the files that set a key, in order, and the override that had the last
-word.
-"""
+"""Where a value comes from: the files that set a key, in order, and the overrides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 
-from rlfactory._hydra import compose_config, defaults_list, options, shipped_folder
-from rlfactory.problems import PlanError, unknown_key
+from rlfactory._hydra import CompositionError, Override, defaults_list, folders, parse
+from rlfactory.problems import PlanError, key_of, unknown_key
+from rlfactory.request import compose_request, searched
+from rlfactory.settings import COMPONENTS
 
 
 @dataclass(frozen=True)
@@ -22,39 +21,58 @@ class Origin:
 
 def explain(key: str, overrides: Sequence[str]) -> tuple[object, list[Origin]]:
     """A key's value and every place that set it; the last one counts."""
-    value: object = compose_config(overrides).values
-    for depth, part in enumerate(key.split(".")):
-        if not isinstance(value, dict) or part not in value:
-            known = value if isinstance(value, dict) else {}
-            below = ".".join([*key.split(".")[:depth], part])
-            raise PlanError([unknown_key(below, known, "rlfactory explain")])
+    composed = compose_request(overrides)
+    if composed.problems:
+        raise PlanError(composed.problems)
+    value: object = composed.values
+    parts = key.split(".")
+    for depth, part in enumerate(parts, start=1):
+        if not isinstance(value, Mapping) or part not in value:
+            known = value if isinstance(value, Mapping) else {}
+            raise PlanError([unknown_key(key, known, ".".join(parts[:depth]))])
         value = value[part]
-    return value, [*_in_files(key, overrides), *_in_overrides(key, overrides)]
+    return value, origins(key, overrides)
+
+
+def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
+    """Every place that sets a key, the last word last."""
+    group, _, below = key.partition(".")
+    afresh = group in COMPONENTS and any(key_of(o) == f"{group}._target_" for o in overrides)
+    in_files = [] if afresh and below else _in_files(key, overrides)
+    return [*in_files, *_in_overrides(key, parse(overrides))]
+
+
+def file_of(key: str, overrides: Sequence[str]) -> str | None:
+    """The file and line that a key has its value from; None where nothing can be composed."""
+    try:
+        return next((o.place for o in reversed([*_in_files(key, overrides)])), None)
+    except CompositionError:
+        return None
 
 
 def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
+    places = folders(searched(overrides))
     for config_path, package in defaults_list(overrides):
-        path = _file(config_path, overrides)
-        inner = key if package in ("", "_global_") else key.removeprefix(f"{package}.")
-        if path is None or (inner == key and package not in ("", "_global_")):
+        files = (folder / f"{config_path}.yaml" for folder in places)
+        path = next((file for file in files if file.is_file()), None)
+        inside = "" if package == "_global_" else f"{package}." if package else ""
+        if path is None or not key.startswith(inside):
             continue
-        root = yaml.compose(path.read_text(encoding="utf-8"))
-        found = _lookup(root, inner.split("."))
+        text = path.read_text(encoding="utf-8")
+        found = _lookup(yaml.compose(text), key.removeprefix(inside).split("."))
         if found is not None:
-            text = found.value if isinstance(found, yaml.ScalarNode) else "..."
-            yield Origin(f"{path}:{found.start_mark.line + 1}", text)
+            line, source = found.start_mark.line + 1, _source(found, text)
+            yield Origin(f"{path}:{line}", source)
 
 
-def _file(config_path: str, overrides: Sequence[str]) -> Path | None:
-    shipped = shipped_folder("conf") / f"{config_path}.yaml"
-    if shipped.is_file():
-        return shipped
-    group, _, name = config_path.rpartition("/")
-    searched = [o for o in overrides if o.startswith("hydra.searchpath")]
-    return options(group, searched).get(name)
+def _source(node: yaml.Node, text: str) -> str:
+    """A value as it is written, where it fits on a line."""
+    written = text[node.start_mark.index : node.end_mark.index]
+    return "..." if "\n" in written else written
 
 
-def _lookup(node: yaml.Node | None, path: list[str]) -> yaml.Node | None:
+def _lookup(node: yaml.Node | None, path: Sequence[str]) -> yaml.Node | None:
+    """The node at a path; a mapping is where its key stands."""
     for part in path:
         if not isinstance(node, yaml.MappingNode):
             return None
@@ -62,8 +80,7 @@ def _lookup(node: yaml.Node | None, path: list[str]) -> yaml.Node | None:
     return node
 
 
-def _in_overrides(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
+def _in_overrides(key: str, overrides: Sequence[Override]) -> Iterator[Origin]:
     for override in overrides:
-        name, _, value = override.lstrip("+").partition("=")
-        if name == key:
-            yield Origin(f"command line: {override}", value)
+        if override.key_or_group == key and "=" in (line := override.input_line or ""):
+            yield Origin(f"command line: {line}", line.partition("=")[2])

@@ -1,8 +1,6 @@
-"""From a composed configuration to a plan: everything checked and derived before torch is
-imported.
-"""
+"""From a composed configuration to a plan: checked and derived before torch is imported."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +11,8 @@ import yaml
 from rlfactory.crossings import RULES
 from rlfactory.problems import PlanError, Problem, unknown_key
 from rlfactory.settings import COMPONENTS, Settings
-from rlfactory.signature import Signature, TargetError, read
+from rlfactory.signature import Signature, read
+from rlfactory.source import TargetError
 from rlfactory.targets import is_allowed
 from rlfactory.typecheck import describe, fits
 
@@ -24,9 +23,7 @@ MISSING = "???"
 
 @dataclass(frozen=True)
 class Plan:
-    """A configuration that can run: its values, its choices, what follows from them, and its
-    folder.
-    """
+    """A configuration that can run: values, choices, what follows from them, and its folder."""
 
     config: Config
     choices: Mapping[str, str]
@@ -39,33 +36,41 @@ class Plan:
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
-def make_plan(config: Config, choices: Mapping[str, str], command: str = "rlfactory") -> Plan:
-    """Check everything and derive the rest; a PlanError holds all problems at once."""
-    problems = [*_root_problems(config, command)]
+def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Problem] = ()) -> Plan:
+    """Check everything and derive the rest; a PlanError holds all problems, `found` first."""
+    problems = [*found, *_root_problems(config)]
     signatures: dict[str, Signature] = {}
     for key in [*COMPONENTS, "optimizer"]:
-        problems += _component_problems(config, key, signatures, command)
-    if not problems:
-        traits = {key: signature.traits for key, signature in signatures.items()}
-        problems += [problem for rule in RULES for problem in rule(config, traits)]
+        problems += _component_problems(config, key, signatures)
+    traits = {key: signature.traits for key, signature in signatures.items()}
+    faulty = [problem.key for problem in problems]
+    for rule, reads in RULES.items():
+        # a rule is silent about what is already known to be wrong
+        if not any(_touch(key, read) for key in faulty for read in reads):
+            problems += rule(config, traits)
     if problems:
         raise PlanError(problems)
     return Plan(config, choices, _derive(config, signatures), _run_dir(config, choices))
 
 
-def _root_problems(config: Config, command: str) -> Iterator[Problem]:
+def _touch(one: str, other: str) -> bool:
+    """Whether two keys are the same, or one lies below the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _root_problems(config: Config) -> Iterator[Problem]:
     known = {f.name for f in fields(Settings)} | {*COMPONENTS}
     for key in config.keys() - known:
-        yield unknown_key(key, known, command)
-    yield from _typed(config, Settings, "", command)
+        yield unknown_key(key, known)
+    yield from _typed(config, Settings, "")
 
 
-def _typed(values: Config, schema: Any, prefix: str, command: str) -> Iterator[Problem]:
+def _typed(values: Config, schema: Any, prefix: str) -> Iterator[Problem]:
     """Check a mapping against a dataclass."""
     for field in fields(schema):
         key = f"{prefix}{field.name}"
         if field.name not in values:
-            yield Problem(key, "is missing", f"{command} {key}=...")
+            yield Problem(key, "is missing", f"{key}=...")
         elif isinstance(field.type, type) and is_dataclass(field.type):
             inner = values[field.name]
             if not isinstance(inner, Mapping):
@@ -73,32 +78,35 @@ def _typed(values: Config, schema: Any, prefix: str, command: str) -> Iterator[P
                 continue
             names = {f.name for f in fields(field.type)}
             for extra in inner.keys() - names:
-                yield unknown_key(f"{key}.{extra}", names, command)
-            yield from _typed(inner, field.type, f"{key}.", command)
+                yield unknown_key(f"{key}.{extra}", names)
+            yield from _typed(inner, field.type, f"{key}.")
         else:
-            yield from _value_problems(key, values[field.name], field.type, command)
+            yield from _value_problems(key, values[field.name], field.type)
 
 
-def _value_problems(key: str, value: object, kind: Any, command: str) -> Iterator[Problem]:
+def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
     if value == MISSING:
-        yield Problem(key, "has no value yet", f"{command} {key}=...")
+        yield Problem(key, "has no value yet", f"{key}=...")
     elif not fits(value, kind):
         shown = "null" if value is None else repr(value)
-        yield Problem(key, f"is {shown}; allowed is {describe(kind)}", f"{command} {key}=...")
+        yield Problem(key, f"is {shown}; allowed is {describe(kind)}", f"{key}=...")
 
 
 def _component_problems(
-    config: Config, key: str, signatures: dict[str, Signature], command: str
+    config: Config, key: str, signatures: dict[str, Signature]
 ) -> Iterator[Problem]:
     node = config.get(key)
     target = node.get("_target_") if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping) or not isinstance(target, str):
-        yield Problem(key, "has no _target_, the import path of what it is", f"{command} {key}=...")
+        message = "has no _target_, the import path of what it is"
+        if isinstance(node, Mapping) and key in node:
+            message += f"; a file that says {key}: begins with # @package _global_"
+        yield Problem(key, message, f"{key}=...")
         return
-    if not is_allowed(target, config.get("trust") or ()):
+    if not is_allowed(target, _trusted(config)):
         package = target.split(".")[0]
         message = f"{target} lies outside the packages that may be named here"
-        yield Problem(f"{key}._target_", message, f"{command} 'trust=[{package}]' ...")
+        yield Problem(f"{key}._target_", message, f"trust=[{package}]")
         return
     try:
         signature = signatures[key] = read(target)
@@ -109,12 +117,17 @@ def _component_problems(
     for name, value in node.items():
         if name in signature.parameters:
             kind = signature.parameters[name].kind
-            yield from _value_problems(f"{key}.{name}", value, kind, command)
+            yield from _value_problems(f"{key}.{name}", value, kind)
         elif name != "_target_" and not signature.takes_any:
-            yield unknown_key(f"{key}.{name}", signature.parameters, command)
+            yield unknown_key(f"{key}.{name}", signature.parameters)
     for name, parameter in signature.parameters.items():
         if parameter.required and name not in node:
-            yield Problem(f"{key}.{name}", "is missing", f"{command} +{key}.{name}=...")
+            yield Problem(f"{key}.{name}", "is missing", f"+{key}.{name}=...")
+
+
+def _trusted(config: Config) -> list[str]:
+    trust = config.get("trust")
+    return [str(package) for package in trust] if isinstance(trust, list) else []
 
 
 def _derive(config: Config, signatures: Mapping[str, Signature]) -> dict[str, str]:
@@ -124,12 +137,11 @@ def _derive(config: Config, signatures: Mapping[str, Signature]) -> dict[str, st
     items = _items_per_sample(config, signatures)
     per_update = samples // updates * items
     guidance = 2 if config["model"].get("guidance", 1) > 1 else 1
-    steps = config["schedule"]["steps"]
+    steps, iterations = config["schedule"]["steps"], config["iterations"]
     return {
         "samples": f"{groups} groups x {size} = {samples} an iteration,"
         f" {samples // updates} an update",
-        "updates": f"{updates} an iteration x {config['iterations']}"
-        f" = {updates * config['iterations']}",
+        "updates": f"{updates} an iteration x {iterations} = {updates * iterations}",
         "micro-batches": f"{per_update} items an update / {config['micro_batch']}"
         f" = {-(-per_update // config['micro_batch'])} accumulated",
         "evaluations": f"{steps * guidance} of the network to sample a picture,"
@@ -149,7 +161,7 @@ def _items_per_sample(config: Config, signatures: Mapping[str, Signature]) -> in
 
 def _run_dir(config: Config, choices: Mapping[str, str]) -> Path:
     if config["run_dir"]:
-        return Path(config["run_dir"])
+        return Path(config["run_dir"]).expanduser()
     words = [choices.get(group, "custom") for group in ("algo", "model", "reward")]
     moment = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return Path("outputs") / f"{moment}_{'-'.join(words)}-s{config['seed']}"

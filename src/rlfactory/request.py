@@ -1,95 +1,208 @@
-"""What was typed: the overrides checked one by one, so that each mistake is named, and then
-composed.
-"""
+"""What was typed: each override checked by itself, so that each mistake is named, then composed."""
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlfactory._hydra import Composed, CompositionError, Override, compose_config, options, parse
-from rlfactory.problems import PlanError, Problem, closest, unknown_key
-from rlfactory.settings import GROUPS
+from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
+from rlfactory.settings import COMPONENTS, GROUPS
+
+SEARCHPATH = "hydra.searchpath"
 
 
-def compose_request(overrides: Sequence[str], command: str = "rlfactory") -> Composed:
-    """The configuration that was asked for; a PlanError names every override that makes no
-    sense.
+def prepare(words: Sequence[str]) -> list[str]:
+    """What Hydra's composing can't read, as overrides that it can: `-cd`, `~` and no experiment."""
+    kept, folders = [], []
+    rest = [_expanded(word) for word in words if word != "experiment=null"]
+    while rest:
+        word = rest.pop(0)
+        flag, _, value = word.partition("=")
+        if flag not in ("-cd", "--config-dir"):
+            kept.append(word)
+            continue
+        if not value and not rest:
+            raise PlanError([Problem(flag, "names no folder", f"rlfactory {flag} FOLDER")])
+        folder = Path(value or rest.pop(0)).expanduser().resolve()
+        if not folder.is_dir():
+            raise PlanError([Problem(flag, f"there is no folder {folder}")])
+        folders.append(f"file://{folder}")
+    if not folders:
+        return kept
+    places = [*searched(kept), *folders]
+    quoted = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
+    return [*(w for w in kept if key_of(w) != SEARCHPATH), f"{SEARCHPATH}=[{quoted}]"]
+
+
+def _expanded(word: str) -> str:
+    return re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word)
+
+
+def searched(overrides: Sequence[str]) -> list[str]:
+    """The places that `hydra.searchpath` adds, given as a list or as one."""
+    typed = [o for o in overrides if key_of(o) == SEARCHPATH]
+    try:
+        value = parse(typed)[-1].value() if typed else []
+    except CompositionError:
+        return []
+    return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+
+
+def compose_request(overrides: Sequence[str]) -> Composed:
+    """The configuration that was asked for, without the overrides that make no sense.
+
+    The result carries a Problem for each of those; a PlanError says that nothing can be composed.
     """
+    problems: list[Problem] = []
+    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    places = searched(overrides)
+    wrong = [p for o in parsed for p in _override_problems(o, places, overrides)]
+    problems += wrong
+    kept = [o for o in parsed if not any(p.key == o.key_or_group for p in wrong)]
+    if any(p.key in GROUPS for p in wrong):
+        # which keys a component has depends on the choice that was not understood
+        kept = [o for o in kept if o.key_or_group.split(".")[0] not in COMPONENTS]
     try:
-        parsed = parse(overrides)
+        composed = _composed(kept)
     except CompositionError as error:
-        raise PlanError([Problem("overrides", str(error).splitlines()[0])]) from error
-    searched = [o for o in overrides if o.startswith("hydra.searchpath")]
-    choosing = [o for o in parsed if o.key_or_group in GROUPS]
-    problems = [p for o in choosing for p in _choice_problems(o, searched, command)]
-    try:
-        if not problems:
-            chosen = [o.input_line for o in choosing if o.input_line]
-            values = compose_config([*searched, *chosen]).values
-            problems += _key_problems(parsed, values, command)
-        if not problems:
-            return compose_config(overrides)
-    except CompositionError as error:
-        text = " ".join(str(error).split())
-        raise PlanError([Problem("configuration", text)]) from error
-    raise PlanError(problems)
+        mistakes = _key_problems(kept, problems)
+        if not mistakes:
+            raise PlanError([*problems, _explained(error)]) from error
+        kept = [o for o in kept if o.key_or_group not in {p.key for p in mistakes}]
+        problems += mistakes
+        composed = _composed_or_fail(kept, problems)
+    return replace(
+        with_own_targets(composed, _lines(kept)), problems=problems, overrides=_lines(kept)
+    )
+
+
+def with_own_targets(composed: Composed, overrides: Sequence[str]) -> Composed:
+    """A component whose `_target_` was typed starts afresh: it has the keys that were typed."""
+    values, choices = dict(composed.values), dict(composed.choices)
+    typed = {key_of(o) for o in overrides}
+    for group in COMPONENTS:
+        if f"{group}._target_" in typed and isinstance(values.get(group), dict):
+            own = {k: v for k, v in values[group].items() if f"{group}.{k}" in typed}
+            values[group], choices[group] = own, str(own["_target_"]).rpartition(".")[2]
+    return replace(composed, values=values, choices=choices)
 
 
 def amend(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Composed:
     """A frozen configuration with overrides on top; a group choice replaces that group whole."""
     values = {key: value for key, value in frozen.items() if key != "choices"}
-    choices = dict(frozen["choices"])
-    problems: list[Problem] = []
-    for override in parse(overrides):
-        key, value = override.key_or_group, override.value()
-        if key in GROUPS:
-            composed = compose_request([override.input_line or ""], "rlfactory evaluate")
-            values[key], choices[key] = composed.values[key], str(value)
-            continue
-        *path, name = key.split(".")
-        node: Any = values
-        for part in path:
-            node = node.get(part) if isinstance(node, dict) else None
-        if not isinstance(node, dict) or name not in node:
-            problems.append(_misspelt(key, node, values, "rlfactory evaluate"))
-        else:
-            node[name] = value
-    if problems:
-        raise PlanError(problems)
-    return Composed(values, choices)
-
-
-def _choice_problems(
-    override: Override, searched: Sequence[str], command: str
-) -> Iterator[Problem]:
-    group, option = override.key_or_group, override.value()
-    known = options(group, searched)
-    if option is None or option in known:
-        return
-    guess = closest(str(option), known)
-    meant = f" Did you mean {guess}?" if guess else ""
-    message = f"there is no option {option}; known are {', '.join(sorted(known))}.{meant}"
-    yield Problem(
-        group, message, f"{command} {group}={guess}" if guess else f"{command} list {group}"
-    )
-
-
-def _key_problems(
-    parsed: Sequence[Override], values: dict[str, Any], command: str
-) -> Iterator[Problem]:
-    """Plain overrides of keys that do not exist; those behind `+` are checked with the whole."""
+    choices, problems = dict(frozen.get("choices", {})), []  # type: dict[str, str], list[Problem]
+    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    places = [o for o in overrides if key_of(o) == SEARCHPATH]
+    for override in parsed:
+        if (group := override.key_or_group) in GROUPS:
+            composed = compose_request([*places, *_lines([override])])
+            problems += composed.problems
+            values[group], choices[group] = composed.values[group], composed.choices[group]
     for override in parsed:
         key = override.key_or_group
-        if key in GROUPS or key.startswith("hydra") or override.is_add() or override.is_delete():
+        if key in GROUPS or key == SEARCHPATH:
             continue
-        node: Any = values
-        for part in key.split("."):
-            if not isinstance(node, dict) or part not in node:
-                yield _misspelt(key, node, values, command)
-                break
+        if (mistake := _misspelt(override, values)) is not None:
+            problems.append(mistake)
+        else:
+            values = _with(values, key.split("."), override.value())
+    return Composed(values, choices, problems)
+
+
+def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
+    inner = value if len(path) == 1 else _with(values[path[0]], path[1:], value)
+    return {**values, path[0]: inner}
+
+
+def _read(word: str, problems: list[Problem]) -> Override | None:
+    if not key_of(word):
+        problems.append(Problem(word, "names no key; allowed is KEY=VALUE"))
+        return None
+    try:
+        return parse([word])[0]
+    except CompositionError as error:
+        reason = str(error).splitlines()[0].removesuffix(word).rstrip(": ")
+        problems.append(Problem(word, f"can't be read ({reason}); allowed is KEY=VALUE"))
+        return None
+
+
+def _lines(parsed: Sequence[Override]) -> list[str]:
+    return [o.input_line for o in parsed if o.input_line]
+
+
+def _override_problems(
+    override: Override, places: Sequence[str], overrides: Sequence[str]
+) -> Iterator[Problem]:
+    key = override.key_or_group
+    if override.is_sweep_override():
+        whole = f"rlfactory -m {shlex.join(overrides)}"
+        yield Problem(key, "has several values, and each is a run of its own", whole)
+    elif key in GROUPS and not override.is_delete():
+        yield from _choice_problems(override, places)
+
+
+def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Problem]:
+    group, option = override.key_or_group, str(override.value())
+    known = options(group, places)
+    if override.package is not None:
+        yield Problem(group, "can't be moved elsewhere with @", f"{group}={option}")
+    elif override.is_add() and group != "experiment":
+        yield Problem(group, "is chosen already, so + can't add it", f"{group}={option}")
+    elif override.value() is None:
+        yield Problem(group, "needs an option", f"rlfactory list {group}")
+    elif option not in known:
+        guess = closest(option, known)
+        meant = f". Did you mean {guess}?" if guess else ""
+        message = f"there is no option {option}; known are {', '.join(sorted(known))}{meant}"
+        yield Problem(group, message, f"{group}={guess}" if guess else f"rlfactory list {group}")
+
+
+def _composed(kept: Sequence[Override]) -> Composed:
+    return compose_config(_lines(kept))
+
+
+def _composed_or_fail(kept: Sequence[Override], problems: Sequence[Problem]) -> Composed:
+    try:
+        return _composed(kept)
+    except CompositionError as error:
+        raise PlanError([*problems, _explained(error)]) from error
+
+
+def _key_problems(kept: Sequence[Override], problems: Sequence[Problem]) -> list[Problem]:
+    """Overrides of keys that do not exist; those behind `+` are checked with the whole."""
+    chosen = [o for o in kept if o.key_or_group in GROUPS or o.key_or_group == SEARCHPATH]
+    values = _composed_or_fail(chosen, problems).values
+    mistakes = [_misspelt(o, values) for o in kept if o not in chosen]
+    return [mistake for mistake in mistakes if mistake is not None]
+
+
+def _misspelt(override: Override, values: Mapping[str, Any]) -> Problem | None:
+    """What is wrong with an override's key, given the configuration that it should change."""
+    key, node = override.key_or_group, values  # type: str, Any
+    parts = key.split(".")
+    if parts[0] == "hydra" or override.is_force_add():
+        return None
+    for depth, part in enumerate(parts):
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+        elif isinstance(node, Mapping) and part in node:
             node = node[part]
+        elif override.is_add():
+            return None
+        else:
+            known = [*node, *(GROUPS if depth == 0 else [])] if isinstance(node, Mapping) else []
+            return unknown_key(key, known, ".".join(parts[: depth + 1]))
+    if override.is_add():
+        return Problem(key, "exists already, so + can't add it", f"{key}={override.value()}")
+    return None
 
 
-def _misspelt(key: str, node: Any, values: dict[str, Any], command: str) -> Problem:
-    if "." not in key:
-        return unknown_key(key, [*values, *GROUPS], command)
-    return unknown_key(key, node if isinstance(node, dict) else {}, command)
+def _explained(error: Exception) -> Problem:
+    """An error of composing in one line."""
+    parts = str(getattr(error, "full_key", None) or "").split(".")
+    key = ".".join(parts[1:] if len(parts) > 1 and parts[0] == parts[1] else parts)
+    text = str(error) if "line" in str(error) else str(error).split("\n    full_key")[0]
+    return Problem(key or "configuration", " ".join(text.split()))

@@ -3,22 +3,26 @@
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from rlfactory.signature import TargetError
+from rlfactory.source import TargetError
 
 PLUGINS = "rlfactory.conf"
 _ROOTS = ("rlfactory", "torch.optim")
 
 
 def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
-    """The packages that a `_target_` may come from: ours, torch's optimisers, plug-ins, trusted
-    ones.
-    """
-    plugins = [entry.value.split(".")[0] for entry in entry_points(group=PLUGINS)]
-    return [*_ROOTS, *plugins, *trust]
+    """The packages that a `_target_` may come from: ours, optimisers, plug-ins, trusted ones."""
+    return [*_ROOTS, *(package.split(".")[0] for package in plugins().values()), *trust]
+
+
+@cache
+def plugins() -> Mapping[str, str]:
+    """The installed plug-ins: name and package of configuration."""
+    return {entry.name: entry.value for entry in entry_points(group=PLUGINS)}
 
 
 def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:

@@ -1,0 +1,259 @@
+"""The command: what it shows, what it refuses, and how fast."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlfactory import __version__, cli
+
+Refused = Callable[..., str]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+QUICK = [
+    ["check"],
+    ["list"],
+    ["list", "algo"],
+    ["explain", "optimizer.lr"],
+    ["--help"],
+    ["--version"],
+    ["--cfg", "job"],
+    ["check", "algo=grpo", "algo.clip_rnage=1e-4"],
+]
+
+
+@pytest.mark.parametrize("words", QUICK, ids=" ".join)
+def test_quick_commands_import_nothing_heavy(words: list[str], tmp_path: Path) -> None:
+    script = (
+        "import sys, time, json\n"
+        "from rlfactory import cli\n"
+        "try:\n    cli.main()\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'torch', 'diffusers', 'transformers', 'peft', 'datasets', 'wandb', 'scipy',"
+        " 'numpy', 'matplotlib'}\n"
+        "print(json.dumps([sorted(heavy & set(sys.modules)), time.process_time()]))\n"
+    )
+    source = str(Path(cli.__file__).parents[1])
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy, seconds = json.loads(ran.stdout.splitlines()[-1])
+    assert heavy == []
+    assert seconds < 1.0  # of the processor, so that a busy machine does not fail it
+
+
+def test_version_and_help(command: Command) -> None:
+    assert command("--version").stdout == f"{__version__}\n"
+    shown = command("--help")
+    assert shown.returncode == 0
+    for word in ("algo", "grpo", "nft", "tiny_sd3", "rlfactory check", "-m algo=grpo,nft"):
+        assert word in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 110
+
+
+def test_check_shows_choices_arithmetic_and_folder(command: Command, tmp_path: Path) -> None:
+    shown = command("check", "algo=grpo", "group_size=6", "run_dir=here")
+    assert shown.returncode == 0, shown.stderr
+    lines = [line.split(maxsplit=1) for line in shown.stdout.splitlines()]
+    assert ["algo", "grpo"] in lines
+    assert ["dynamics", "flow_sde"] in lines
+    assert ["samples", "8 groups x 6 = 48 an iteration, 24 an update"] in lines
+    assert shown.stdout.splitlines()[-1].split() == ["run", "folder", "here"]
+    assert all(line == line.rstrip() for line in shown.stdout.splitlines())
+    assert list(tmp_path.iterdir()) == [], "a check writes nothing"
+
+
+def test_the_issues_own_example(command: Command) -> None:
+    shown = command("check", "algo=grpo", "algo.clip_rnage=1e-4")
+    assert shown.returncode == 2
+    assert shown.stdout == ""
+    first, second = shown.stderr.splitlines()
+    assert first.startswith("error: algo.clip_rnage: there is no such key")
+    assert first.endswith("Did you mean algo.clip_range?")
+    assert second == "    try: rlfactory check algo=grpo algo.clip_range=1e-4"
+
+
+def test_cfg_job_prints_the_configuration(command: Command, tmp_path: Path) -> None:
+    shown = command("--cfg", "job", "algo=grpo")
+    assert shown.returncode == 0
+    assert "_target_: rlfactory.algo.grpo.GRPO" in shown.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+REFUSALS = [
+    (["reward=shpes"], "reward", "Did you mean shapes?", "reward=shapes"),
+    (["model=nope"], "model", "no option nope", "rlfactory list model"),
+    (["optimzer.lr=3"], "optimzer.lr", "Did you mean optimizer.lr?", "optimizer.lr=3"),
+    (["sed=3"], "sed", "Did you mean seed?", "seed=3"),
+    (["+sed=3"], "sed", "Did you mean seed?", "seed=3"),
+    (["+algo.bta=1"], "algo.bta", "Did you mean algo.beta?", "algo.beta=1"),
+    (["+evaluation.evry=1"], "evaluation.evry", "evaluation.every?", "evaluation.every=1"),
+    (["optimizer.lr=abc"], "optimizer.lr", "is 'abc'; allowed is a number", "optimizer.lr=..."),
+    (["optimizer.lr=null"], "optimizer.lr", "is null; allowed is a number", ""),
+    (["group_size=2.5"], "group_size", "is 2.5; allowed is a whole number >= 1", ""),
+    (["group_size=true"], "group_size", "is True; allowed is a whole number", ""),
+    (["iterations=0"], "iterations", "is 0; allowed is a whole number >= 1", ""),
+    (["max_failed=1.5"], "max_failed", "allowed is a number >= 0 and <= 1", ""),
+    (["algo.std=both"], "algo.std", "allowed is group | global", ""),
+    (["evaluation=3"], "evaluation", "allowed is a mapping", ""),
+    (["algo=grpo", "group_size=1"], "group_size", "allowed are 2 or more", "group_size=12"),
+    (["algo=nft", "group_size=1"], "group_size", "allowed are 2 or more", "group_size=12"),
+    (["updates_per_iteration=7"], "updates_per_iteration", "nearest are 4, 6, 8", ""),
+    (["algo=grpo", "dynamics=ode"], "dynamics", "likelihood", "dynamics=flow_sde"),
+    (["algo=nft", "regularizer=kl_gaussian"], "regularizer", "keeps none", "regularizer=kl_v"),
+    (["algo=nft", "regularizer=kl_x"], "regularizer", "keeps none", "regularizer=kl_v"),
+    (["model.path=/no/where"], "model.path", "does not exist", "model.path=zoo:tiny_sd3"),
+    (["model.path=zoo:none"], "model.path", "does not ship", "model.path=zoo:tiny_sd3"),
+    (["prompts=file"], "prompts.path", "has no value yet", "prompts.path=..."),
+    (["prompts=file", "prompts.path=no.txt"], "prompts.path", "No such file", "FILE.txt"),
+    (["seed=1,2"], "seed", "several values", "rlfactory -m seed=1,2"),
+    (["algo=grpo,nft"], "algo", "several values", "rlfactory -m algo=grpo,nft"),
+    (["+reward=shapes"], "reward", "chosen already", "reward=shapes"),
+    (["reward@x=shapes"], "reward", "@", "reward=shapes"),
+    (["reward=null"], "reward", "needs an option", "rlfactory list reward"),
+    (["~reward"], "reward", "has no _target_", ""),
+    (["+seed=3"], "seed", "exists already", "seed=3"),
+    (["optimizer.betas=[1,"], "optimizer.betas=[1,", "can't be read", ""),
+    (["=3"], "=3", "names no key", ""),
+    (["reward._target_=os.system"], "reward._target_", "outside the packages", "trust=[os]"),
+    (["reward._target_=rlfactory.nope.X"], "reward._target_", "no module rlfactory.nope", ""),
+    (["model.lora_rank=${nope}"], "model.lora_rank", "'nope' not found", ""),
+]
+WINDOWS = [
+    (["window=fixed", "window.steps=[3,12]"], "window.steps", "[12] lie outside the 10 steps"),
+    (["window=fixed", "window.steps=[]"], "window.steps", "is empty"),
+    (["window=random_subset", "window.size=11"], "window.size", "steps 0 to 9 are 10"),
+    (["window=random_subset", "window.low=9"], "window.size", "steps 9 to 9 are 1"),
+    (["window=random_contiguous", "window.high=11"], "window.high", "there are 10 steps"),
+    (["window=all", "window.skip_last=10"], "window.skip_last", "skips 10 of 10 steps"),
+    (["window=fixed", "schedule.steps=2"], "window.steps", "[2] lie outside the 2 steps"),
+]
+
+
+@pytest.mark.parametrize(("words", "key", "said", "remedy"), REFUSALS, ids=str)
+def test_bad_input_is_one_clear_error(
+    refused: Refused, words: list[str], key: str, said: str, remedy: str
+) -> None:
+    shown = refused("check", *words)
+    assert shown.count("error:") == 1, shown
+    assert shown.startswith(f"error: {key}: ")
+    assert said in shown
+    if remedy:
+        assert remedy in shown.splitlines()[-1]
+        assert shown.splitlines()[-1].startswith("    try: rlfactory")
+
+
+@pytest.mark.parametrize(("words", "key", "said"), WINDOWS, ids=str)
+def test_windows_lie_within_the_steps(
+    refused: Refused, words: list[str], key: str, said: str
+) -> None:
+    shown = refused("check", "algo=grpo", *words)
+    assert shown.count("error:") == 1
+    assert shown.startswith(f"error: {key}: ")
+    assert said in shown
+
+
+def test_all_problems_at_once(refused: Refused) -> None:
+    shown = refused(
+        "check", "optimizer.lr=abc", "optimzer.lr=3", "group_size=0", "algo=grpo", "dynamics=ode"
+    )
+    keys = [line.split(":")[1].strip() for line in shown.splitlines() if "error" in line]
+    assert sorted(keys) == ["dynamics", "group_size", "optimizer.lr", "optimzer.lr"]
+
+
+def test_a_bad_choice_hides_no_other_mistake_and_makes_none(refused: Refused) -> None:
+    shown = refused("check", "algo=gpro", "algo.clip_range=3", "seed=-1")
+    assert [line for line in shown.splitlines() if "error" in line][1].startswith("error: seed")
+    assert shown.count("error:") == 2
+
+
+@pytest.mark.parametrize(("name", "content"), [("empty.txt", b" \n"), ("latin.txt", b"caf\xe9\n")])
+def test_prompt_files_are_text(refused: Refused, tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    shown = refused("check", "prompts=file", "reward=compressibility", f"prompts.path={name}")
+    assert ("is empty" if name == "empty.txt" else "is not UTF-8 (byte 3)") in shown
+
+
+def test_a_folder_that_is_no_pipeline(refused: Refused, tmp_path: Path) -> None:
+    assert "is no pipeline" in refused("check", f"model.path={tmp_path}")
+
+
+def test_a_used_run_folder_stays_as_it_is(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "config.yaml").write_text("mine")
+    assert "run_dir" in refused("run_dir=used")
+    assert (tmp_path / "used" / "config.yaml").read_text() == "mine"
+    (tmp_path / "file").write_text("mine")
+    assert "run_dir" in refused("run_dir=file/below")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["chekc"], "rlfactory check"),
+        (["list", "modle"], "rlfactory list model"),
+        (["explain"], "rlfactory explain optimizer.lr"),
+        (["explain", "optimizer.rl"], "there is no such key"),
+        (["explain", "seed", "algo=nope"], "there is no option nope"),
+        (["evaluate"], "rlfactory evaluate RUN"),
+        (["evaluate", "nowhere"], "is no run folder"),
+        (["sample", "nowhere", "--prompt", "x"], "is no run folder"),
+        (["-cd"], "names no folder"),
+        (["check", "-cd", "nowhere"], "there is no folder"),
+    ],
+    ids=str,
+)
+def test_commands_say_what_they_need(refused: Refused, words: list[str], said: str) -> None:
+    assert said in refused(*words)
+
+
+def test_tilde_is_the_home_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for word in ("run_dir=~/run", "run_dir='~/run'"):
+        assert cli.dispatch(["check", word]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].endswith(f" {tmp_path}/run")
+
+
+def test_experiments_and_hydras_own_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.dispatch(["list", "experiment"]) == 0
+    assert "smoke" in capsys.readouterr().out
+    assert cli.dispatch(["check", "experiment=smoke", "hydra.verbose=true"]) == 0
+    assert "2 groups x 4 = 8" in capsys.readouterr().out
+    assert cli.dispatch(["check", "experiment=null"]) == 0
+    assert "8 groups x 12 = 96" in capsys.readouterr().out
+
+
+def test_a_reader_that_leaves_makes_no_noise(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = subprocess.run(
+        [sys.executable, "-m", "rlfactory.cli", "list"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_interruption_has_the_shells_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "dispatch", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130

@@ -1,0 +1,144 @@
+"""Every option of every group: described, commented, composed, and in step with its class."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfactory._hydra import options, shipped_folder
+from rlfactory.listing import first_comment
+from rlfactory.plan import Plan, make_plan
+from rlfactory.problems import PlanError
+from rlfactory.request import compose_request
+from rlfactory.settings import COMPONENTS, GROUPS
+from rlfactory.signature import read
+
+CONF = shipped_folder("conf")
+FILES = sorted(path for path in CONF.glob("*/*.yaml"))
+NEEDS = {
+    "prompts/file": ["prompts.path={prompts}", "reward=compressibility"],
+    "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
+    "regularizer/kl_x": ["algo=grpo"],
+    "regularizer/kl_gaussian": ["algo=grpo"],
+}
+
+
+def plan(*overrides: str) -> Plan:
+    composed = compose_request(overrides)
+    return make_plan(composed.values, composed.choices, composed.problems)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(CONF).with_suffix(""))
+
+
+def component(path: Path) -> Mapping[str, Any]:
+    node = yaml.safe_load(path.read_text()).get(path.parent.name, {})
+    assert isinstance(node, dict)
+    return node
+
+
+def test_every_group_has_a_folder() -> None:
+    assert {path.parent.name for path in FILES} == set(GROUPS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_begins_with_what_it_is(path: Path) -> None:
+    first, second = path.read_text().splitlines()[:2]
+    assert first == "# @package _global_"
+    assert second == f"# {first_comment(path)}"
+    assert len(second) > 8
+    assert not second.endswith(".")
+
+
+COMMENTED = [CONF / "config.yaml", *(p for p in FILES if p.parent.name in COMPONENTS)]
+
+
+@pytest.mark.parametrize("path", COMMENTED, ids=name_of)
+def test_every_value_has_a_comment(path: Path) -> None:
+    sections = re.split(r"^(?=\w)", path.read_text(), flags=re.M)
+    for section in (s for s in sections if not s.startswith(("defaults:", "hydra:"))):
+        for line in section.splitlines():
+            if re.match(r"\s*[a-z]\w*: \S", line):
+                assert " # " in line, line
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_an_option_makes_a_plan(path: Path, tmp_path: Path) -> None:
+    group, option = path.parent.name, path.stem
+    (tmp_path / "prompts.txt").write_text("a cat\n")
+    words = [w.format(prompts=tmp_path / "prompts.txt") for w in NEEDS.get(name_of(path), [])]
+    made = plan(f"{group}={option}", *words)
+    assert made.choices[group] == option
+    if group in COMPONENTS:
+        assert made.config[group]["_target_"] == component(path)["_target_"]
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.parent.name in COMPONENTS], ids=name_of)
+def test_keys_are_those_of_the_class(path: Path) -> None:
+    node = dict(component(path))
+    signature = read(node.pop("_target_"))
+    assert set(node) == set(signature.parameters)
+
+
+def test_all_options_are_listed() -> None:
+    for group in GROUPS:
+        assert options(group) == {p.stem: p for p in FILES if p.parent.name == group}
+
+
+def test_an_algorithm_brings_its_companions() -> None:
+    assert plan("algo=grpo").choices["dynamics"] == "flow_sde"
+    assert plan("algo=nft").choices["dynamics"] == "ode"
+
+
+def test_a_model_brings_its_companions(tmp_path: Path) -> None:
+    made = plan("model=tiny_sd3").choices
+    assert (made["algo"], made["reward"], made["prompts"]) == ("nft", "shapes", "shapes")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=nft", "regularizer=kl_v"],
+        ["model=tiny_sd3", "algo=grpo"],
+        ["algo=grpo", "dynamics=flow_sde", "dynamics.noise_level=0.3"],
+        ["algo=grpo", "regularizer=kl_gaussian", "reward=compressibility"],
+    ],
+    ids=str,
+)
+def test_the_command_line_wins_in_any_order(words: list[str]) -> None:
+    forward, backward = plan(*words), plan(*reversed(words))
+    assert forward.config == backward.config
+    assert forward.choices == backward.choices
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in GROUPS:
+            assert forward.choices[key] == value
+
+
+@pytest.mark.parametrize("words", [["algo=grpo", "dynamics=ode"], ["dynamics=ode", "algo=grpo"]])
+def test_a_companion_that_was_replaced_is_missed(words: list[str]) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan(*words)
+    assert [problem.key for problem in refused.value.problems] == ["dynamics"]
+
+
+def test_frozen_configuration_is_the_plan() -> None:
+    made = plan("algo=grpo", "optimizer.lr=1e-5", "run_dir=x")
+    frozen = yaml.safe_load(made.frozen())
+    assert frozen.pop("choices") == dict(made.choices)
+    assert frozen == {**made.config, "run_dir": "x"}
+    assert frozen["optimizer"]["lr"] == 1e-5
+
+
+def test_the_shipped_folder_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlfactory import _hydra
+
+    module = tmp_path / "site-packages" / "rlfactory" / "_hydra.py"
+    (module.parent / "conf").mkdir(parents=True)
+    monkeypatch.setattr(_hydra, "__file__", str(module))
+    assert shipped_folder("conf") == module.parent / "conf"
+    assert shipped_folder("sweeps") == tmp_path / "sweeps"

@@ -1,0 +1,134 @@
+"""Each rule between choices fires where it should and is silent elsewhere."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory import crossings
+from rlfactory.crossings import RULES, Rule
+
+SOUND: dict[str, Any] = {
+    "prompts_per_iteration": 4,
+    "group_size": 6,
+    "updates_per_iteration": 2,
+    "schedule": {"steps": 10},
+    "window": {"skip_last": 1},
+    "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
+    "model": {"path": "owner/name"},
+}
+STEPWISE: dict[str, Any] = {
+    "algo": {"needs": "transitions", "grouped": True},
+    "model": {"media": "images", "process": "flow"},
+    "dynamics": {"process": "flow", "log_prob": True},
+    "regularizer": {"needs": "transitions"},
+    "reward": {"media": "images", "metadata": ("include",)},
+    "prompts": {"metadata": ("tag", "include")},
+}
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {**base, **changes}
+
+
+def keys(rule: Rule, config: dict[str, Any], traits: dict[str, Any]) -> list[str]:
+    found = rule(merged(SOUND, config), merged(STEPWISE, traits))
+    assert isinstance(found, Iterator)
+    return [problem.key for problem in found]
+
+
+FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
+    (crossings.algorithm_fits_model, {}, {"algo": {"needs": "tokens"}}, "algo"),
+    (crossings.algorithm_fits_model, {}, {"model": {"process": "tokens"}}, "algo"),
+    (crossings.dynamics_fit_model, {}, {"dynamics": {"process": "vp"}}, "dynamics"),
+    (crossings.stepwise_needs_likelihood, {}, {"dynamics": {"log_prob": False}}, "dynamics"),
+    (
+        crossings.regularizer_fits_algorithm,
+        {},
+        {"algo": {"needs": "forward_process"}},
+        "regularizer",
+    ),
+    (crossings.groups_have_members, {"group_size": 1}, {}, "group_size"),
+    (crossings.updates_have_samples, {"updates_per_iteration": 5}, {}, "updates_per_iteration"),
+    (crossings.window_within_steps, {"window": {"steps": [1, 10]}}, {}, "window.steps"),
+    (crossings.window_within_steps, {"window": {"steps": []}}, {}, "window.steps"),
+    (crossings.window_within_steps, {"window": {"skip_last": 10}}, {}, "window.skip_last"),
+    (
+        crossings.window_within_steps,
+        {"window": {"size": 2, "low": 0, "high": 11}},
+        {},
+        "window.high",
+    ),
+    (
+        crossings.window_within_steps,
+        {"window": {"size": 3, "low": 8, "high": None}},
+        {},
+        "window.size",
+    ),
+    (crossings.reward_judges_what_is_made, {}, {"reward": {"media": "texts"}}, "reward"),
+    (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "prompts"),
+    (
+        crossings.prompt_files_are_readable,
+        {"prompts": {"_target_": "x.FilePrompts", "path": "/no/where.txt"}},
+        {},
+        "prompts.path",
+    ),
+    (crossings.model_folder_is_pipeline, {"model": {"path": "./nowhere"}}, {}, "model.path"),
+    (crossings.model_folder_is_pipeline, {"model": {"path": "zoo:nowhere"}}, {}, "model.path"),
+]
+
+
+@pytest.mark.parametrize(("rule", "config", "traits", "key"), FIRES)
+def test_a_rule_fires(rule: Rule, config: dict[str, Any], traits: dict[str, Any], key: str) -> None:
+    assert keys(rule, config, traits) == [key]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_silent_where_all_is_well(rule: Rule) -> None:
+    assert keys(rule, {}, {}) == []
+
+
+def test_every_rule_is_seen_to_fire() -> None:
+    assert {rule for rule, *_ in FIRES} == set(RULES)
+
+
+SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
+    (crossings.groups_have_members, {"group_size": 1}, {"algo": {}}),
+    (
+        crossings.window_within_steps,
+        {"window": {"steps": [99]}},
+        {"algo": {"needs": "forward_process"}},
+    ),
+    (crossings.window_within_steps, {"window": {"size": 2, "low": 8, "high": 10}}, {}),
+    (crossings.window_within_steps, {"window": {"size": 10, "low": 0, "high": None}}, {}),
+    (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": None}}),
+    (crossings.prompts_bring_metadata, {}, {"reward": {"media": "images"}}),
+    (crossings.reward_judges_what_is_made, {}, {"reward": {}}),
+    (crossings.stepwise_needs_likelihood, {}, {"algo": {}, "dynamics": {}}),
+    (crossings.regularizer_fits_algorithm, {}, {"algo": {}, "regularizer": {"needs": "velocity"}}),
+]
+
+
+@pytest.mark.parametrize(("rule", "config", "traits"), SILENT)
+def test_a_rule_knows_its_limits(
+    rule: Rule, config: dict[str, Any], traits: dict[str, Any]
+) -> None:
+    assert keys(rule, config, traits) == []
+
+
+@pytest.mark.parametrize("name", ["model_index.json", "config.json"])
+def test_a_folder_with_an_index_is_a_pipeline(tmp_path: Path, name: str) -> None:
+    config = {"model": {"path": str(tmp_path)}}
+    assert keys(crossings.model_folder_is_pipeline, config, {}) == ["model.path"]
+    (tmp_path / name).write_text("{}")
+    assert keys(crossings.model_folder_is_pipeline, config, {}) == []
+
+
+@pytest.mark.parametrize("updates", range(1, 25))
+def test_the_updates_that_are_proposed_divide(updates: int) -> None:
+    config = merged(SOUND, {"updates_per_iteration": updates})
+    problems = list(crossings.updates_have_samples(config, STEPWISE))
+    assert bool(problems) == (24 % updates != 0)
+    for problem in problems:
+        assert 24 % int(problem.remedy.partition("=")[2]) == 0

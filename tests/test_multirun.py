@@ -1,0 +1,97 @@
+"""Several runs from one command: a folder for each, and one that fails leaves the others be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfactory import cli, worker
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """The frozen configurations of the jobs that began; the one with seed 1 fails."""
+    configs: list[dict[str, Any]] = []
+
+    def run(folder: Path) -> int:
+        configs.append(yaml.safe_load((folder / "config.yaml").read_text()))
+        return 1 if configs[-1]["seed"] == 1 else 0
+
+    monkeypatch.setattr(worker, "run", run)
+    monkeypatch.setattr("sys.argv", ["rlfactory"])
+    monkeypatch.chdir(tmp_path)
+    return configs
+
+
+def test_one_failure_leaves_the_others_be(
+    ran: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.dispatch(["-m", "algo=grpo,nft", "seed=1,2"]) == 1
+    assert [(c["choices"]["algo"], c["seed"]) for c in ran] == [
+        ("grpo", 1),
+        ("grpo", 2),
+        ("nft", 1),
+        ("nft", 2),
+    ]
+    assert ran[0]["choices"]["dynamics"] == "flow_sde"
+    (last,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("failed")]
+    assert "algo=grpo,seed=1" in last
+    assert "seed=2" not in last
+    assert [p.name for p in tmp_path.iterdir()] == ["multirun"], "no stray files"
+    (sweep,) = (tmp_path / "multirun").iterdir()
+    names = {"algo=grpo,seed=1", "algo=grpo,seed=2", "algo=nft,seed=1", "algo=nft,seed=2"}
+    folders = [p for p in sweep.iterdir() if p.is_dir()]
+    assert {p.name for p in folders} == names
+    assert all((p / "plan.txt").is_file() for p in folders)
+
+
+def test_all_well_is_zero(ran: list[dict[str, Any]]) -> None:
+    assert cli.dispatch(["--multirun", "seed=2,3"]) == 0
+    assert [c["seed"] for c in ran] == [2, 3]
+
+
+def test_a_job_without_a_plan_is_a_failure(
+    ran: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.dispatch(["-m", "group_size=0,4"]) == 1
+    assert [c["group_size"] for c in ran] == [4]
+    assert "try: rlfactory group_size=..." in capsys.readouterr().err
+
+
+def test_training_writes_what_the_worker_reads(ran: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert cli.dispatch(["run_dir=here", "optimizer.lr=1e-5"]) == 0
+    (config,) = ran
+    assert config["optimizer"]["lr"] == 1e-5
+    assert config["run_dir"] == "here"
+    assert "run folder" in (tmp_path / "here" / "plan.txt").read_text()
+
+
+def test_a_defect_in_one_job_leaves_the_others_be(
+    ran: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[Path] = []
+
+    def run(folder: Path) -> int:
+        begun.append(folder)
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(worker, "run", run)
+    assert cli.dispatch(["-m", "seed=2,3"]) == 1
+    assert len(begun) == 2
+    assert capsys.readouterr().err.count("ZeroDivisionError: a defect") == 2
+
+
+def test_an_interruption_ends_them_all(
+    ran: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Path] = []
+
+    def run(folder: Path) -> int:
+        begun.append(folder)
+        return 130
+
+    monkeypatch.setattr(worker, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        cli.dispatch(["-m", "seed=2,3"])
+    assert len(begun) == 1

@@ -1,0 +1,87 @@
+"""Overrides: typed, amended and explained."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfactory.explain import explain
+from rlfactory.plan import make_plan
+from rlfactory.problems import PlanError
+from rlfactory.request import amend, compose_request, searched
+
+
+@pytest.fixture
+def frozen() -> dict[str, Any]:
+    composed = compose_request(["algo=grpo", "seed=3"])
+    made = make_plan(composed.values, composed.choices)
+    loaded: dict[str, Any] = yaml.safe_load(made.frozen())
+    return loaded
+
+
+def test_amending_changes_what_is_said_and_nothing_else(frozen: dict[str, Any]) -> None:
+    before = yaml.safe_dump(frozen)
+    amended = amend(frozen, ["reward.quality=50", "reward=compressibility", "evaluation.grid=4"])
+    assert amended.problems == []
+    assert amended.values["reward"]["quality"] == 50
+    assert amended.choices == {**frozen["choices"], "reward": "compressibility"}
+    assert amended.values["evaluation"] == {**frozen["evaluation"], "grid": 4}
+    kept = set(frozen) - {"reward", "evaluation", "choices"}
+    assert all(amended.values[key] == frozen[key] for key in kept)
+    assert yaml.safe_dump(frozen) == before
+
+
+@pytest.mark.parametrize("word", ["evaluation.gird=4", "reward=nope", "evaluation.grid=[", "=3"])
+def test_amending_finds_mistakes(frozen: dict[str, Any], word: str) -> None:
+    assert len(amend(frozen, [word]).problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "places"),
+    [
+        ("hydra.searchpath=[a,'b c']", ["a", "b c"]),
+        ("hydra.searchpath=a", ["a"]),
+        ("seed=1", []),
+        ("hydra.searchpath=[", []),
+    ],
+)
+def test_search_paths(word: str, places: list[str]) -> None:
+    assert searched([word]) == places
+
+
+def test_a_list_item_can_be_set() -> None:
+    assert compose_request(["optimizer.betas=[0.8,0.9]"]).values["optimizer"]["betas"] == [0.8, 0.9]
+
+
+def lines(key: str, *overrides: str) -> list[tuple[str, str]]:
+    """Each origin's file and the line it points at."""
+    found = []
+    for origin in explain(key, overrides)[1]:
+        if origin.place.startswith("command line"):
+            found.append((origin.place, origin.value))
+        else:
+            path, _, number = origin.place.rpartition(":")
+            with open(path, encoding="utf-8") as file:
+                found.append((path.split("conf/")[1], file.readlines()[int(number) - 1].strip()))
+    return found
+
+
+def test_explaining_points_at_the_very_line() -> None:
+    assert [path for path, _ in lines("iterations", "experiment=smoke", "iterations=7")] == [
+        "config.yaml",
+        "experiment/smoke.yaml",
+        "command line: iterations=7",
+    ]
+    (companion,) = lines("dynamics.noise_level", "algo=grpo")
+    assert companion[0] == "dynamics/flow_sde.yaml"
+    assert companion[1].startswith("noise_level: ")
+    assert lines("optimizer.lr")[0][1].startswith("lr: ")
+
+
+@pytest.mark.parametrize("overrides", [["seed=4"], ["algo=grpo", "+seed=4"], ["nope=1"]])
+def test_explaining_gives_the_value_or_says_why_not(overrides: list[str]) -> None:
+    if overrides == ["seed=4"]:
+        assert explain("seed", overrides)[0] == 4
+    else:
+        with pytest.raises(PlanError):
+            explain("seed", overrides)

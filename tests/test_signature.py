@@ -1,0 +1,167 @@
+"""What a target takes, read from source."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from rlfactory.signature import Parameter, read
+from rlfactory.source import TargetError
+from rlfactory.types import Interval
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes modules of a package of this test's own and returns the package's name."""
+    name = f"package_{abs(hash(tmp_path))}"
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(**modules: str) -> str:
+        (tmp_path / name).mkdir()
+        for module, text in {"__init__": "", **modules}.items():
+            (tmp_path / name / f"{module}.py").write_text(f"import not_there\n{text}")
+        return name
+
+    return write
+
+
+def kinds(target: str) -> dict[str, Any]:
+    return {name: parameter.kind for name, parameter in read(target).parameters.items()}
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "Adam", "RMSprop"])
+def test_torchs_optimisers_as_inspect_sees_them(name: str) -> None:
+    import torch
+
+    parameters = inspect.signature(getattr(torch.optim, name)).parameters
+    assert set(read(f"torch.optim.{name}").parameters) == set(parameters) - {"params"}
+    assert read(f"torch.optim.{name}").parameters["lr"] == Parameter(float, required=False)
+
+
+def test_types(package: Write) -> None:
+    name = package(
+        a="from typing import *\nimport typing as t\nfrom rlfactory.types import PositiveInt\n"
+        "from .b import Mood\n"
+        "class A:\n"
+        "    def __init__(self, *, i: int, f: float = 1, s: str | None = None,\n"
+        "        m: Mood = 'calm', l: list[Mood], o: Optional[bool], q: t.Literal['x'],\n"
+        "        p: PositiveInt, n: 'int | None', r: Annotated[float, t.Interval(gt=0)],\n"
+        "        u: Widget, w: Widget | float, x=3, d: dict[str, int], e: Sequence[int],\n"
+        "        z: tuple[int, int]): ...\n",
+        b="from typing import Literal\nMood = Literal['calm', 'wild']\n",
+    )
+    mood = Literal["calm", "wild"]
+    assert kinds(f"{name}.a.A") == {
+        "i": int,
+        "f": float,
+        "s": str | None,
+        "m": mood,
+        "l": list[mood],  # type: ignore[valid-type]
+        "o": bool | None,
+        "q": Literal["x"],
+        "p": Annotated[int, Interval(ge=1), None],
+        "n": int | None,
+        "r": Annotated[float, Interval(gt=0), None],
+        "u": Any,
+        "w": float,
+        "x": Any,
+        "d": dict,
+        "e": list[int],
+        "z": list[Any],
+    }
+
+
+def test_required_and_handed_over(package: Write) -> None:
+    name = package(
+        a="class A:\n    def __init__(self, device, k, j=1, *, a, b=2): ...\n"
+        "def f(params, lr, *, c): ...\n"
+        "def g(**anything): ...\n"
+    )
+    required = {n: p.required for n, p in read(f"{name}.a.A").parameters.items()}
+    assert required == {"k": True, "j": False, "a": True, "b": False}
+    assert set(read(f"{name}.a.f").parameters) == {"lr", "c"}
+    assert read(f"{name}.a.g").takes_any
+    assert not read(f"{name}.a.f").takes_any
+
+
+def test_inheritance_across_modules(package: Write) -> None:
+    name = package(
+        base="class Base:\n    needs: str = 'nothing'\n    media = 'images'\n"
+        "    def __init__(self, *, a: int): ...\n",
+        middle="from . import base\nclass Middle(base.Base):\n    needs = 'tokens'\n",
+        leaf="from .middle import Middle as M\nclass Leaf(M[int]):\n    media = 'texts'\n",
+    )
+    signature = read(f"{name}.leaf.Leaf")
+    assert set(signature.parameters) == {"a"}
+    assert signature.traits == {"needs": "tokens", "media": "texts"}
+
+
+def test_traits_that_are_names_of_constants(package: Write) -> None:
+    name = package(
+        weights="ONE, OLD = 'one', 'previous'\nEMA = make()\n",
+        a="from .weights import OLD, EMA\nHERE: str = 'here'\n"
+        "class A:\n    behaviour = OLD\n    place = HERE\n    average = EMA\n"
+        "    keys = ('a', 'b')\n",
+    )
+    assert read(f"{name}.a.A").traits == {
+        "behaviour": "previous",
+        "place": "here",
+        "keys": ("a", "b"),
+    }
+
+
+def test_reexports(package: Write) -> None:
+    name = package(
+        __init__="from .a import A\nfrom .stars import *\ntry:\n    from .c import C\n"
+        "except ImportError:\n    C = None\nAlias = A\n",
+        a="class A:\n    def __init__(self, *, a): ...\n",
+        stars="class B:\n    def __init__(self, *, b): ...\n",
+        c="class C:\n    def __init__(self, *, c): ...\n",
+    )
+    for target, parameter in [("A", "a"), ("Alias", "a"), ("B", "b"), ("C", "c")]:
+        assert set(read(f"{name}.{target}").parameters) == {parameter}
+
+
+def test_dataclasses(package: Write) -> None:
+    name = package(
+        a="from dataclasses import *\nfrom typing import ClassVar\n"
+        "@dataclass\nclass A:\n    a: int\n    kind: ClassVar[str] = 'x'\n"
+        "@dataclass(frozen=True)\nclass B(A):\n    _: KW_ONLY\n    b: float = 1.0\n"
+        "    c: list[int] = field(default_factory=list)\n    d: int = field(repr=False)\n"
+        "    e: int = field(init=False, default=3)\n"
+        "class Plain:\n    note: int\n"
+    )
+    parameters = read(f"{name}.a.B").parameters
+    assert {n: p.required for n, p in parameters.items()} == {
+        "a": True,
+        "b": False,
+        "c": False,
+        "d": True,
+    }
+    assert parameters["b"].kind is float
+    assert read(f"{name}.a.Plain").parameters == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("no_such_package.A", "there is no package 'no_such_package'"),
+        ("rlfactory.no.A", "there is no module rlfactory.no"),
+        ("rlfactory.cli.nope", "rlfactory.cli has no nope"),
+        ("rlfactory.cli.HYDRA_FLAGS", "neither a class nor a function"),
+        ("A", "there is no package ''"),
+    ],
+)
+def test_targets_that_are_none(target: str, said: str) -> None:
+    with pytest.raises(TargetError, match=said):
+        read(target)
+
+
+def test_modules_that_import_each_other_end(package: Write) -> None:
+    name = package(a="from .b import X\n", b="from .a import X\n")
+    with pytest.raises(TargetError, match="has no X"):
+        read(f"{name}.a.X")
