@@ -11,7 +11,19 @@ from typing import Any
 from rlfactory.source import TargetError
 
 PLUGINS = "rlfactory.conf"
-_ROOTS = ("rlfactory", "torch.optim")
+# Only packages that hold components: were all of ours allowed, a YAML file could name
+# `rlfactory.targets.instantiate`, which calls whatever its arguments say.
+_ROOTS = (
+    "rlfactory.algo",
+    "rlfactory.dynamics",
+    "rlfactory.hardware",
+    "rlfactory.model",
+    "rlfactory.prompts",
+    "rlfactory.regularizer",
+    "rlfactory.reward",
+    "rlfactory.run.loggers",
+    "torch.optim",
+)
 
 
 def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
@@ -27,7 +39,7 @@ def plugins() -> Mapping[str, str]:
 
 def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
     """Whether a target lies below an allowed root."""
-    return any(target.startswith(f"{root}.") for root in allowed_roots(trust))
+    return _below(target, allowed_roots(trust))
 
 
 def import_from_here() -> None:
@@ -41,9 +53,24 @@ def locate(target: str, key: str) -> Any:
     """The class or function at an import path; errors name the configuration's key."""
     module, _, name = target.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise TargetError(f"{key}._target_={target} can't be imported: {error}") from error
+    if _below(target, _ROOTS) and not _is_component(found):
+        raise TargetError(f"{key}._target_={target} is no component: no class is defined there")
+    return found
+
+
+def _below(target: str, roots: Sequence[str]) -> bool:
+    return any(target.startswith(f"{root}.") for root in roots)
+
+
+def _is_component(found: object) -> bool:
+    """Whether an object below our roots is what they are open for: a class that is defined there,
+    not a function and not what a module merely imports. Plug-ins and trusted packages offer what
+    they like.
+    """
+    return isinstance(found, type) and _below(f"{found.__module__}.", _ROOTS)
 
 
 def instantiate(node: Mapping[str, Any], key: str, **runtime: object) -> Any:
