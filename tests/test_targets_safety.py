@@ -31,6 +31,11 @@ def test_only_packages_of_components_may_be_named(target: str) -> None:
     assert not is_allowed(target)
 
 
+def test_trust_does_not_open_the_rest_of_our_own_package() -> None:
+    assert not is_allowed("rlfactory.targets.instantiate", ["rlfactory"])
+    assert is_allowed("rlfactory.algo.nft.NFT", ["rlfactory"])
+
+
 def test_a_trusted_package_is_one_whole_name() -> None:
     assert is_allowed("mine.Reward", ["mine"])
     assert not is_allowed("mineral.Reward", ["mine"])
