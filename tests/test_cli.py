@@ -125,7 +125,12 @@ REFUSALS = [
     (["optimizer.betas=[1,"], "optimizer.betas=[1,", "can't be read", ""),
     (["=3"], "=3", "names no key", ""),
     (["reward._target_=os.system"], "reward._target_", "outside the packages", "trust=[os]"),
-    (["reward._target_=rlfactory.reward.nope.X"], "reward._target_", "no module rlfactory.reward.nope", ""),
+    (
+        ["reward._target_=rlfactory.reward.nope.X"],
+        "reward._target_",
+        "no module rlfactory.reward.nope",
+        "",
+    ),
     (["model.lora_rank=${nope}"], "model.lora_rank", "'nope' not found", ""),
 ]
 WINDOWS = [

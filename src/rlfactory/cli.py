@@ -45,18 +45,19 @@ def dispatch(argv: Sequence[str]) -> int:
     from rlfactory.targets import import_from_here
 
     import_from_here()
-    command = argv[0] if argv else ""
-    if command in ("-h", "--help", "help"):
-        return show_help()
-    if command == "--version":
-        print(__version__)
-        return 0
     subcommands: dict[str, Callable[[Sequence[str]], int]] = {
         "check": check,
         "list": list_options,
         "evaluate": evaluate,
         "explain": explain_key,
     }
+    command = argv[0] if argv else ""
+    asks_for_help = command in subcommands and {"-h", "--help"} & {*argv}
+    if command in ("-h", "--help", "help") or asks_for_help:
+        return show_help()
+    if command == "--version":
+        print(__version__)
+        return 0
     if command == "sample":
         return sample(argv[1:])
     words = prepare(argv)
@@ -83,8 +84,10 @@ def start(plan: "Plan") -> int:
         folder.config.write_text(plan.frozen(), encoding="utf-8")
         folder.plan.write_text(_render(plan, color=False), encoding="utf-8")
     except (RunFolderError, OSError) as error:
-        raise PlanError([Problem("run_dir", str(error))]) from error
+        message = str(error).removeprefix("run_dir: ")
+        raise PlanError([Problem("run_dir", message)]) from error
     print(_render(plan, color=sys.stdout.isatty()), flush=True)
+    _silence_notices()
     from rlfactory import worker
 
     return worker.run(plan.run_dir)
@@ -124,6 +127,7 @@ def sample(words: Sequence[str]) -> int:
     _require_run(a.run)
     if a.count < 1:
         raise PlanError([Problem("--count", f"is {a.count}; allowed are 1 or more")])
+    _silence_notices()
     from rlfactory import worker
 
     return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights)
@@ -143,6 +147,7 @@ def evaluate(words: Sequence[str]) -> int:
         raise PlanError([Problem(key, message) for key in refused])
 
     plan = _checked(amend(frozen, overrides))
+    _silence_notices()
     from rlfactory import worker
 
     return worker.evaluate(run, plan.config)
@@ -213,6 +218,11 @@ def show_help() -> int:
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
     print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')
     return 0
+
+
+def _silence_notices() -> None:
+    """What libraries say on import about optional packages is not for users."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 def _plan(overrides: Sequence[str]) -> "Plan":

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlfactory.build import Config, budget, build, evaluation_sigmas
+from rlfactory.hardware.base import HardwareError
 from rlfactory.model.pipeline import ModelError
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.run.checkpoint import load_checkpoint, newest
@@ -24,7 +25,7 @@ from rlfactory.trainer import Parts
 log = logging.getLogger(__name__)
 
 # What a user can mend; anything else is a defect of ours and keeps its traceback on the screen.
-MENDABLE = (ModelError, PromptError, RunFolderError, TrainingError, OSError)
+MENDABLE = (HardwareError, ModelError, PromptError, RunFolderError, TrainingError, OSError)
 
 
 def read_config(folder: RunFolder) -> Config:

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from rlfactory.hardware.base import HardwareError
 from rlfactory.hardware.local import Local
 
 
@@ -26,5 +27,5 @@ def test_one_process_gathers_itself_and_knows_its_memory() -> None:
 def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert Local(device="auto").device.type == "cpu"
-    with pytest.raises(ValueError, match=r"hardware\.device=cuda"):
+    with pytest.raises(HardwareError, match=r"hardware\.device=cuda"):
         Local(device="cuda")

@@ -7,6 +7,10 @@ import torch
 from torch import Tensor, nn
 
 
+class HardwareError(RuntimeError):
+    """A device that is not there; the message says what to type instead."""
+
+
 class Hardware(ABC):
     """`rank` of `world_size` processes, computing on `device`."""
 

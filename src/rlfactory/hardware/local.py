@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlfactory.hardware.base import Hardware
+from rlfactory.hardware.base import Hardware, HardwareError
 from rlfactory.types import PositiveInt
 
 
@@ -23,7 +23,7 @@ class Local(Hardware):
     ) -> None:
         found = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda" and found == "cpu":
-            raise ValueError("hardware.device=cuda, but torch finds no GPU; try hardware=cpu")
+            raise HardwareError("hardware.device=cuda, but torch finds no GPU; try hardware=cpu")
         self.device = torch.device(found if device == "auto" else device)
         if threads is not None:
             torch.set_num_threads(threads)

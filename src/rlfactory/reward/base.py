@@ -27,8 +27,8 @@ class Samples:
 class Reward(ABC):
     """A score `r(sample, prompt)`, higher is better.
 
-    `media` is what is judged, `metadata` the keys that each prompt must bring, and `main` the name
-    of the score that trains; the other scores are only reported.
+    `media` is what is judged, `metadata` the keys that each prompt must bring, `main` the name of
+    the score that trains (the others are only reported), and `good` what a faultless sample gets.
     """
 
     media: ClassVar[Literal["images", "texts"]]
