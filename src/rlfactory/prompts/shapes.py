@@ -1,7 +1,7 @@
 """Captions of drawn scenes, in GenEval's six categories."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, zip_longest
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -21,7 +21,7 @@ _HELD_OUT_SEED = 20_000
 
 
 class ShapesPrompts(Prompts):
-    """Training captions are drawn anew each iteration, from the nine tenths that are not held out.
+    """Training captions are drawn anew each iteration, from the three quarters that are not held out.
 
     `categories` come in turns, in a random order that changes from turn to turn; None means all.
     """
@@ -45,14 +45,14 @@ class ShapesPrompts(Prompts):
         return prompts
 
     def held_out(self, count: int) -> list[Prompt]:
-        """`count` distinct captions that `draw` never gives, the categories in equal parts.
+        """`count` captions that `draw` never gives, the categories in turn.
 
-        A category with few captions gives all that it has, and the others fill up. Fewer captions
-        are the first ones of more.
+        A category with few captions repeats them, which an evaluation draws from other noise.
+        Fewer captions are the first ones of more.
         """
-        columns = [islice(_held_out(category), count) for category in self.categories]
-        rows = chain.from_iterable(zip_longest(*columns))
-        return list(islice((prompt for prompt in rows if prompt is not None), count))
+        share = -(-count // len(self.categories))
+        columns = [cycle(islice(_held_out(category), share)) for category in self.categories]
+        return [next(columns[i % len(columns)]) for i in range(count)]
 
     def _category(self, index: int, seed: int) -> Category:
         turn, place = divmod(index, len(self.categories))
