@@ -193,7 +193,9 @@ class Trainer:
             if not torch.isfinite(total):
                 raise TrainingError(f"the loss is {total.item()}; try a smaller optimizer.lr")
             parts.hardware.backward(total * (len(chunk) / len(batch)))
-            tally.extend({"loss/total": total.detach(), "kl/reference": kl, **loss.metrics})
+            tally.extend(loss.metrics)
+            if parts.regularizer.needs != "nothing":
+                tally.extend({"loss/total": total.detach(), "kl/reference": kl})
             self.watcher.advance(len(chunk))
 
     def _update(self) -> float:
