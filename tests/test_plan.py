@@ -18,11 +18,19 @@ def plan(*overrides: str) -> Plan:
     ("words", "items", "evaluations"),
     [
         (["algo=nft", "algo.times=3"], 3, "10 of the network to sample a picture, 3 to learn"),
-        (["algo=grpo"], 9, "10 of the network to sample a picture, 9 to learn"),
-        (["algo=grpo", "model.guidance=4.5"], 9, "20 of the network to sample a picture, 18 to"),
+        (["algo=grpo", "window=all"], 9, "10 of the network to sample a picture, 9 to learn"),
+        (
+            ["algo=grpo", "window=all", "model.guidance=4.5"],
+            9,
+            "20 of the network to sample a picture, 18 to",
+        ),
         (["algo=grpo", "window=fixed"], 3, "10 of the network to sample a picture, 3 to"),
         (["algo=grpo", "window=random_subset"], 2, "10 of the network"),
-        (["algo=grpo", "schedule.steps=4"], 3, "4 of the network to sample a picture, 3 to"),
+        (
+            ["algo=grpo", "window=all", "schedule.steps=4"],
+            3,
+            "4 of the network to sample a picture, 3 to",
+        ),
     ],
 )
 def test_arithmetic(words: list[str], items: int, evaluations: str) -> None:

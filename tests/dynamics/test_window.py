@@ -52,13 +52,20 @@ def test_random_windows_have_their_size_and_reach_both_bounds(
     window = kind(size=2, low=low, high=high)
     found = draws(window)
     assert {len(steps) for steps in found} == {2}
-    assert {i for steps in found for i in steps} == set(range(low, high or TOTAL))
+    end = TOTAL // 2 if kind is RandomContiguous else TOTAL
+    assert {i for steps in found for i in steps} == set(range(low, high or end))
 
 
 def test_a_contiguous_window_is_one_run_and_its_last_start_is_possible() -> None:
-    found = draws(RandomContiguous(size=3))
+    found = draws(RandomContiguous(size=3, high=TOTAL))
     assert all(steps == list(range(steps[0], steps[0] + 3)) for steps in found)
     assert {steps[0] for steps in found} == set(range(TOTAL - 3 + 1))
+
+
+def test_a_contiguous_window_keeps_to_the_noisier_half_where_it_fits() -> None:
+    assert max(max(steps) for steps in draws(RandomContiguous(size=2))) == TOTAL // 2 - 1
+    whole = RandomContiguous(size=TOTAL)
+    assert whole.steps(TOTAL, seed=0, iteration=0) == list(range(TOTAL))
 
 
 def test_a_subset_need_not_be_contiguous() -> None:

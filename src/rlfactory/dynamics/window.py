@@ -60,7 +60,10 @@ class RandomSubset(Window):
 
 
 class RandomContiguous(Window):
-    """`size` adjacent steps within `[low, high)` (Flow-GRPO-Fast)."""
+    """`size` adjacent steps within `[low, high)` (Flow-GRPO-Fast).
+
+    Without `high` they lie in the noisier half, as published, or reach as far as `size` needs.
+    """
 
     def __init__(
         self, *, size: PositiveInt = 2, low: NonNegativeInt = 0, high: PositiveInt | None = None
@@ -69,7 +72,7 @@ class RandomContiguous(Window):
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
         """A run of steps with a random start; the last possible start is included."""
-        last = (self.high or total) - self.size
+        last = (self.high or max(total // 2, self.low + self.size)) - self.size
         drawn = torch.randint(
             self.low, last + 1, (), generator=keyed.generator(seed, "window", iteration)
         )

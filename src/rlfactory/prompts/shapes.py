@@ -21,7 +21,7 @@ _HELD_OUT_SEED = 20_000
 
 
 class ShapesPrompts(Prompts):
-    """Training captions are drawn anew each iteration, from the three quarters that are not held out.
+    """Training captions are drawn anew each iteration, from the three quarters not held out.
 
     `categories` come in turns, in a random order that changes from turn to turn; None means all.
     """
