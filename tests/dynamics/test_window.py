@@ -39,7 +39,7 @@ def test_a_window_is_a_function_of_seed_and_iteration(window: Window) -> None:
 def test_random_windows_vary_with_iteration_and_seed(
     kind: type[RandomSubset] | type[RandomContiguous],
 ) -> None:
-    window = kind(size=2)
+    window = kind(size=2, high=TOTAL)
     assert len({tuple(steps) for steps in draws(window)}) > 5
     assert draws(window, seed=0) != draws(window, seed=1)
 
