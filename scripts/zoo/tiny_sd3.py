@@ -426,9 +426,8 @@ def legs(pipe: StableDiffusion3Pipeline, steps: int, work: Path, seed: int) -> I
     names = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
     parts = nn.ModuleDict({name: getattr(pipe, name) for name in names})
     first = adamw(parts.parameters())
-    yield Leg(
-        work / "flow_1.pt", parts, first, ADAMW_STEPS, lambda s: cosine(s, 3_000, 200), seed + 1
-    )
+    rate = partial(cosine, steps=3_000, warmup=200)
+    yield Leg(work / "flow_1.pt", parts, first, ADAMW_STEPS, rate, seed + 1)
     second = Pair(pipe.transformer.transformer_blocks, parts)
     rate = partial(cosine, steps=steps, warmup=100)
     yield Leg(work / "flow_2.pt", parts, second, steps, rate, seed + 2)
