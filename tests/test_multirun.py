@@ -1,5 +1,6 @@
 """Several runs from one command: a folder for each, and one that fails leaves the others be."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ def test_one_failure_leaves_the_others_be(
 def test_all_well_is_zero(ran: list[dict[str, Any]]) -> None:
     assert cli.dispatch(["--multirun", "seed=2,3"]) == 0
     assert [c["seed"] for c in ran] == [2, 3]
+
+
+def test_hydra_leaves_our_loggers_alone(ran: list[dict[str, Any]]) -> None:
+    """Its `disabled` logging silences every logger there is, so a failed job had an empty log."""
+    cli.dispatch(["-m", "seed=2"])
+    assert not logging.getLogger("rlfactory.worker").disabled
 
 
 def test_a_job_without_a_plan_is_a_failure(
