@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory import __version__, cli
+from rlfactory.problems import PlanError
 
 Refused = Callable[..., str]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -131,6 +132,15 @@ REFUSALS = [
         "no module rlfactory.reward.nope",
         "",
     ),
+    (
+        ["reward._target_=rlfactory.targets.locate"],
+        "reward._target_",
+        "trust opens none of our own package",
+        "",
+    ),
+    (["optimizer.lr=-1"], "optimizer.lr", "allowed is a number > 0", "optimizer.lr=1e-4"),
+    (["optimizer.betas=[0.9]"], "optimizer.betas", "two numbers >= 0 and < 1", "[0.9,0.999]"),
+    (["optimizer.weight_decay=-1"], "optimizer.weight_decay", "a number >= 0", "=0"),
     (["model.lora_rank=${nope}"], "model.lora_rank", "'nope' not found", ""),
 ]
 WINDOWS = [
@@ -138,6 +148,7 @@ WINDOWS = [
     (["window=fixed", "window.steps=[]"], "window.steps", "is empty"),
     (["window=random_subset", "window.size=11"], "window.size", "steps 0 to 9 are 10"),
     (["window=random_subset", "window.low=9"], "window.size", "steps 9 to 9 are 1"),
+    (["window=random_subset", "window.low=10"], "window.low", "steps are 0 to 9"),
     (["window=random_contiguous", "window.high=11"], "window.high", "there are 10 steps"),
     (["window=all", "window.skip_last=10"], "window.skip_last", "skips 10 of 10 steps"),
     (["window=fixed", "schedule.steps=2"], "window.steps", "[2] lie outside the 2 steps"),
@@ -196,6 +207,7 @@ def test_a_used_run_folder_stays_as_it_is(refused: Refused, tmp_path: Path) -> N
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "config.yaml").write_text("mine")
     assert "run_dir" in refused("run_dir=used")
+    assert "type run_dir=used_2" in refused("check", "run_dir=used")
     assert (tmp_path / "used" / "config.yaml").read_text() == "mine"
     (tmp_path / "file").write_text("mine")
     assert "run_dir" in refused("run_dir=file/below")
@@ -211,14 +223,34 @@ def test_a_used_run_folder_stays_as_it_is(refused: Refused, tmp_path: Path) -> N
         (["explain", "seed", "algo=nope"], "there is no option nope"),
         (["evaluate"], "rlfactory evaluate RUN"),
         (["evaluate", "nowhere"], "is no run folder"),
+        (["evaluate", "broken"], "can't be read"),
+        (["evaluate", "bare"], "holds no configuration"),
         (["sample", "nowhere", "--prompt", "x"], "is no run folder"),
         (["-cd"], "names no folder"),
         (["check", "-cd", "nowhere"], "there is no folder"),
     ],
     ids=str,
 )
-def test_commands_say_what_they_need(refused: Refused, words: list[str], said: str) -> None:
+def test_commands_say_what_they_need(
+    refused: Refused, tmp_path: Path, words: list[str], said: str
+) -> None:
+    for name, content in (("broken", "a: ["), ("bare", "7")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(content)
     assert said in refused(*words)
+
+
+def test_lines_without_metadata_do_not_suit_every_reward(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "some.txt").write_text("a red circle\n")
+    assert "bring no include" in refused("check", "prompts=file", "prompts.path=some.txt")
+
+
+def test_another_optimiser_brings_its_own_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["optimizer._target_=torch.optim.SGD", "+optimizer.momentum=0.9"]
+    assert cli.dispatch(["check", *words]) == 0
+    with pytest.raises(PlanError) as refused:
+        cli.dispatch(["check", *words, "+optimizer.nesterow=true"])
+    assert [p.remedy for p in refused.value.problems] == ["optimizer.nesterov"]
 
 
 def test_tilde_is_the_home_folder(

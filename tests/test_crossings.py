@@ -17,6 +17,7 @@ SOUND: dict[str, Any] = {
     "window": {"skip_last": 1},
     "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
     "model": {"path": "owner/name"},
+    "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
 }
 STEPWISE: dict[str, Any] = {
     "algo": {"needs": "transitions", "grouped": True},
@@ -74,6 +75,10 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "prompts.path",
     ),
+    (crossings.optimizer_moves, {"optimizer": {"lr": 0.0}}, {}, "optimizer.lr"),
+    (crossings.optimizer_moves, {"optimizer": {"betas": [0.9, 1.0]}}, {}, "optimizer.betas"),
+    (crossings.optimizer_moves, {"optimizer": {"momentum": -0.1}}, {}, "optimizer.momentum"),
+    (crossings.window_within_steps, {"window": {"size": 1, "low": 10}}, {}, "window.low"),
     (crossings.model_folder_is_pipeline, {"model": {"path": "./nowhere"}}, {}, "model.path"),
     (crossings.model_folder_is_pipeline, {"model": {"path": "zoo:nowhere"}}, {}, "model.path"),
 ]

@@ -1,6 +1,7 @@
 """Several runs from one command: a folder for each, and one that fails leaves the others be."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,30 @@ def test_one_failure_leaves_the_others_be(
 def test_all_well_is_zero(ran: list[dict[str, Any]]) -> None:
     assert cli.dispatch(["--multirun", "seed=2,3"]) == 0
     assert [c["seed"] for c in ran] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-m", "algo=grpo,ntf"], "there is no option ntf"),
+        (["-m", "seed=1,2", "sed=1"], "Did you mean seed?"),
+        (["-m", "algo=grpo,nft", "algo.clip_range=1e-4"], "algo.clip_range: there is no such key"),
+        (["-m", "seed=range(0,2)", "algo.bta=1,2"], "Did you mean algo.beta?"),
+        (["--cfg", "job", "sed=1"], "Did you mean seed?"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_said_before_the_first_run(
+    refused: Callable[..., str], words: list[str], said: str
+) -> None:
+    shown = refused(*words)
+    assert said in shown
+    assert shown.count("error:") == 1
+
+
+def test_hydras_own_keys_pass(ran: list[dict[str, Any]]) -> None:
+    assert cli.dispatch(["-m", "seed=2", "hydra.job.chdir=false", "hydra/launcher=basic"]) == 0
+    assert len(ran) == 1
 
 
 def test_hydra_leaves_our_loggers_alone(ran: list[dict[str, Any]]) -> None:

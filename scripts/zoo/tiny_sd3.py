@@ -1,7 +1,7 @@
 """Make `model=tiny_sd3`: a small Stable Diffusion 3 pipeline, trained from nothing on drawn scenes.
 
-    python scripts/zoo/tiny_sd3.py                # an hour on two cores; again: go on after a stop
-    python scripts/zoo/tiny_sd3.py --steps 20000  # a better model, with less left to learn
+    python scripts/zoo/tiny_sd3.py               # 90 minutes on two cores; resumes after a stop
+    python scripts/zoo/tiny_sd3.py --muon 20000  # a better model, with less left to learn
 
 Three stages, each deterministic given the seed and resumable from `--work`: an autoencoder on
 drawn scenes; the text encoders and the transformer together, by rectified flow on the
@@ -421,16 +421,17 @@ def train_flow(
     return progress
 
 
-def legs(pipe: StableDiffusion3Pipeline, steps: int, work: Path, seed: int) -> Iterator[Leg]:
-    """AdamW for the first 2,000 steps, then Muon, which learns the captions much faster."""
+def legs(pipe: StableDiffusion3Pipeline, muon: list[int], work: Path, seed: int) -> Iterator[Leg]:
+    """AdamW for the first 2,000 steps, then rounds of Muon, which learns the captions faster."""
     names = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
     parts = nn.ModuleDict({name: getattr(pipe, name) for name in names})
     first = adamw(parts.parameters())
     rate = partial(cosine, steps=3_000, warmup=200)
     yield Leg(work / "flow_1.pt", parts, first, ADAMW_STEPS, rate, seed + 1)
-    second = Pair(pipe.transformer.transformer_blocks, parts)
-    rate = partial(cosine, steps=steps, warmup=100)
-    yield Leg(work / "flow_2.pt", parts, second, steps, rate, seed + 2)
+    for i, steps in enumerate(muon, start=2):
+        pair = Pair(pipe.transformer.transformer_blocks, parts)
+        rate = partial(cosine, steps=steps, warmup=100)
+        yield Leg(work / f"flow_{i}.pt", parts, pair, steps, rate, seed + i)
 
 
 def save(pipe: StableDiffusion3Pipeline, out: Path) -> None:
@@ -492,7 +493,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("outputs/zoo/tiny_sd3"))
     parser.add_argument("--scenes", type=int, default=40_000)
     parser.add_argument("--vae-steps", type=int, default=3_000)
-    parser.add_argument("--steps", type=int, default=2_800)
+    parser.add_argument("--muon", type=int, nargs="+", default=[2_800, 3_000], metavar="STEPS")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -502,12 +503,12 @@ def main() -> None:
     latents = encoded(pipe.vae, images, args.work / "latents.safetensors")
     shift, scale = latents.mean().item(), 1 / latents.std().item()
     pipe.vae.register_to_config(shift_factor=shift, scaling_factor=scale)
-    for leg in legs(pipe, args.steps, args.work, args.seed):
+    for leg in legs(pipe, args.muon, args.work, args.seed):
         progress = train_flow(pipe, leg, (latents - shift) * scale, captions)
     progress.use_average()
     save(pipe, args.out)
     first = {"seed": args.seed, "scenes": args.scenes, "autoencoder steps": args.vae_steps}
-    write_card(args.out, first | {"AdamW steps": ADAMW_STEPS, "Muon steps": args.steps})
+    write_card(args.out, first | {"AdamW steps": ADAMW_STEPS, "Muon steps": sum(args.muon)})
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 import argparse
 import os
-import re
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +52,8 @@ def dispatch(argv: Sequence[str]) -> int:
     command = argv[0] if argv else ""
     asks_for_help = command in subcommands and {"-h", "--help"} & {*argv}
     if command in ("-h", "--help", "help") or asks_for_help:
+        from rlfactory.help import show_help
+
         return show_help()
     if command == "--version":
         print(__version__)
@@ -65,7 +65,9 @@ def dispatch(argv: Sequence[str]) -> int:
     if command in subcommands:
         return subcommands[command](words[1:])
     if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
-        return multirun(words)
+        from rlfactory.multirun import hydra_command
+
+        return hydra_command(words, lambda composed: start(_checked(composed)))
     return train(words)
 
 
@@ -82,11 +84,10 @@ def start(plan: "Plan") -> int:
     try:
         folder = RunFolder.create(plan.run_dir)
         folder.config.write_text(plan.frozen(), encoding="utf-8")
-        folder.plan.write_text(_render(plan, color=False), encoding="utf-8")
+        folder.plan.write_text(plan.table(), encoding="utf-8")
     except (RunFolderError, OSError) as error:
-        message = str(error).removeprefix("run_dir: ")
-        raise PlanError([Problem("run_dir", message)]) from error
-    print(_render(plan, color=sys.stdout.isatty()), flush=True)
+        raise _unusable(error) from error
+    print(plan.table(color=sys.stdout.isatty()), flush=True)
     _silence_notices()
     from rlfactory import worker
 
@@ -95,8 +96,15 @@ def start(plan: "Plan") -> int:
 
 def check(overrides: Sequence[str]) -> int:
     """Plan only."""
+    from rlfactory.run.folder import RunFolderError, require_unused
+
     _refuse_words(overrides)
-    print(_render(_plan(overrides), color=sys.stdout.isatty()))
+    plan = _plan(overrides)
+    try:
+        require_unused(plan.run_dir)
+    except RunFolderError as error:
+        raise _unusable(error) from error
+    print(plan.table(color=sys.stdout.isatty()))
     return 0
 
 
@@ -167,62 +175,13 @@ def explain_key(words: Sequence[str]) -> int:
     return 0
 
 
-def multirun(argv: Sequence[str]) -> int:
-    """Hydra's own command line; each job of a multirun gets a run folder of its own."""
-    from rlfactory import _hydra
-    from rlfactory.request import with_own_targets
-
-    failed: list[str] = []
-
-    def job(composed: "Composed", overrides: list[str], sweep: Path) -> None:
-        name = re.sub(r"[^\w=.,+-]+", "_", ",".join(overrides)) or "default"
-        composed = with_own_targets(composed, overrides)
-        composed.values["run_dir"] = str(sweep / name)
-        try:
-            code = start(_checked(composed))
-        except PlanError as error:
-            print(report(error.problems, overrides), file=sys.stderr)
-            code = 2
-        except Exception:  # a defect of one job, which the others should not pay for
-            traceback.print_exc()
-            code = 1
-        if code == 130:
-            raise KeyboardInterrupt
-        if code:
-            failed.append(f"{name} (exit code {code})")
-
-    _hydra.main(job, argv)
-    if failed:
-        print("failed: " + ", ".join(failed), file=sys.stderr)
-    return 1 if failed else 0
-
-
-def show_help() -> int:
-    """One line a group, and how to begin."""
-    from rlfactory._hydra import options
-
-    print("rlfactory: reinforcement learning for image generators and language models\n")
-    print("  rlfactory [GROUP=OPTION ...] [KEY=VALUE ...]   train")
-    print("  rlfactory check|list|explain|sample|evaluate   see below; -m for a multirun\n")
-    for group, question in GROUPS.items():
-        print(f"  {group:<12} {question}: {', '.join(options(group))}")
-    print("\nexamples")
-    print("  rlfactory                                      train the default on this machine")
-    print("  rlfactory algo=grpo reward=compressibility     choose; companions follow")
-    print("  rlfactory -m algo=grpo,nft seed=0,1            four runs, one after another")
-    print("\n  rlfactory check [OVERRIDES]                    the plan alone")
-    print("  rlfactory list [GROUP]                         options, a line each")
-    print("  rlfactory explain KEY [OVERRIDES]              where a value comes from")
-    print("  rlfactory sample RUN --prompt TEXT             pictures with a run's weights")
-    print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
-    print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
-    print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')
-    return 0
-
-
 def _silence_notices() -> None:
     """What libraries say on import about optional packages is not for users."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _unusable(error: Exception) -> PlanError:
+    return PlanError([Problem("run_dir", str(error).removeprefix("run_dir: "))])
 
 
 def _plan(overrides: Sequence[str]) -> "Plan":
@@ -270,22 +229,13 @@ def _require_run(run: Path) -> Mapping[str, Any]:
     if not path.is_file():
         message = "is no run folder: it holds no config.yaml"
         raise PlanError([Problem(str(run), message, "rlfactory, which makes one")])
-    frozen: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        frozen = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise PlanError([Problem(str(path), f"can't be read: {error}")]) from error
+    if not isinstance(frozen, dict):
+        raise PlanError([Problem(str(path), "holds no configuration")])
     return frozen
-
-
-def _render(plan: "Plan", *, color: bool) -> str:
-    """A plan as a small table."""
-    rows = {group: plan.choices[group] for group in GROUPS if group in plan.choices}
-    rows |= {**plan.derived, "run folder": str(plan.run_dir)}
-    width = max(map(len, rows))
-    bold, dim, plain = ("\033[1m", "\033[2m", "\033[0m") if color else ("", "", "")
-    style = {"algo": bold} | dict.fromkeys(plan.derived, dim)
-    lines = []
-    for name, text in rows.items():
-        begin = style.get(name, "")
-        lines.append(f"{begin}{name:<{width}}  {text}{plain if begin else ''}")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A rule takes the configuration and the traits of its components (literals of the
 from source) and yields the problems that it sees.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,10 @@ def window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
     if window.get("skip_last", 0) >= steps:
         message = f"skips {window['skip_last']} of {steps} steps, so nothing would be trained"
         yield Problem("window.skip_last", message, "window.skip_last=1")
-    if high > steps:
+    if window.get("low", 0) >= steps:
+        message = f"is {window['low']}, but steps are 0 to {steps - 1}"
+        yield Problem("window.low", message, "window.low=0")
+    elif high > steps:
         message = f"is {high}, but there are {steps} steps"
         yield Problem("window.high", message, f"window.high={steps}")
     elif window.get("size", 1) > high - window.get("low", 0):
@@ -107,6 +111,9 @@ def reward_judges_what_is_made(config: Config, traits: Traits) -> Iterator[Probl
 def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
     """A reward finds in each prompt what it compares with."""
     wanted, brought = traits["reward"].get("metadata") or (), traits["prompts"].get("metadata")
+    path = Path(str(config["prompts"].get("path"))).expanduser()
+    if path.suffix == ".txt" and path.is_file():
+        brought = ()
     missing = [key for key in wanted if brought is not None and key not in brought]
     if missing:
         message = f"these bring no {', '.join(missing)}, which the reward reads of each prompt"
@@ -158,6 +165,27 @@ def model_folder_is_pipeline(config: Config, traits: Traits) -> Iterator[Problem
         )
 
 
+def optimizer_moves(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A learning rate is positive, and moments decay at rates below 1."""
+    optimizer = config["optimizer"]
+    rate, betas = optimizer.get("lr"), optimizer.get("betas")
+    if isinstance(rate, int | float) and not 0 < rate < math.inf:
+        yield Problem("optimizer.lr", f"is {rate}; allowed is a number > 0", "optimizer.lr=1e-4")
+    if betas is not None and (len(_rates(betas)) != 2 or len(betas) != 2):
+        message = f"is {betas}; allowed are two numbers >= 0 and < 1"
+        yield Problem("optimizer.betas", message, "optimizer.betas=[0.9,0.999]")
+    for name in ("eps", "weight_decay", "momentum"):
+        value = optimizer.get(name, 0)
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            message = f"is {value}; allowed is a number >= 0"
+            yield Problem(f"optimizer.{name}", message, f"optimizer.{name}=0")
+
+
+def _rates(betas: object) -> list[float]:
+    numbers = betas if isinstance(betas, list | tuple) else []
+    return [b for b in numbers if isinstance(b, int | float) and 0 <= b < 1]
+
+
 # each with the keys that it reads: it is asked only where these are sound by themselves
 RULES: Mapping[Rule, tuple[str, ...]] = {
     algorithm_fits_model: ("algo._target_", "model._target_"),
@@ -171,4 +199,5 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     prompts_bring_metadata: ("reward._target_", "prompts._target_"),
     prompt_files_are_readable: ("prompts",),
     model_folder_is_pipeline: ("model.path",),
+    optimizer_moves: ("optimizer",),
 }

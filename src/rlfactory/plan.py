@@ -10,7 +10,7 @@ import yaml
 
 from rlfactory.crossings import RULES
 from rlfactory.problems import PlanError, Problem, unknown_key
-from rlfactory.settings import COMPONENTS, Settings
+from rlfactory.settings import COMPONENTS, GROUPS, Settings
 from rlfactory.signature import Signature, read
 from rlfactory.source import TargetError
 from rlfactory.targets import is_allowed
@@ -34,6 +34,19 @@ class Plan:
         """The YAML that the run reads."""
         content = {**self.config, "run_dir": str(self.run_dir), "choices": dict(self.choices)}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+    def table(self, *, color: bool = False) -> str:
+        """The choices, what follows from them, and the run folder, a line each."""
+        rows = {group: self.choices[group] for group in GROUPS if group in self.choices}
+        rows |= {**self.derived, "run folder": str(self.run_dir)}
+        width = max(map(len, rows))
+        bold, dim, plain = ("\033[1m", "\033[2m", "\033[0m") if color else ("", "", "")
+        style = {"algo": bold} | dict.fromkeys(self.derived, dim)
+        lines = []
+        for name, text in rows.items():
+            begin = style.get(name, "")
+            lines.append(f"{begin}{name:<{width}}  {text}{plain if begin else ''}")
+        return "\n".join(lines)
 
 
 def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Problem] = ()) -> Plan:
@@ -104,9 +117,7 @@ def _component_problems(
         yield Problem(key, message, f"{key}=...")
         return
     if not is_allowed(target, _trusted(config)):
-        package = target.split(".")[0]
-        message = f"{target} lies outside the packages that may be named here"
-        yield Problem(f"{key}._target_", message, f"trust=[{package}]")
+        yield _blocked(f"{key}._target_", target)
         return
     try:
         signature = signatures[key] = read(target)
@@ -123,6 +134,14 @@ def _component_problems(
     for name, parameter in signature.parameters.items():
         if parameter.required and name not in node:
             yield Problem(f"{key}.{name}", "is missing", f"+{key}.{name}=...")
+
+
+def _blocked(key: str, target: str) -> Problem:
+    package = target.split(".")[0]
+    if package == "rlfactory":
+        return Problem(key, f"{target} is no component, and trust opens none of our own package")
+    message = f"{target} lies outside the packages that may be named here"
+    return Problem(key, message, f"trust=[{package}]")
 
 
 def _trusted(config: Config) -> list[str]:

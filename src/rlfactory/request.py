@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,33 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     )
 
 
+def sweep_problems(overrides: Sequence[str]) -> list[Problem]:
+    """The problems of overrides in the configurations that a multirun's choices lead to."""
+    problems: list[Problem] = []
+    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    ours = [o for o in parsed if o.key_or_group == SEARCHPATH or not _is_hydras(o)]
+    for words in product(*map(_alternatives, ours)):
+        try:
+            problems += compose_request(words).problems
+        except PlanError as error:
+            problems += error.problems
+    return list(dict.fromkeys(problems))
+
+
+def _is_hydras(override: Override) -> bool:
+    return override.key_or_group.startswith(("hydra.", "hydra/"))
+
+
+def _alternatives(override: Override) -> list[str]:
+    """An override once for each option that it sweeps over, else with its first value."""
+    line = override.input_line or ""
+    if not override.is_sweep_override():
+        return [line]
+    begin = line.partition("=")[0]
+    values = [f"{begin}={value}" for value in override.sweep_string_iterator()]
+    return values if override.key_or_group in GROUPS else values[:1]
+
+
 def with_own_targets(composed: Composed, overrides: Sequence[str]) -> Composed:
     """A component whose `_target_` was typed starts afresh: it has the keys that were typed."""
     values, choices = dict(composed.values), dict(composed.choices)
@@ -87,6 +115,10 @@ def with_own_targets(composed: Composed, overrides: Sequence[str]) -> Composed:
         if f"{group}._target_" in typed and isinstance(values.get(group), dict):
             own = {k: v for k, v in values[group].items() if f"{group}.{k}" in typed}
             values[group], choices[group] = own, str(own["_target_"]).rpartition(".")[2]
+    if "optimizer._target_" in typed:
+        kept = typed | {"optimizer.lr"}  # which every optimiser has
+        own = {k: v for k, v in values["optimizer"].items() if f"optimizer.{k}" in kept}
+        values["optimizer"] = own
     return replace(composed, values=values, choices=choices)
 
 

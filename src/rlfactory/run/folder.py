@@ -1,6 +1,8 @@
 """The run folder: one place that holds all of an experiment, and where each thing is in it."""
 
+import errno
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -94,17 +96,9 @@ class RunFolder:
     def create(cls, path: Path) -> "RunFolder":
         """Make a fresh folder; RunFolderError if it is in use or cannot be written."""
         folder = cls(path)
+        require_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            used = next(path.iterdir(), None)
-        except OSError as error:
-            raise _unusable(path, error) from error
-        if used is not None:
-            raise RunFolderError(
-                f"run_dir: {path} is not empty (it holds {used.name}), and nothing is overwritten; "
-                f"type run_dir={_free_name(path)}, or leave run_dir out for a new folder"
-            )
-        try:
             for part in (folder.checkpoints, folder.samples, folder.evaluations):
                 part.mkdir()
             folder.set_status("running")
@@ -147,6 +141,22 @@ class RunFolder:
             root.removeHandler(handler)
             ours.setLevel(level)
             handler.close()
+
+
+def require_unused(path: Path) -> None:
+    """RunFolderError if no run can begin at `path`; touches nothing."""
+    place = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    try:
+        used = next(place.iterdir(), None)
+        if not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _unusable(path, error) from error
+    if path.exists() and used is not None:
+        raise RunFolderError(
+            f"run_dir: {path} is not empty (it holds {used.name}), and nothing is overwritten; "
+            f"type run_dir={_free_name(path)}, or leave run_dir out for a new folder"
+        )
 
 
 def enough_space(path: Path, needed: int) -> None:

@@ -1,0 +1,25 @@
+"""What `rlfactory --help` prints: one line a group, and how to begin."""
+
+from rlfactory._hydra import options
+from rlfactory.settings import GROUPS
+
+
+def show_help() -> int:
+    """One line a group, and how to begin."""
+    print("rlfactory: reinforcement learning for image generators and language models\n")
+    print("  rlfactory [GROUP=OPTION ...] [KEY=VALUE ...]   train")
+    print("  rlfactory check|list|explain|sample|evaluate   see below; -m for a multirun\n")
+    for group, question in GROUPS.items():
+        print(f"  {group:<12} {question}: {', '.join(options(group))}")
+    print("\nexamples")
+    print("  rlfactory                                      train the default on this machine")
+    print("  rlfactory algo=grpo reward=compressibility     choose; companions follow")
+    print("  rlfactory -m algo=grpo,nft seed=0,1            four runs, one after another")
+    print("\n  rlfactory check [OVERRIDES]                    the plan alone")
+    print("  rlfactory list [GROUP]                         options, a line each")
+    print("  rlfactory explain KEY [OVERRIDES]              where a value comes from")
+    print("  rlfactory sample RUN --prompt TEXT             pictures with a run's weights")
+    print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
+    print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
+    print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')
+    return 0

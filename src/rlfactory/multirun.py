@@ -1,0 +1,44 @@
+"""Several runs from one command: Hydra's own command line, with a run folder for each job."""
+
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rlfactory import _hydra
+from rlfactory._hydra import Composed
+from rlfactory.problems import PlanError, report
+from rlfactory.request import sweep_problems, with_own_targets
+
+
+def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int:
+    """Do what Hydra's flags say (`-m`, `--cfg`, ...); `launch` runs a job and returns its code.
+
+    What is misspelt is said before the first job begins; a job that fails leaves the others be.
+    """
+    if problems := sweep_problems([word for word in argv if "=" in word and word[0] != "-"]):
+        raise PlanError(problems)
+    failed: list[str] = []
+
+    def job(composed: Composed, overrides: list[str], sweep: Path) -> None:
+        name = re.sub(r"[^\w=.,+-]+", "_", ",".join(overrides)) or "default"
+        composed = with_own_targets(composed, overrides)
+        composed.values["run_dir"] = str(sweep / name)
+        try:
+            code = launch(composed)
+        except PlanError as error:
+            print(report(error.problems, overrides), file=sys.stderr)
+            code = 2
+        except Exception:  # a defect of one job, which the others should not pay for
+            traceback.print_exc()
+            code = 1
+        if code == 130:
+            raise KeyboardInterrupt
+        if code:
+            failed.append(f"{name} (exit code {code})")
+
+    _hydra.main(job, argv)
+    if failed:
+        print("failed: " + ", ".join(failed), file=sys.stderr)
+    return 1 if failed else 0
