@@ -1,0 +1,62 @@
+"""From a frozen configuration to live objects."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlfactory.build import budget, build, evaluation_sigmas, make
+from rlfactory.plan import make_plan
+from rlfactory.request import compose_request
+
+
+def config(*overrides: str) -> dict[str, Any]:
+    composed = compose_request(["hardware=cpu", *overrides])
+    return dict(make_plan(composed.values, composed.choices).config)
+
+
+@pytest.mark.parametrize(
+    ("words", "sets"),
+    [
+        ([], {"policy", "old", "ema"}),
+        (["regularizer=kl_v"], {"policy", "old", "ema", "reference"}),
+        (["algo=grpo"], {"policy", "ema"}),
+        (["algo=grpo", "regularizer=kl_gaussian", "model.finetune=lora"], {"policy", "ema"}),
+    ],
+)
+def test_only_the_weight_sets_that_are_needed_are_kept(words: list[str], sets: set[str]) -> None:
+    weights = build(config(*words)).model.weights
+    assert {key.split("/")[0] for key in weights.state_dict()} == sets
+
+
+def test_the_optimiser_moves_what_is_trained_and_nothing_else() -> None:
+    parts = build(config("model.finetune=lora", "optimizer.lr=2e-5"))
+    (group,) = parts.optimizer.param_groups
+    assert [id(p) for p in group["params"]] == [
+        id(p) for p in parts.model.weights.parameters.values()
+    ]
+    assert group["lr"] == 2e-5
+
+
+def test_parts_that_share_dynamics_share_one_object() -> None:
+    parts = build(config("algo=grpo", "regularizer=kl_x", "dynamics.noise_level=0.3"))
+    assert parts.algo.dynamics is parts.dynamics  # type: ignore[attr-defined]
+    assert parts.regularizer.dynamics is parts.dynamics  # type: ignore[attr-defined]
+
+
+def test_the_budget_is_the_roots() -> None:
+    numbers = budget(config("seed=7", "group_size=6", "ema.decay=0.5", "max_minutes=2"))
+    assert (numbers.seed, numbers.group_size, numbers.ema_decay) == (7, 6, 0.5)
+    assert numbers.max_minutes == 2
+
+
+def test_evaluations_may_take_other_steps() -> None:
+    values = config("schedule.steps=4", "evaluation.steps=9")
+    parts = build(values)
+    assert len(parts.sigmas) == 5
+    assert len(evaluation_sigmas(values, parts.model)) == 10
+
+
+def test_make_hands_over_what_a_constructor_names_by_position() -> None:
+    nodes = {"window": {"_target_": "rlfactory.dynamics.window.Fixed", "steps": [1]}}
+    assert make(nodes, "window", device=torch.device("cpu"), seed=3).chosen == [1]

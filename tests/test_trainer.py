@@ -1,0 +1,145 @@
+"""The loop, on a network of two numbers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlfactory.algo.grpo import GRPO
+from rlfactory.dynamics.flow_sde import FlowSDE
+from rlfactory.dynamics.schedule import uniform_sigmas
+from rlfactory.dynamics.window import All
+from rlfactory.hardware.local import Local
+from rlfactory.model.base import ImageModel
+from rlfactory.model.weights import EMA
+from rlfactory.prompts.shapes import ShapesPrompts
+from rlfactory.regularizer.none import NoRegularizer
+from rlfactory.reward.base import Reward, Samples
+from rlfactory.rollout import Rollout
+from rlfactory.scoring import TrainingError
+from rlfactory.trainer import Budget, Metrics, Parts, Trainer
+from rlfactory.worker import Silent
+
+BUDGET = Budget(
+    seed=0,
+    iterations=3,
+    prompts_per_iteration=3,
+    group_size=4,
+    updates_per_iteration=2,
+    micro_batch=100,
+    sample_batch=12,
+    max_grad_norm=1.0,
+    max_failed=0.5,
+    ema_decay=0.9,
+)
+
+
+class Brightness(Reward):
+    """How bright a picture is; the first `unknown` samples of a batch can't be scored."""
+
+    media = "images"
+    main = "brightness"
+
+    def __init__(self, unknown: int = 0) -> None:
+        self.unknown = unknown
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        assert samples.images is not None
+        value = samples.images.float().mean((1, 2, 3)) / 255
+        value[: self.unknown] = float("nan")
+        return {"brightness": value}
+
+
+@pytest.fixture
+def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
+    def make(reward: Reward | None = None, lr: float = 0.03, **changes: object) -> Trainer:
+        model, dynamics = linear(), FlowSDE(noise_level=0.7)
+        model.weights.add(EMA)
+        parts = Parts(
+            model=model,
+            dynamics=dynamics,
+            sigmas=uniform_sigmas(5, 3.0),
+            window=All(skip_last=1),
+            algo=GRPO(dynamics, clip_range=0.2),
+            regularizer=NoRegularizer(),
+            reward=reward or Brightness(),
+            prompts=ShapesPrompts(),
+            hardware=Local(device="cpu"),
+            optimizer=torch.optim.Adam(list(model.weights.parameters.values()), lr=lr),
+        )
+        return Trainer(parts, replace(BUDGET, **changes), Silent())  # type: ignore[arg-type]
+
+    return make
+
+
+def run(trainer: Trainer) -> list[Metrics]:
+    logged: list[Metrics] = []
+    trainer.run(lambda iteration, metrics, rollout: logged.append(metrics))
+    return logged
+
+
+def weights(trainer: Trainer) -> list[float]:
+    return [float(p.detach()) for p in trainer.parts.model.weights.parameters.values()]
+
+
+def test_it_learns(trainer: Callable[..., Trainer]) -> None:
+    rewards = [m["reward/brightness/mean"] for m in run(trainer(iterations=25))]
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.05
+
+
+def test_updates_are_counted_and_every_phase_is_timed(trainer: Callable[..., Trainer]) -> None:
+    made = trainer()
+    logged = run(made)
+    assert (len(logged), made.updates) == (3, 6)
+    phases = ("sample", "score", "learn")
+    assert all(m["time/iteration"] >= sum(m[f"time/{p}"] for p in phases) for m in logged)
+
+
+def test_batching_changes_nothing_but_rounding(trainer: Callable[..., Trainer]) -> None:
+    whole, parts = trainer(), trainer(micro_batch=7, sample_batch=5)
+    run(whole)
+    run(parts)
+    assert weights(whole) == pytest.approx(weights(parts), abs=1e-6)
+
+
+def test_samples_are_keyed_by_their_number(trainer: Callable[..., Trainer]) -> None:
+    one, other = trainer(), trainer(sample_batch=5)
+    a, b, c = one.sample(1), other.sample(1), one.sample(2)
+    torch.testing.assert_close(a.latents, b.latents)
+    assert not torch.allclose(a.latents, c.latents)
+
+
+def test_unscored_samples_are_left_out(trainer: Callable[..., Trainer]) -> None:
+    made = trainer(Brightness(unknown=3))
+    kept: list[Rollout] = []
+    made.run(lambda iteration, metrics, rollout: kept.append(rollout))
+    assert [len(rollout) for rollout in kept] == [9, 9, 9]
+    assert all(bool(rollout.rewards["brightness"].isfinite().all()) for rollout in kept)
+
+
+def test_too_many_failures_end_the_run(trainer: Callable[..., Trainer]) -> None:
+    with pytest.raises(TrainingError, match=r"58\.3% .* max_failed=50\.0%"):
+        run(trainer(Brightness(unknown=7)))
+
+
+def test_a_gradient_that_explodes_ends_the_run(trainer: Callable[..., Trainer]) -> None:
+    made = trainer()
+    made.parts.model.weights.parameters["bias"].data.fill_(float("nan"))
+    with pytest.raises(TrainingError, match=r"optimizer\.lr|disagree"):
+        run(made)
+
+
+def test_time_is_up(trainer: Callable[..., Trainer]) -> None:
+    assert len(run(trainer(max_minutes=1e-9))) == 1
+
+
+def test_the_average_follows_slowly(trainer: Callable[..., Trainer]) -> None:
+    made = trainer(ema_decay=0.999)
+    before = weights(made)
+    run(made)
+    with made.parts.model.weights(EMA):
+        average = weights(made)
+    for start, middle, end in zip(before, average, weights(made), strict=True):
+        assert min(start, end) <= middle <= max(start, end)
+        assert end != start
