@@ -13,6 +13,7 @@ SOUND: dict[str, Any] = {
     "prompts_per_iteration": 4,
     "group_size": 6,
     "updates_per_iteration": 2,
+    "start_noise": "own",
     "schedule": {"steps": 10},
     "window": {"skip_last": 1},
     "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
@@ -51,6 +52,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "regularizer",
     ),
     (crossings.groups_have_members, {"group_size": 1}, {}, "group_size"),
+    (
+        crossings.samples_differ,
+        {"start_noise": "group"},
+        {"algo": {"needs": "forward_process"}},
+        "start_noise",
+    ),
     (crossings.updates_have_samples, {"updates_per_iteration": 5}, {}, "updates_per_iteration"),
     (crossings.window_within_steps, {"window": {"steps": [1, 10]}}, {}, "window.steps"),
     (crossings.window_within_steps, {"window": {"steps": []}}, {}, "window.steps"),
@@ -99,6 +106,7 @@ def test_every_rule_is_seen_to_fire() -> None:
 
 
 SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
+    (crossings.samples_differ, {"start_noise": "group"}, {}),
     (crossings.groups_have_members, {"group_size": 1}, {"algo": {}}),
     (
         crossings.window_within_steps,

@@ -110,6 +110,18 @@ def test_samples_are_keyed_by_their_number(trainer: Callable[..., Trainer]) -> N
     assert not torch.allclose(a.latents, c.latents)
 
 
+def test_a_group_may_begin_alike(trainer: Callable[..., Trainer]) -> None:
+    def starts(start_noise: str) -> torch.Tensor:
+        kept = trainer(start_noise=start_noise).sample(0).transitions
+        assert kept is not None
+        return kept.x[:, 0]  # every step is stochastic, so the first one holds the start
+
+    alike, own = starts("group"), starts("own")
+    assert torch.equal(alike[0], alike[3])
+    assert not torch.equal(alike[0], alike[4]), "another prompt begins elsewhere"
+    assert not torch.equal(own[0], own[3])
+
+
 def test_unscored_samples_are_left_out(trainer: Callable[..., Trainer]) -> None:
     made = trainer(Brightness(unknown=3))
     kept: list[Rollout] = []

@@ -54,6 +54,13 @@ def groups_have_members(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("group_size", message, "group_size=12")
 
 
+def samples_differ(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Samples that begin alike differ by the noise of stochastic steps alone."""
+    if config["start_noise"] == "group" and traits["algo"].get("needs") != "transitions":
+        message = "is group, but without stochastic steps all samples of a prompt would be the same"
+        yield Problem("start_noise", message, "start_noise=own")
+
+
 def updates_have_samples(config: Config, traits: Traits) -> Iterator[Problem]:
     """Every update gets the same number of samples."""
     samples = config["prompts_per_iteration"] * config["group_size"]
@@ -193,6 +200,7 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     stepwise_needs_likelihood: ("algo._target_", "dynamics._target_"),
     regularizer_fits_algorithm: ("regularizer._target_", "algo._target_"),
     groups_have_members: ("algo._target_", "group_size"),
+    samples_differ: ("start_noise", "algo._target_"),
     updates_have_samples: ("prompts_per_iteration", "group_size", "updates_per_iteration"),
     window_within_steps: ("algo._target_", "schedule.steps", "window"),
     reward_judges_what_is_made: ("reward._target_", "model._target_"),

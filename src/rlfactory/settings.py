@@ -58,6 +58,7 @@ class Settings:
     updates_per_iteration: PositiveInt
     micro_batch: PositiveInt
     sample_batch: PositiveInt
+    start_noise: Literal["own", "group"]
     max_grad_norm: Positive
     max_failed: Fraction
     max_minutes: Positive | None

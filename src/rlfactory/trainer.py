@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -63,6 +63,7 @@ class Budget:
     max_failed: float
     ema_decay: float
     max_minutes: float | None = None
+    start_noise: Literal["own", "group"] = "own"
 
 
 class Watcher(Protocol):
@@ -125,7 +126,8 @@ class Trainer:
         parts, seed = self.parts, self.budget.seed
         model, rows, key = parts.model, index.tolist(), [iteration]
         condition = model.encode([prompt.text for prompt in prompts])
-        start = keyed.normal(seed, "start", key, rows, model.latent_shape).to(model.device)
+        starts = groups.tolist() if self.budget.start_noise == "group" else rows
+        start = keyed.normal(seed, "start", key, starts, model.latent_shape).to(model.device)
         window, noise = [], None
         if parts.algo.needs == "transitions":
             window = parts.window.steps(len(parts.sigmas) - 1, seed=seed, iteration=iteration)
