@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantages import group_advantages, group_mean, group_std, membership
+from rlfactory.algo.advantages import (
+    group_advantages,
+    group_mean,
+    group_std,
+    membership,
+    rloo_advantages,
+)
 
 Scope = Literal["group", "global"]
 
@@ -106,3 +112,19 @@ def test_group_statistics_are_torchs() -> None:
     member, size = membership(torch.tensor([7, 3, 7]))
     assert member.tolist() == [1, 0, 1]
     assert size.tolist() == [1, 2]
+
+
+def test_rloo_is_the_reward_minus_the_mean_of_the_others() -> None:
+    rewards = torch.randn(9, generator=torch.Generator().manual_seed(2))
+    groups = torch.tensor([5, 2, 5, 5, 2, 9, 9, 9, 9])
+    found = rloo_advantages(rewards, groups)
+    for i in range(9):
+        others = (groups == groups[i]) & (torch.arange(9) != i)
+        torch.testing.assert_close(found[i], rewards[i] - rewards[others].mean())
+    assert found.dtype == torch.float32
+
+
+def test_rloo_gives_nothing_to_equals_nor_to_a_sample_alone() -> None:
+    rewards = torch.tensor([0.1, 0.1, 0.1, 1e6])
+    found = rloo_advantages(rewards, torch.tensor([4, 4, 4, 0]))
+    torch.testing.assert_close(found, torch.zeros(4), rtol=0, atol=1e-7)

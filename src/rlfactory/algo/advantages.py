@@ -25,6 +25,18 @@ def group_advantages(
     return ((rewards - group_mean(rewards, groups)) / (scale + eps)).float()
 
 
+def rloo_advantages(rewards: Tensor, groups: Tensor) -> Tensor:
+    """Reward minus the mean of the others of its group, `[B]`; 0 where it stands alone.
+
+    RLOO (arXiv 2402.14740): the baseline does not depend on the sample, so it adds no bias.
+    """
+    rewards = rewards.double()
+    member, size = membership(groups)
+    # n / (n - 1) (r - mean of all) is r - mean of the others
+    scale = size / (size - 1).clamp(min=1)
+    return ((rewards - group_mean(rewards, groups)) * scale[member]).float()
+
+
 def group_mean(values: Tensor, groups: Tensor) -> Tensor:
     """For each of `values` `[B]` the mean over its group, `[B]`."""
     member, size = membership(groups)
