@@ -1,7 +1,7 @@
 """The data that flows: what was sampled, what it was worth, and the items to learn from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 import torch
@@ -68,25 +68,57 @@ class Transitions:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """Prompts `[B, P]`, padded on the left, and responses `[B, G]`, padded on the right.
+
+    `mask` is true on the real tokens of a response, an end of text included; `log_prob` and `value`
+    `[B, G]` are the behaviour policy's: the value at t is that of the state before token t.
+    """
+
+    prompt: Tensor
+    prompt_mask: Tensor
+    response: Tensor
+    mask: Tensor
+    ended: Tensor
+    log_prob: Tensor
+    value: Tensor
+
+
+@dataclass(frozen=True)
 class Rollout:
-    """One iteration's samples. `index` counts them globally and keys their randomness."""
+    """One iteration's samples. `index` counts them globally and keys their randomness.
+
+    Image models leave `latents` and `images`, and `transitions` where steps are trained; text
+    models `tokens` and `texts`. `advantage` is `[B]`, or `[B, G]` as `returns` and `penalty` are.
+    """
 
     prompts: list[str]
     metadata: list[Mapping[str, Any]]
     groups: Tensor
     index: Tensor
-    condition: Condition
-    latents: Tensor
-    images: Tensor
-    transitions: Transitions | None
-    rewards: Mapping[str, Tensor]
+    condition: Condition | None = None
+    latents: Tensor | None = None
+    images: Tensor | None = None
+    transitions: Transitions | None = None
+    tokens: Tokens | None = None
+    texts: list[str] | None = None
+    rewards: Mapping[str, Tensor] = field(default_factory=dict)
+    penalty: Tensor | None = None
     advantage: Tensor | None = None
+    returns: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def __getitem__(self, index: Tensor) -> "Rollout":
         return take(self, index)
+
+
+def present(value: T | None, what: str) -> T:
+    """The value; an error where a rollout or a batch of this kind holds none."""
+    if value is None:
+        raise ValueError(f"this algorithm needs {what}, and there is none here")
+    return value
 
 
 @dataclass(frozen=True)
@@ -116,6 +148,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.t)
 
+    @property
+    def weight(self) -> float:
+        """How much the mean over this batch counts beside others."""
+        return len(self)
+
     def split(self, size: int) -> Iterator["Batch"]:
         """Micro-batches of at most `size` items."""
         for rows in chunks(len(self), size):
@@ -123,11 +160,29 @@ class Batch:
 
     def replay(self) -> Taken:
         """The steps taken; an error where the algorithm keeps none."""
-        if self.taken is None:
-            raise ValueError(
-                "this batch holds no transitions: its algorithm works on final samples"
-            )
-        return self.taken
+        return present(self.taken, "the steps taken")
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Training items, one response each, with its `advantage` and `returns` `[N, G]`."""
+
+    tokens: Tokens
+    advantage: Tensor
+    returns: Tensor
+
+    def __len__(self) -> int:
+        return len(self.advantage)
+
+    @property
+    def weight(self) -> float:
+        """How much the mean over this batch counts beside others: its number of real tokens."""
+        return float(self.tokens.mask.sum())
+
+    def split(self, size: int) -> Iterator["TokenBatch"]:
+        """Micro-batches of at most `size` responses."""
+        for rows in chunks(len(self), size):
+            yield take(self, rows)
 
 
 @dataclass(frozen=True)
@@ -139,6 +194,16 @@ class Outputs:
 
     def step_taken(self) -> Step:
         """The step; an error where the algorithm takes none."""
-        if self.step is None:
-            raise ValueError("this algorithm replays no steps, so their means are not known")
-        return self.step
+        return present(self.step, "steps")
+
+
+@dataclass(frozen=True)
+class TokenOutputs:
+    """What the policy says of a batch's responses: `log_prob`, `entropy` and `value` `[N, G]`.
+
+    `log_probs` `[N, G, V]` is the whole distribution at sampling temperature.
+    """
+
+    log_prob: Tensor
+    log_probs: Tensor
+    value: Tensor

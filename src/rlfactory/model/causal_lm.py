@@ -1,0 +1,166 @@
+"""Any causal language model of transformers, with a value head."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.decode import decode
+from rlfactory.model.language import load_language_model
+from rlfactory.model.lora import Lora
+from rlfactory.model.pipeline import ModelError
+from rlfactory.model.text import TextModel
+from rlfactory.model.value_head import Shape, Start, ValueHead
+from rlfactory.model.weights import Weights
+from rlfactory.rollout import Tokens
+from rlfactory.types import NonNegative, Positive, PositiveInt
+
+VALUE_HEAD_FILE = "value_head.safetensors"
+
+
+class CausalLM(TextModel):
+    """A `*LMHeadModel` by path or hub id, trained whole or by adapters, dropout off."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int = 0,
+        *,
+        path: str,
+        finetune: Literal["lora", "full"] = "full",
+        lora_rank: PositiveInt = 16,
+        lora_alpha: Positive = 32.0,
+        lora_targets: list[str] | None = None,
+        begin_with_end: bool = True,
+        value_head: Shape = "mlp",
+        value_start: Start = "zero",
+        value_detach: bool = True,
+        value_lr: Positive | None = None,
+        value_weight_decay: NonNegative = 0.0,
+    ) -> None:
+        self.device = device
+        self.network, self.tokenizer = load_language_model(path)
+        self.network.to(device).requires_grad_(False).eval()
+        self.begin_with_end = begin_with_end
+        self.context: int = self.network.config.max_position_embeddings
+        self.head = ValueHead(
+            self.network.config.hidden_size,
+            shape=value_head,
+            start=value_start,
+            detach=value_detach,
+            seed=seed,
+        ).to(device)
+        self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
+        self.lora: Lora | None = None
+        if finetune == "lora":
+            self.lora = Lora(
+                self.network, rank=lora_rank, alpha=lora_alpha, targets=lora_targets, seed=seed
+            )
+        else:
+            self.network.requires_grad_(True)
+        trained = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
+        head = {f"value_head.{n}": p for n, p in self.head.named_parameters()}
+        self.weights = Weights(trained | head, self.lora.off if self.lora else None)
+
+    def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Prompts behind an end of text, as documents begin in training; ModelError if too long."""
+        begin = self.tokenizer.eos_token if self.begin_with_end else ""
+        if not begin and "" in prompts:
+            raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
+        encoded = self.tokenizer(
+            [begin + prompt for prompt in prompts], return_tensors="pt", padding=True
+        )
+        if encoded.input_ids.shape[1] >= self.context:
+            longest = max(prompts, key=len)
+            raise ModelError(
+                f"the prompt {longest[:40]!r}... has {encoded.input_ids.shape[1]} tokens, and the"
+                f" model takes {self.context} with the response; shorten it"
+            )
+        return encoded.input_ids.to(self.device), encoded.attention_mask.bool().to(self.device)
+
+    def rollout(
+        self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
+    ) -> Tokens:
+        """Decode on a cache that grows."""
+        if prompt.shape[1] + uniform.shape[1] > self.context:
+            raise ModelError(
+                f"dynamics.length={uniform.shape[1]} after prompts of {prompt.shape[1]} tokens is"
+                f" more than the model's {self.context}"
+            )
+        cache = DynamicCache(config=self.network.config)
+
+        def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+            hidden = self._hidden(ids, mask, positions, cache)[:, -1]
+            return self._logits(hidden), self.head(hidden)
+
+        stop = self._stop_ids(dynamics).to(self.device)
+        pad = int(self.tokenizer.pad_token_id)
+        return decode(read, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
+
+    def forward(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """One pass over prompts and responses; the last token's own state is not needed."""
+        ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
+        mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+        positions = (mask.long().cumsum(1) - 1).clamp(min=0)
+        hidden = self._hidden(ids, mask, positions, None)
+        before = hidden[:, tokens.prompt.shape[1] - 1 :][tokens.mask]
+        return self._logits(before), self.head(before)
+
+    def _hidden(
+        self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None
+    ) -> Tensor:
+        base: PreTrainedModel = self.network.base_model
+        hidden: Tensor = base(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+        return hidden
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        project: nn.Module = self.network.get_output_embeddings()
+        logits: Tensor = project(hidden)
+        return logits.float()
+
+    def _stop_ids(self, dynamics: Token) -> Tensor:
+        ids = [self.tokenizer.eos_token_id] if dynamics.stop_at_end else []
+        for text in dynamics.stop:
+            found = self.tokenizer(text, add_special_tokens=False).input_ids
+            if len(found) != 1:
+                raise ModelError(f"dynamics.stop: {text!r} is {len(found)} tokens; allowed is one")
+            ids += found
+        return torch.tensor(ids, dtype=torch.int64)
+
+    def texts(self, tokens: Tokens) -> list[str]:
+        """Decoded up to the stop token, which stays if it is text."""
+        rows = [row[kept].tolist() for row, kept in zip(tokens.response, tokens.mask, strict=True)]
+        decoded: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return decoded
+
+    def parameter_groups(self) -> list[dict[str, object]]:
+        """Matrices, then what is never decayed (gains and biases), then the value head."""
+        named = self.weights.parameters.items()
+        network = [(n, p) for n, p in named if not n.startswith("value_head.")]
+        matrices = [p for _, p in network if p.ndim > 1]
+        others = [p for _, p in network if p.ndim <= 1]
+        options = {k: v for k, v in self.value_options.items() if v is not None}
+        head: dict[str, Any] = {"params": list(self.head.parameters()), **options}
+        groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}, head]
+        return [group for group in groups if group["params"]]
+
+    def export(self, folder: Path) -> None:
+        """A transformers folder, or PEFT's with LoRA; the value head beside it."""
+        if self.lora is None:
+            self.network.save_pretrained(folder, safe_serialization=True)
+        else:
+            self.lora.save_for_peft(folder)
+        self.tokenizer.save_pretrained(folder)
+        state = {k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}
+        save_file(state, folder / VALUE_HEAD_FILE)

@@ -1,0 +1,50 @@
+"""Finding a causal language model and its tokenizer, fit for a rollout."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from rlfactory.model.pipeline import ZOO_PREFIX, ModelError, no_bars
+from rlfactory.zoo.models import zoo_path
+
+
+def load_language_model(path: str) -> tuple[PreTrainedModel, Any]:
+    """The network in float32 without dropout, and its tokenizer, which pads on the left."""
+    try:
+        place = _resolve(path)
+        with no_bars():
+            tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left")
+            network = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(
+            f"model.path={path} could not be loaded as a language model: {error}"
+        ) from error
+    if tokenizer.eos_token is None:
+        raise ModelError(
+            f"model.path={path}: its tokenizer has no end of text, so no response could end;"
+            " set eos_token in its tokenizer_config.json"
+        )
+    # responses are padded by explicit masks, so the end of text can serve as padding too
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    disable_dropout(network)
+    return network, tokenizer
+
+
+def _resolve(path: str) -> str:
+    if path.startswith(ZOO_PREFIX):
+        return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
+    folder = Path(path).expanduser()
+    if path.startswith(("~", ".", "/")) and not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
+    return str(folder) if folder.is_dir() else path
+
+
+def disable_dropout(network: nn.Module) -> None:
+    """Set every dropout to 0: with it a replayed token would be less or more likely by chance."""
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0

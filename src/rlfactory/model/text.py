@@ -1,0 +1,56 @@
+"""The contract of a text model: prompts to tokens, tokens to logits and values."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.weights import Weights
+from rlfactory.rollout import Tokens
+
+
+class TextModel(ABC):
+    """A causal language model with a value head. Dropout is off, so that a ratio begins at 1."""
+
+    media: ClassVar[Literal["images", "texts"]] = "texts"
+    process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
+
+    weights: Weights
+    device: torch.device
+
+    @abstractmethod
+    def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids `[B, P]`, padded on the left, and the mask of the real ones."""
+
+    @abstractmethod
+    def rollout(
+        self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
+    ) -> Tokens:
+        """Responses drawn with `uniform` `[B, G]`, their log-probabilities and their values."""
+
+    @abstractmethod
+    def forward(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """Logits `[M, V]` and values `[M]` before each of the M real response tokens.
+
+        They come row after row; nothing else goes through the vocabulary's projection.
+        """
+
+    @abstractmethod
+    def texts(self, tokens: Tokens) -> list[str]:
+        """The responses as people read them: to the end of text, without special tokens."""
+
+    @abstractmethod
+    def parameter_groups(self) -> list[dict[str, object]]:
+        """What the optimiser moves, with the rates that differ from its own."""
+
+    @abstractmethod
+    def export(self, folder: Path) -> None:
+        """Write the weights in use so that transformers opens them."""
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Everything that is trained."""
+        return list(self.weights.parameters.values())
