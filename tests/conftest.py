@@ -10,7 +10,12 @@ from types import ModuleType
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
@@ -127,6 +132,35 @@ def sd3_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
     recipe.save(pipe, folder / "pipe")
     return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def gpt2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a random GPT-2 of two layers and a tokenizer of bytes, saved as models are."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    alphabet = sorted(ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate([*alphabet, "<|endoftext|>"])}
+    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|endoftext|>", bos_token="<|endoftext|>"
+    ).save_pretrained(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        end = vocabulary["<|endoftext|>"]
+        config = GPT2Config(
+            vocab_size=len(vocabulary),
+            n_positions=64,
+            n_embd=32,
+            n_layer=2,
+            n_head=2,
+            bos_token_id=end,
+            eos_token_id=end,
+            initializer_range=0.3,
+        )
+        GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

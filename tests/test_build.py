@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from rlfactory.build import budget, build, evaluation_sigmas, make
+from rlfactory.algo.grpo import GRPO
+from rlfactory.build import budget, build, make
 from rlfactory.plan import make_plan
+from rlfactory.regularizer.kl_x import KLMean
 from rlfactory.request import compose_request
+from rlfactory.sampler.image import ImageSampler
 
 
 def config(*overrides: str) -> dict[str, Any]:
@@ -40,8 +43,10 @@ def test_the_optimiser_moves_what_is_trained_and_nothing_else() -> None:
 
 def test_parts_that_share_dynamics_share_one_object() -> None:
     parts = build(config("algo=grpo", "regularizer=kl_x", "dynamics.noise_level=0.3"))
-    assert parts.algo.dynamics is parts.dynamics  # type: ignore[attr-defined]
-    assert parts.regularizer.dynamics is parts.dynamics  # type: ignore[attr-defined]
+    assert isinstance(parts.sampler, ImageSampler)
+    assert isinstance(parts.algo, GRPO)
+    assert isinstance(parts.regularizer, KLMean)
+    assert parts.algo.dynamics is parts.sampler.dynamics is parts.regularizer.dynamics
 
 
 def test_the_budget_is_the_roots() -> None:
@@ -52,9 +57,9 @@ def test_the_budget_is_the_roots() -> None:
 
 def test_evaluations_may_take_other_steps() -> None:
     values = config("schedule.steps=4", "evaluation.steps=9")
-    parts = build(values)
-    assert len(parts.sigmas) == 5
-    assert len(evaluation_sigmas(values, parts.model)) == 10
+    sampler = build(values).sampler
+    assert isinstance(sampler, ImageSampler)
+    assert (len(sampler.sigmas), len(sampler.evaluation_sigmas)) == (5, 10)
 
 
 def test_make_hands_over_what_a_constructor_names_by_position() -> None:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
 
 from rlfactory.algo.grpo import GRPO
+from rlfactory.build import ignore
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.dynamics.window import All
@@ -17,6 +19,8 @@ from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.regularizer.none import NoRegularizer
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Rollout
+from rlfactory.run.stopping import RunStop
+from rlfactory.sampler.image import ImageSampler
 from rlfactory.scoring import TrainingError
 from rlfactory.trainer import Budget, Metrics, Parts, Trainer
 from rlfactory.worker import Silent
@@ -28,7 +32,7 @@ BUDGET = Budget(
     group_size=4,
     updates_per_iteration=2,
     micro_batch=100,
-    sample_batch=12,
+    epochs=1,
     max_grad_norm=1.0,
     max_failed=0.5,
     ema_decay=0.9,
@@ -53,20 +57,35 @@ class Brightness(Reward):
 
 @pytest.fixture
 def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
-    def make(reward: Reward | None = None, lr: float = 0.03, **changes: object) -> Trainer:
+    def make(
+        reward: Reward | None = None,
+        lr: float = 0.03,
+        sample_batch: int = 12,
+        stop_reward: float | None = None,
+        start_noise: Literal["own", "group"] = "own",
+        **changes: object,
+    ) -> Trainer:
         model, dynamics = linear(), FlowSDE(noise_level=0.7)
         model.weights.add(EMA)
         parts = Parts(
             model=model,
-            dynamics=dynamics,
-            sigmas=uniform_sigmas(5, 3.0),
-            window=All(skip_last=1),
+            sampler=ImageSampler(
+                model,
+                dynamics=dynamics,
+                sigmas=uniform_sigmas(5, 3.0),
+                evaluation_sigmas=uniform_sigmas(5, 3.0),
+                window=All(skip_last=1),
+                start_noise=start_noise,
+                batch=sample_batch,
+                advance=ignore,
+            ),
             algo=GRPO(dynamics, clip_range=0.2),
             regularizer=NoRegularizer(),
             reward=reward or Brightness(),
             prompts=ShapesPrompts(),
             hardware=Local(device="cpu"),
             optimizer=torch.optim.Adam(list(model.weights.parameters.values()), lr=lr),
+            stop=RunStop(reward=stop_reward, patience=2),
         )
         return Trainer(parts, replace(BUDGET, **changes), Silent())  # type: ignore[arg-type]
 
@@ -144,6 +163,30 @@ def test_a_gradient_that_explodes_ends_the_run(trainer: Callable[..., Trainer]) 
 
 def test_time_is_up(trainer: Callable[..., Trainer]) -> None:
     assert len(run(trainer(max_minutes=1e-9))) == 1
+
+
+def test_a_reward_that_is_high_enough_ends_the_run(trainer: Callable[..., Trainer]) -> None:
+    assert len(run(trainer(iterations=9, stop_reward=0.0))) == 2
+    assert len(run(trainer(iterations=3, stop_reward=1.0))) == 3
+
+
+def test_each_epoch_takes_its_updates(trainer: Callable[..., Trainer]) -> None:
+    made = trainer(epochs=3)
+    run(made)
+    assert made.updates == 3 * 3 * 2
+
+
+def test_no_epoch_begins_once_the_policy_has_moved(trainer: Callable[..., Trainer]) -> None:
+    made = trainer(epochs=3, target_kl=1e-12)
+    run(made)
+    assert made.updates == 3 * 2
+
+
+def test_the_learning_rate_warms_up_and_decays(trainer: Callable[..., Trainer]) -> None:
+    made = trainer(iterations=5, warmup=2, final_scale=0.1)
+    rates: list[float] = []
+    made.run(lambda *_: rates.append(made.parts.optimizer.param_groups[0]["lr"]))
+    assert rates == pytest.approx([0.015, 0.03, 0.03, 0.0165, 0.003])
 
 
 def test_the_average_follows_slowly(trainer: Callable[..., Trainer]) -> None:

@@ -4,12 +4,14 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
-from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA
+from rlfactory.run.evaluation import Evaluator
+from rlfactory.run.stopping import RunStop
+from rlfactory.sampler.base import Advance, Sampler
+from rlfactory.sampler.image import ImageSampler
+from rlfactory.sampler.text import TextSampler
 from rlfactory.targets import instantiate, locate
-from rlfactory.trainer import Budget, Parts
+from rlfactory.trainer import Budget, Parts, Watcher
 
 Config = Mapping[str, Any]
 
@@ -25,41 +27,67 @@ def make(config: Config, group: str, **available: object) -> Any:
     return instantiate(node, group, **runtime)
 
 
-def build(config: Config) -> Parts:
+def ignore(count: int) -> None:
+    """Ignore progress."""
+
+
+def build(config: Config, advance: Advance = ignore) -> Parts:
     """Everything that a run needs. The weight sets that its parts compare with are kept from the
-    start.
+    start; `advance` is told of samples that are drawn.
     """
     hardware = make(config, "hardware")
-    model: ImageModel = make(config, "model", device=hardware.device, seed=config["seed"])
+    model = make(config, "model", device=hardware.device, seed=config["seed"])
     dynamics = make(config, "dynamics")
     algo = make(config, "algo", dynamics=dynamics)
     regularizer = make(config, "regularizer", dynamics=dynamics)
     for name in {algo.behaviour, regularizer.reference, EMA} - {None}:
         model.weights.add(name)
-    parameters = list(model.weights.parameters.values())
     return Parts(
         model=model,
-        dynamics=dynamics,
-        sigmas=make(config, "schedule").sigmas(model.shift),
-        window=make(config, "window"),
+        sampler=_sampler(config, model, dynamics, algo.needs == "transitions", advance),
         algo=algo,
         regularizer=regularizer,
-        reward=make(config, "reward"),
+        reward=make(config, "reward", device=hardware.device),
         prompts=make(config, "prompts"),
         hardware=hardware,
-        optimizer=instantiate(config["optimizer"], "optimizer", params=parameters),
+        optimizer=instantiate(config["optimizer"], "optimizer", params=model.parameter_groups()),
+        stop=RunStop(**config["stop"]),
+    )
+
+
+def _sampler(
+    config: Config, model: Any, dynamics: Any, keeps_steps: bool, advance: Advance
+) -> Sampler:
+    batch = config["sample_batch"]
+    if model.media == "texts":
+        return TextSampler(model, dynamics=dynamics, batch=batch, advance=advance)
+    schedule = make(config, "schedule")
+    return ImageSampler(
+        model,
+        dynamics=dynamics,
+        sigmas=schedule.sigmas(model.shift),
+        evaluation_sigmas=schedule.sigmas(model.shift, config["evaluation"]["steps"]),
+        window=make(config, "window") if keeps_steps else None,
+        start_noise=config["start_noise"],
+        batch=batch,
+        advance=advance,
     )
 
 
 def budget(config: Config) -> Budget:
     """The numbers that stand at the root of a configuration."""
-    names = set(inspect.signature(Budget).parameters) - {"ema_decay"}
-    return Budget(**{name: config[name] for name in names}, ema_decay=config["ema"]["decay"])
+    nested = {"ema_decay": config["ema"]["decay"], **config["learning_rate"]}
+    names = set(inspect.signature(Budget).parameters) - nested.keys()
+    return Budget(**{name: config[name] for name in names}, **nested)
 
 
-def evaluation_sigmas(config: Config, model: ImageModel) -> torch.Tensor:
-    """The schedule that evaluations sample with: its number of steps may differ from training's."""
-    sigmas: torch.Tensor = make(config, "schedule").sigmas(
-        model.shift, config["evaluation"]["steps"]
+def evaluator(config: Config, parts: Parts, watcher: Watcher) -> Evaluator:
+    """What judges the weights of `parts`."""
+    return Evaluator(
+        model=parts.model,
+        sampler=parts.sampler,
+        reward=parts.reward,
+        prompts=parts.prompts.held_out(config["evaluation"]["prompts"]),
+        seed=config["seed"],
+        watcher=watcher,
     )
-    return sigmas

@@ -40,16 +40,38 @@ def stepwise_needs_likelihood(config: Config, traits: Traits) -> Iterator[Proble
 
 
 def regularizer_fits_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Divergences of steps need an algorithm that takes steps."""
+    """Divergences of steps need an algorithm that takes steps, those of tokens one on tokens."""
     needs, algo = traits["regularizer"].get("needs"), traits["algo"].get("needs")
-    if needs == "transitions" and algo != "transitions":
+    if needs != "nothing" and (needs == "tokens") != (algo == "tokens"):
+        remedy = "regularizer=kl_token" if algo == "tokens" else "regularizer=kl_v"
+        yield Problem("regularizer", "this divergence is of another kind of model", remedy)
+    elif needs == "transitions" and algo != "transitions":
         message = "this divergence compares sampling steps, and this algorithm keeps none"
         yield Problem("regularizer", message, "regularizer=kl_v")
 
 
+def divergence_teaches(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Differentiated as it stands, k1 has no gradient in expectation."""
+    node = config["regularizer"]
+    if node.get("placement") == "loss" and node.get("estimator") == "k1":
+        message = "is k1, whose gradient in a loss is zero in expectation; allowed are exact and k2"
+        yield Problem("regularizer.estimator", message, "regularizer.estimator=exact")
+
+
+def cautions(config: Config, traits: Traits) -> Iterator[str]:
+    """What is allowed and seldom meant."""
+    node, dynamics = config["regularizer"], config["dynamics"]
+    if node.get("placement") == "loss" and node.get("estimator") == "k3":
+        yield "k3 in the loss follows the forward divergence; exact or k2 follow the one meant"
+    truncated = dynamics.get("top_k", 0) > 0 or dynamics.get("top_p", 1) < 1
+    if node.get("placement") == "reward" and truncated:
+        yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
+
+
 def groups_have_members(config: Config, traits: Traits) -> Iterator[Problem]:
     """An advantage relative to a group of one is always zero."""
-    if traits["algo"].get("grouped") and config.get("group_size") == 1:
+    by_group = config["algo"].get("baseline") in ("group", "rloo")
+    if (traits["algo"].get("grouped") or by_group) and config.get("group_size") == 1:
         message = "is 1, but advantages compare the samples of a group; allowed are 2 or more"
         yield Problem("group_size", message, "group_size=12")
 
@@ -199,6 +221,7 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     dynamics_fit_model: ("dynamics._target_", "model._target_"),
     stepwise_needs_likelihood: ("algo._target_", "dynamics._target_"),
     regularizer_fits_algorithm: ("regularizer._target_", "algo._target_"),
+    divergence_teaches: ("regularizer",),
     groups_have_members: ("algo._target_", "group_size"),
     samples_differ: ("start_noise", "algo._target_"),
     updates_have_samples: ("prompts_per_iteration", "group_size", "updates_per_iteration"),

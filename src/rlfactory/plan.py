@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.crossings import RULES
+from rlfactory.crossings import RULES, Traits, cautions
 from rlfactory.problems import PlanError, Problem, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS, Settings
 from rlfactory.signature import Signature, read
@@ -54,7 +54,7 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
     problems = [*found, *_root_problems(config)]
     signatures: dict[str, Signature] = {}
     for key in [*COMPONENTS, "optimizer"]:
-        problems += _component_problems(config, key, signatures)
+        problems += _component_problems(config, key, config.get(key), signatures)
     traits = {key: signature.traits for key, signature in signatures.items()}
     faulty = [problem.key for problem in problems]
     for rule, reads in RULES.items():
@@ -63,7 +63,16 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
             problems += rule(config, traits)
     if problems:
         raise PlanError(problems)
-    return Plan(config, choices, _derive(config, signatures), _run_dir(config, choices))
+    traits = {key: signature.traits for key, signature in signatures.items()}
+    return Plan(
+        config, _relevant(choices, traits), _derive(config, traits), _run_dir(config, choices)
+    )
+
+
+def _relevant(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
+    """The choices that mean something to the model: tokens know no noise levels."""
+    hidden = {"schedule", "window"} if traits["model"].get("process") == "tokens" else set()
+    return {group: option for group, option in choices.items() if group not in hidden}
 
 
 def _touch(one: str, other: str) -> bool:
@@ -106,9 +115,9 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
 
 
 def _component_problems(
-    config: Config, key: str, signatures: dict[str, Signature]
+    config: Config, key: str, node: object, signatures: dict[str, Signature]
 ) -> Iterator[Problem]:
-    node = config.get(key)
+    """The faults of a mapping that names a target, and of those inside it."""
     target = node.get("_target_") if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping) or not isinstance(target, str):
         message = "has no _target_, the import path of what it is"
@@ -126,7 +135,9 @@ def _component_problems(
         yield Problem(f"{key}._target_", f"{target} can't be found: {error} ({hint})")
         return
     for name, value in node.items():
-        if name in signature.parameters:
+        if isinstance(value, Mapping) and "_target_" in value:
+            yield from _component_problems(config, f"{key}.{name}", value, signatures)
+        elif name in signature.parameters:
             kind = signature.parameters[name].kind
             yield from _value_problems(f"{key}.{name}", value, kind)
         elif name != "_target_" and not signature.takes_any:
@@ -149,30 +160,43 @@ def _trusted(config: Config) -> list[str]:
     return [str(package) for package in trust] if isinstance(trust, list) else []
 
 
-def _derive(config: Config, signatures: Mapping[str, Signature]) -> dict[str, str]:
-    """The arithmetic that follows from the budget, spelled out."""
+def _derive(config: Config, traits: Traits) -> dict[str, str]:
+    """The arithmetic that follows from the budget, spelled out, and what to be aware of."""
     groups, size = config["prompts_per_iteration"], config["group_size"]
     samples, updates = groups * size, config["updates_per_iteration"]
-    items = _items_per_sample(config, signatures)
-    per_update = samples // updates * items
-    guidance = 2 if config["model"].get("guidance", 1) > 1 else 1
-    steps, iterations = config["schedule"]["steps"], config["iterations"]
-    return {
+    items = _items_per_sample(config, traits)
+    per_update, epochs = samples // updates * items, config["epochs"]
+    iterations = config["iterations"]
+    in_all = updates * epochs
+    passes = f"{epochs} passes x {updates} = {in_all}" if epochs > 1 else f"{updates}"
+    facts = {
         "samples": f"{groups} groups x {size} = {samples} an iteration,"
         f" {samples // updates} an update",
-        "updates": f"{updates} an iteration x {iterations} = {updates * iterations}",
+        "updates": f"{passes} an iteration x {iterations} = {in_all * iterations}",
         "micro-batches": f"{per_update} items an update / {config['micro_batch']}"
         f" = {-(-per_update // config['micro_batch'])} accumulated",
-        "evaluations": f"{steps * guidance} of the network to sample a picture,"
-        f" {items * guidance} to learn from it",
+        "evaluations": _evaluations(config, traits, items),
     }
+    return facts | {f"note {i}": text for i, text in enumerate(cautions(config, traits), start=1)}
 
 
-def _items_per_sample(config: Config, signatures: Mapping[str, Signature]) -> int:
+def _evaluations(config: Config, traits: Traits, items: int) -> str:
+    if traits["model"].get("process") == "tokens":
+        return f"{config['dynamics']['length']} of the network at most to sample a text, 1 to learn"
+    guidance = 2 if config["model"].get("guidance", 1) > 1 else 1
+    steps = config["schedule"]["steps"]
+    return (
+        f"{steps * guidance} of the network to sample a picture,"
+        f" {items * guidance} to learn from it"
+    )
+
+
+def _items_per_sample(config: Config, traits: Traits) -> int:
     """How many network evaluations with a gradient a sample gets."""
     window, steps = config["window"], int(config["schedule"]["steps"])
-    if signatures["algo"].traits.get("needs") != "transitions":
-        return int(config["algo"].get("times", 1))
+    needs = traits["algo"].get("needs")
+    if needs != "transitions":
+        return 1 if needs == "tokens" else int(config["algo"].get("times", 1))
     if "steps" in window:
         return len(window["steps"])
     return int(window.get("size", steps - window.get("skip_last", 0)))

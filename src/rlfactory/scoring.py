@@ -5,8 +5,8 @@ from torch import Tensor
 
 from rlfactory.algo.advantages import group_std, group_sum, membership
 from rlfactory.reward.base import Reward, Samples
-from rlfactory.rollout import Rollout
-from rlfactory.run.diversity import pairwise_distance
+from rlfactory.rollout import Rollout, present
+from rlfactory.run.diversity import distinct, pairwise_distance
 from rlfactory.run.tally import Tally
 
 
@@ -22,6 +22,7 @@ def score(reward: Reward, rollout: Rollout) -> dict[str, Tensor]:
             metadata=rollout.metadata,
             groups=rollout.groups,
             images=rollout.images,
+            texts=rollout.texts,
         )
     )
 
@@ -42,7 +43,7 @@ def reward_metrics(rollout: Rollout) -> dict[str, float]:
     """Mean, deviation, mean deviation within a group and share of failures of each score; and
     diversity.
     """
-    metrics = {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups)}
+    metrics = _sample_metrics(rollout)
     for name, values in rollout.rewards.items():
         known = torch.isfinite(values)
         metrics |= {
@@ -52,6 +53,18 @@ def reward_metrics(rollout: Rollout) -> dict[str, float]:
             f"reward/{name}/failed": 1 - float(known.float().mean()),
         }
     return metrics
+
+
+def _sample_metrics(rollout: Rollout) -> dict[str, float]:
+    """How different the samples are, and how long."""
+    if rollout.images is not None:
+        return {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups)}
+    tokens = present(rollout.tokens, "tokens")
+    return {
+        "diversity/distinct_2": distinct(rollout.texts or [], 2),
+        "text/length": float(tokens.mask.sum()) / len(rollout),
+        "text/ended": float(tokens.ended.float().mean()),
+    }
 
 
 def _group_deviation(values: Tensor, groups: Tensor) -> float:

@@ -4,22 +4,19 @@ import sys
 from collections.abc import Mapping
 
 from rich.console import Console
-from torch import Tensor
 
-from rlfactory.build import Config, budget, build, evaluation_sigmas, make
+from rlfactory.build import Config, budget, build, evaluator, make
 from rlfactory.rollout import Rollout
 from rlfactory.run.checkpoint import checkpoint_bytes, save_checkpoint
 from rlfactory.run.curves import draw_curves
-from rlfactory.run.evaluation import Evaluation, Evaluator, evaluation_metrics
+from rlfactory.run.evaluation import Evaluation, evaluation_metrics
 from rlfactory.run.folder import RunFolder, enough_space
+from rlfactory.run.gallery import STRIP_PROMPTS, gallery, log_pictures
 from rlfactory.run.metrics import MetricsLog, read
-from rlfactory.run.pictures import grid, strip
 from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
 from rlfactory.run.summary import summary_table, where_to_look, write_summary
 from rlfactory.trainer import Metrics, Trainer
-
-_STRIP_PROMPTS = 6
 
 
 class Session:
@@ -27,27 +24,20 @@ class Session:
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
         self.folder = folder
-        self.parts = build(config)
+        self.progress = Progress(config["iterations"], stream=sys.stdout)
+        self.parts = build(config, self.progress.advance)
         self.settings: Mapping[str, int | str] = config["evaluation"]
         self.checkpoint_every: int = config["checkpoint"]["every"]
-        iterations: int = config["iterations"]
-        self.progress = Progress(iterations, stream=sys.stdout)
         self.trainer = Trainer(self.parts, budget(config), self.progress)
         self.logger = make(config, "logger")
         self.logger.start(folder.path, config)
         self.metrics = MetricsLog(folder.metrics, [self.logger])
         self.weights: str = config["evaluation"]["weights"]
-        self.evaluator = Evaluator(
-            model=self.parts.model,
-            reward=self.parts.reward,
-            prompts=self.parts.prompts.held_out(config["evaluation"]["prompts"]),
-            sigmas=evaluation_sigmas(config, self.parts.model),
-            seed=config["seed"],
-            sample_batch=config["sample_batch"],
-            watcher=self.progress,
-        )
+        self.evaluator = evaluator(config, self.parts, self.progress)
+        reward, count = self.parts.reward, config["evaluation"]["grid"]
+        media = self.parts.model.media
+        self.gallery = gallery(media, folder.samples, reward.main, reward.good, count)
         self.done = 0
-        self.previews: dict[int, Tensor] = {}
 
     def run(self) -> bool:
         """Train between two evaluations; False if it was interrupted. What there is by then is
@@ -86,13 +76,15 @@ class Session:
         scores = evaluation.scores
         scores.save(self.folder.evaluation(self.done))
         self.metrics.log(self.done, evaluation_metrics(scores))
-        self.previews[self.done] = evaluation.images[:_STRIP_PROMPTS]
-        self._draw_grid(evaluation)
+        self.gallery.keep(self.done, evaluation.samples)
+        title = f"{self.parts.reward.main} after {self.done} iterations"
+        shown = self.gallery.show(f"eval_{self.done:06d}", title, evaluation.samples, scores)
+        log_pictures(self.logger, self.done, shown)
         return evaluation
 
     def preview(self) -> None:
-        """The pictures of the strip alone."""
-        self.previews[self.done] = self.evaluator.preview(self.weights, _STRIP_PROMPTS)
+        """The samples of the strip alone."""
+        self.gallery.keep(self.done, self.evaluator.preview(self.weights, STRIP_PROMPTS))
 
     def save(self) -> None:
         """A checkpoint of this iteration, unless it has one."""
@@ -105,7 +97,7 @@ class Session:
         """Draw the curves and the strip, write the summary, say where to look."""
         records = read(self.folder.metrics)
         draw_curves(records, self.folder.curves, reward=self.parts.reward.main)
-        self._draw_strip()
+        self.gallery.conclude([prompt.text for prompt in self.evaluator.prompts])
         write_summary(self.folder.summary, before=before, after=after, metrics=records)
         self.logger.finish()
         console = Console()
@@ -113,29 +105,6 @@ class Session:
             console.print(summary_table(before, after))
         for line in where_to_look(self.folder):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def _draw_grid(self, evaluation: Evaluation) -> None:
-        count, reward = int(self.settings["grid"]), self.parts.reward
-        path = self.folder.grid(self.done)
-        path.parent.mkdir(exist_ok=True)
-        grid(
-            evaluation.images[:count],
-            evaluation.scores.prompts[:count],
-            path,
-            f"{reward.main} after {self.done} iterations",
-            scores=evaluation.scores.values[reward.main][:count].tolist(),
-            good=reward.good,
-        )
-        self.logger.images(self.done, "eval/samples", path)
-
-    def _draw_strip(self) -> None:
-        columns = sorted(self.previews)
-        rows = [
-            [self.previews[column][row] for column in columns]
-            for row in range(len(self.previews[columns[0]]))
-        ]
-        labels = [prompt.text for prompt in self.evaluator.prompts[: len(rows)]]
-        strip(rows, labels, [f"iteration {column}" for column in columns], self.folder.strip)
 
 
 def _due(done: int, every: int) -> bool:

@@ -29,6 +29,26 @@ class Ema:
 
 
 @dataclass(frozen=True)
+class LearningRate:
+    """The course of the optimiser's learning rates, in iterations."""
+
+    warmup: NonNegativeInt
+    final_scale: Fraction
+    zero_first: bool
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends early."""
+
+    kl: Positive | None
+    reward: float | None
+    window: PositiveInt
+    patience: PositiveInt
+    mode: Literal["any", "all"]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """When and on how much the run is evaluated; 0 is never (in between)."""
 
@@ -55,6 +75,7 @@ class Settings:
     iterations: PositiveInt
     prompts_per_iteration: PositiveInt
     group_size: PositiveInt
+    epochs: PositiveInt
     updates_per_iteration: PositiveInt
     micro_batch: PositiveInt
     sample_batch: PositiveInt
@@ -62,7 +83,10 @@ class Settings:
     max_grad_norm: Positive
     max_failed: Fraction
     max_minutes: Positive | None
+    target_kl: Positive | None
     optimizer: dict[str, Any]
+    learning_rate: LearningRate
+    stop: Stop
     ema: Ema
     evaluation: Evaluation
     checkpoint: Checkpoint

@@ -74,7 +74,18 @@ def _is_component(found: object) -> bool:
     return isinstance(found, type) and _below(f"{found.__module__}.", _ROOTS)
 
 
+def _is_node(value: object) -> bool:
+    return isinstance(value, Mapping) and "_target_" in value
+
+
 def instantiate(node: Mapping[str, Any], key: str, **runtime: object) -> Any:
-    """Call a node's target with the node's other values and what only the run knows."""
-    values = {name: value for name, value in node.items() if name != "_target_"}
+    """Call a node's target with the node's other values and what only the run knows.
+
+    A value that names a target of its own is made first.
+    """
+    values = {
+        name: instantiate(value, f"{key}.{name}") if _is_node(value) else value
+        for name, value in node.items()
+        if name != "_target_"
+    }
     return locate(node["_target_"], key)(**runtime, **values)

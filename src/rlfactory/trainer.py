@@ -2,29 +2,30 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rlfactory import keyed
 from rlfactory.algo.base import Algorithm
-from rlfactory.dynamics.base import Dynamics
-from rlfactory.dynamics.window import Window
+from rlfactory.algo.learning_rate import factor
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import power_decay
-from rlfactory.model.sampling import sample
+from rlfactory.model.text import TextModel
 from rlfactory.model.weights import EMA
-from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.base import Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
-from rlfactory.rollout import Batch, Rollout, chunks, join
+from rlfactory.rollout import Batch, Rollout, TokenBatch, present
+from rlfactory.run.stopping import RunStop
 from rlfactory.run.tally import Tally
+from rlfactory.sampler.base import Sampler
 from rlfactory.scoring import TrainingError, require_replay, reward_metrics, score, scored
 
 log = logging.getLogger(__name__)
@@ -36,16 +37,15 @@ Metrics = dict[str, float]
 class Parts:
     """The live objects of an experiment."""
 
-    model: ImageModel
-    dynamics: Dynamics
-    sigmas: Tensor
-    window: Window
-    algo: Algorithm
-    regularizer: Regularizer
+    model: ImageModel | TextModel
+    sampler: Sampler
+    algo: Algorithm[Any, Any]
+    regularizer: Regularizer[Any, Any, Any]
     reward: Reward
     prompts: Prompts
     hardware: Hardware
     optimizer: torch.optim.Optimizer
+    stop: RunStop
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,17 @@ class Budget:
     iterations: int
     prompts_per_iteration: int
     group_size: int
+    epochs: int
     updates_per_iteration: int
     micro_batch: int
-    sample_batch: int
     max_grad_norm: float
     max_failed: float
     ema_decay: float
+    target_kl: float | None = None
     max_minutes: float | None = None
-    start_noise: Literal["own", "group"] = "own"
+    warmup: int = 0
+    final_scale: float = 1.0
+    zero_first: bool = False
 
 
 class Watcher(Protocol):
@@ -100,9 +103,15 @@ class Trainer:
             metrics |= {f"time/{name}": spent for name, spent in self._seconds.items()}
             metrics["memory/peak_gb"] = self.parts.hardware.peak_memory()
             after_iteration(iteration, metrics, rollout)
-            if (perf_counter() - started) / 60 > (self.budget.max_minutes or math.inf):
-                log.info("stopped after %s minutes, as max_minutes says", self.budget.max_minutes)
+            if (reason := self._reason_to_stop(metrics, started)) is not None:
+                log.info("stopped after iteration %d: %s", iteration + 1, reason)
                 break
+
+    def _reason_to_stop(self, metrics: Metrics, started: float) -> str | None:
+        if (perf_counter() - started) / 60 > (self.budget.max_minutes or math.inf):
+            return f"max_minutes={self.budget.max_minutes} have passed"
+        reward = metrics[f"reward/{self.parts.reward.main}/mean"]
+        return self.parts.stop.update(metrics.get("kl/reference"), reward)
 
     def sample(self, iteration: int) -> Rollout:
         """`group_size` samples for each of this iteration's prompts, from the behaviour policy."""
@@ -113,80 +122,81 @@ class Trainer:
         groups = torch.arange(len(prompts)).repeat_interleave(budget.group_size)
         self.watcher.phase("sample", total=len(groups))
         with parts.model.weights(parts.algo.behaviour):
-            return join(
-                [
-                    self._rollout([prompts[g] for g in groups[rows]], groups[rows], rows, iteration)
-                    for rows in chunks(len(groups), budget.sample_batch)
-                ]
-            )
-
-    def _rollout(
-        self, prompts: list[Prompt], groups: Tensor, index: Tensor, iteration: int
-    ) -> Rollout:
-        parts, seed = self.parts, self.budget.seed
-        model, rows, key = parts.model, index.tolist(), [iteration]
-        condition = model.encode([prompt.text for prompt in prompts])
-        starts = groups.tolist() if self.budget.start_noise == "group" else rows
-        start = keyed.normal(seed, "start", key, starts, model.latent_shape).to(model.device)
-        window, noise = [], None
-        if parts.algo.needs == "transitions":
-            window = parts.window.steps(len(parts.sigmas) - 1, seed=seed, iteration=iteration)
-            shape = [len(window), *model.latent_shape]
-            noise = keyed.normal(seed, "steps", key, rows, shape).to(model.device)
-        latents, transitions = sample(
-            model,
-            condition,
-            start,
-            parts.sigmas,
-            dynamics=parts.dynamics,
-            window=window,
-            step_noise=noise,
-        )
-        images = model.decode(latents)
-        self.watcher.advance(len(rows))
-        return Rollout(
-            prompts=[prompt.text for prompt in prompts],
-            metadata=[prompt.metadata for prompt in prompts],
-            groups=groups,
-            index=index,
-            condition=condition,
-            latents=latents,
-            images=images,
-            transitions=transitions,
-            rewards={},
-        )
+            return parts.sampler.rollout(prompts, groups, seed=budget.seed, iteration=iteration)
 
     def score(self, rollout: Rollout) -> tuple[Rollout, Metrics]:
         """Rewards and advantages; samples that could not be scored are left out of both."""
-        reward, algo = self.parts.reward, self.parts.algo
+        parts = self.parts
         self.watcher.phase("score", total=len(rollout))
-        rollout = replace(rollout, rewards=score(reward, rollout))
+        rollout = replace(rollout, rewards=score(parts.reward, rollout))
         metrics = reward_metrics(rollout)
-        rollout = scored(rollout, reward.main, self.budget.max_failed)
-        advantage = algo.advantages(rollout.rewards[reward.main], rollout.groups)
-        metrics["advantage/std"] = float(advantage.std())
-        return replace(rollout, advantage=advantage), metrics
+        rollout = scored(rollout, parts.reward.main, self.budget.max_failed)
+        rollout = parts.regularizer.shape(parts.model, rollout)
+        rollout = parts.algo.appraise(rollout, rollout.rewards[parts.reward.main])
+        metrics["advantage/std"] = float(present(rollout.advantage, "advantages").std())
+        return rollout, metrics
 
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
-        """`updates_per_iteration` optimiser steps, each on its own share of the samples."""
-        parts, budget = self.parts, self.budget
-        tally = Tally()
-        order = torch.randperm(
-            len(rollout), generator=keyed.generator(budget.seed, "order", iteration)
-        )
-        for update, rows in enumerate(order.tensor_split(budget.updates_per_iteration)):
-            batch = parts.algo.items(
-                rollout[rows], parts.model, seed=budget.seed, iteration=iteration
-            )
-            if update == 0:
-                self.watcher.phase("learn", total=len(batch) * budget.updates_per_iteration)
-            self._accumulate(batch, tally)
-            if update == 0:
-                require_replay(tally, parts.algo.ratio_tolerance)
-            tally.add("grad/norm", self._update())
-        return tally.means() | parts.algo.after_iteration(parts.model, self.updates)
+        """`epochs` passes of `updates_per_iteration` optimiser steps, each on its own share."""
+        parts, budget, tally = self.parts, self.budget, Tally()
+        self._set_learning_rate(iteration)
+        for epoch in range(budget.epochs):
+            if self._far_enough(tally):
+                break
+            for share in self._shares(len(rollout), iteration, epoch):
+                self._learn_from(rollout[share], iteration, tally)
+        metrics = tally.means()
+        self._steer("iteration", metrics.get("kl/reference"), rollout)
+        return metrics | parts.algo.after_iteration(parts.model, self.updates)
 
-    def _accumulate(self, batch: Batch, tally: Tally) -> None:
+    def _shares(self, count: int, iteration: int, epoch: int) -> Sequence[Tensor]:
+        """The samples in random order, as many parts as there are updates in an epoch."""
+        key = [iteration, epoch] if epoch else [iteration]
+        order = torch.randperm(count, generator=keyed.generator(self.budget.seed, "order", *key))
+        return order.tensor_split(self.budget.updates_per_iteration)
+
+    def _learn_from(self, samples: Rollout, iteration: int, tally: Tally) -> None:
+        """One optimiser step."""
+        parts, budget = self.parts, self.budget
+        is_first = len(tally) == 0
+        batch = parts.algo.items(samples, parts.model, seed=budget.seed, iteration=iteration)
+        if is_first:
+            total = len(batch) * budget.updates_per_iteration * budget.epochs
+            self.watcher.phase("learn", total=total)
+        self._accumulate(batch, tally)
+        if is_first:
+            require_replay(tally, parts.algo.ratio_tolerance)
+        tally.add("grad/norm", self._update())
+        self._steer("step", tally.latest("kl/reference"), samples)
+
+    def _far_enough(self, tally: Tally) -> bool:
+        """Whether the last update has moved the policy by more than `target_kl`."""
+        moved, target = tally.latest("kl/approx"), self.budget.target_kl
+        return moved is not None and target is not None and moved > target
+
+    def _steer(self, moment: str, kl: float | None, rollout: Rollout) -> None:
+        """Let the penalty's coefficient follow the divergence, in nats a token."""
+        coefficient = self.parts.regularizer.coefficient
+        if coefficient is None or coefficient.every != moment or kl is None:
+            return
+        length = 1.0
+        if rollout.tokens is not None:
+            length = float(rollout.tokens.mask.sum()) / len(rollout)
+        coefficient.update(kl, kl * length, len(rollout))
+
+    def _set_learning_rate(self, iteration: int) -> None:
+        budget = self.budget
+        scale = factor(
+            iteration,
+            total=budget.iterations,
+            warmup=budget.warmup,
+            final_scale=budget.final_scale,
+            zero_first=budget.zero_first,
+        )
+        for group in self.parts.optimizer.param_groups:
+            group["lr"] = scale * group.setdefault("peak_lr", group["lr"])
+
+    def _accumulate(self, batch: Batch | TokenBatch, tally: Tally) -> None:
         parts = self.parts
         for chunk in batch.split(self.budget.micro_batch):
             loss = parts.algo.loss(parts.model, chunk)
@@ -194,7 +204,7 @@ class Trainer:
             total = loss.value + penalty
             if not torch.isfinite(total):
                 raise TrainingError(f"the loss is {total.item()}; try a smaller optimizer.lr")
-            parts.hardware.backward(total * (len(chunk) / len(batch)))
+            parts.hardware.backward(total * (chunk.weight / batch.weight))
             tally.extend(loss.metrics)
             if parts.regularizer.needs != "nothing":
                 tally.extend({"loss/total": total.detach(), "kl/reference": kl})

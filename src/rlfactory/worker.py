@@ -10,13 +10,14 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from rlfactory.build import Config, budget, build, evaluation_sigmas
+from rlfactory.build import Config, build, evaluator
 from rlfactory.hardware.base import HardwareError
 from rlfactory.model.pipeline import ModelError
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.run.checkpoint import load_checkpoint, newest
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.gallery import gallery
 from rlfactory.run.pictures import grid
 from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
@@ -63,20 +64,18 @@ def evaluate(path: Path, config: Config) -> int:
     means.
     """
 
-    def show(parts: Parts, evaluator: Evaluator) -> None:
-        evaluation = evaluator(config["evaluation"]["weights"])
+    def show(parts: Parts, judge: Evaluator) -> None:
+        evaluation = judge(config["evaluation"]["weights"])
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         evaluation.scores.save(RunFolder(path).evaluations / f"{stamp}.json")
-        count = config["evaluation"]["grid"]
-        picture = RunFolder(path).samples / f"{stamp}.png"
-        shown = evaluation.scores.values[parts.reward.main][:count].tolist()
-        prompts = evaluation.scores.prompts[:count]
-        grid(evaluation.images[:count], prompts, picture, scores=shown, good=parts.reward.good)
+        reward, count = parts.reward, config["evaluation"]["grid"]
+        rooms = gallery(parts.model.media, RunFolder(path).samples, reward.main, reward.good, count)
+        shown = rooms.show(stamp, reward.main, evaluation.samples, evaluation.scores)
         table = Table("score", "mean", "n", box=None)
         for name, mean in evaluation.scores.means().items():
             table.add_row(name, f"{mean:.3f}", str(len(evaluation.scores.prompts)))
         Console().print(table)
-        print(f"samples: {picture}")
+        print(f"samples: {shown}")
 
     return _with_weights(path, config, show)
 
@@ -84,19 +83,25 @@ def evaluate(path: Path, config: Config) -> int:
 def sample(
     path: Path, prompts: Sequence[str], count: int, seed: int, out: Path | None, weights: str
 ) -> int:
-    """Write `count` pictures of each prompt by a run's newest weights, and a grid of all."""
+    """Write `count` samples of each prompt by a run's newest weights: pictures, or a page."""
     folder = out or RunFolder(path).samples / "drawn"
 
-    def draw(parts: Parts, evaluator: Evaluator) -> None:
+    def draw(parts: Parts, judge: Evaluator) -> None:
         texts = [prompt for prompt in prompts for _ in range(count)]
-        wanted = [Prompt(text, {}) for text in texts]
         with parts.model.weights(weights):
-            images = evaluator.draw(wanted, f"sample/{seed}")
+            drawn = judge.draw([Prompt(text, {}) for text in texts], f"sample/{seed}")
         folder.mkdir(parents=True, exist_ok=True)
-        for number, image in enumerate(images):
-            _save_png(image, folder / f"{number:03d}.png")
-        grid(images, texts, folder / "grid.png")
-        print(f"{len(images)} pictures in {folder}")
+        if drawn.images is not None:
+            for number, image in enumerate(drawn.images):
+                _save_png(image, folder / f"{number:03d}.png")
+            grid(drawn.images, texts, folder / "grid.png")
+        for text, continued in zip(texts, drawn.texts or [], strict=False):
+            print(f"{text}{continued}\n")
+        if drawn.texts is not None:
+            pairs = zip(texts, drawn.texts, strict=True)
+            page = "\n\n".join(f"**{text}**{continued}" for text, continued in pairs)
+            (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
+        print(f"{len(texts)} samples in {folder}")
 
     return _with_weights(path, read_config(RunFolder(path)), draw)
 
@@ -109,16 +114,7 @@ def _with_weights(path: Path, config: Config, use: Callable[[Parts, Evaluator], 
             raise RunFolderError(f"{path} holds no checkpoint yet")
         parts = build(config)
         load_checkpoint(checkpoint, parts.model)
-        evaluator = Evaluator(
-            model=parts.model,
-            reward=parts.reward,
-            prompts=parts.prompts.held_out(config["evaluation"]["prompts"]),
-            sigmas=evaluation_sigmas(config, parts.model),
-            seed=budget(config).seed,
-            sample_batch=config["sample_batch"],
-            watcher=Silent(),
-        )
-        use(parts, evaluator)
+        use(parts, evaluator(config, parts, Silent()))
     except MENDABLE as error:
         _say_error(str(error))
         return 1

@@ -9,7 +9,7 @@ from rlfactory.algo.nft import NFT, implicit_losses, optimality
 from rlfactory.model.base import ImageModel
 from rlfactory.model.process import RectifiedFlow
 from rlfactory.model.weights import OLD, Weights
-from rlfactory.rollout import Batch, Condition, Rollout, take
+from rlfactory.rollout import Batch, Condition, Rollout, present, take
 
 MakeModel = Callable[..., ImageModel]
 Roll = Callable[..., Rollout]
@@ -203,7 +203,9 @@ def test_the_old_policy_samples_and_follows_by_its_decay(linear: MakeModel) -> N
 def test_advantages_keep_the_batchs_scale_and_are_an_error_where_missing(
     linear: MakeModel, roll: Roll
 ) -> None:
-    found = NFT().advantages(torch.tensor([1.0, 2, 3, 4, 0, 0, 1, 0]), torch.arange(8) // 4)
+    rewards = torch.tensor([1.0, 2, 3, 4, 0, 0, 1, 0])
+    rollout = Rollout(prompts=[], metadata=[], groups=torch.arange(8) // 4, index=torch.arange(8))
+    found = present(NFT().appraise(rollout, rewards).advantage, "advantages")
     # Provenance: diffusion.md 1.8, flow_grpo global
     assert found[0].item() == pytest.approx(-1.064752, abs=2e-6)
     model = linear()

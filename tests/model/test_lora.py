@@ -24,7 +24,7 @@ def network() -> SD3Transformer2DModel:
 
 
 def test_only_the_eight_projections_are_trained_and_b_starts_at_zero() -> None:
-    lora = Lora(network(), rank=2, alpha=4.0, targets=None)
+    lora = Lora(network(), rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS)
     names = lora.parameters()
     # the last joint block has no text output, so it lacks one of the eight
     assert len(names) == 2 * (2 * len(ATTENTION_PROJECTIONS) - 1)
@@ -33,14 +33,16 @@ def test_only_the_eight_projections_are_trained_and_b_starts_at_zero() -> None:
 
 
 def test_the_start_is_the_seeds() -> None:
-    starts = [Lora(network(), rank=2, alpha=4.0, targets=None, seed=s) for s in (0, 0, 1)]
+    starts = [
+        Lora(network(), rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS, seed=s) for s in (0, 0, 1)
+    ]
     first, same, other = (list(lora.parameters().values()) for lora in starts)
     assert all(torch.equal(a, b) for a, b in zip(first, same, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 def test_off_is_the_network_without_adapters_also_after_an_error() -> None:
-    plain, lora = network(), Lora(network(), rank=2, alpha=4.0, targets=None)
+    plain, lora = network(), Lora(network(), rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS)
     generator = torch.Generator().manual_seed(0)
     inputs = {
         "hidden_states": torch.randn(1, 2, 4, 4, generator=generator),

@@ -16,7 +16,8 @@ from rlfactory.rollout import Batch, Outputs, Rollout
 
 for _module in pkgutil.iter_modules(rlfactory.regularizer.__path__):
     importlib.import_module(f"rlfactory.regularizer.{_module.name}")
-KINDS = [k for k in Regularizer.__subclasses__() if k.__module__.startswith("rlfactory.")]
+OURS = [k for k in Regularizer.__subclasses__() if k.__module__.startswith("rlfactory.")]
+KINDS = [kind for kind in OURS if kind.needs != "tokens"]
 PULLING = [kind for kind in KINDS if kind is not NoRegularizer]
 WEIGHT_SETS = ["reference", "old", "ema"]
 

@@ -5,12 +5,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from rlfactory.build import ignore
+from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.reward.jpeg import Compressibility
-from rlfactory.run.evaluation import Evaluator, evaluation_metrics
+from rlfactory.run.evaluation import Evaluation, Evaluator, evaluation_metrics
+from rlfactory.sampler.image import ImageSampler
 from rlfactory.worker import Silent
 
 
@@ -21,35 +24,48 @@ def evaluator(linear: Callable[..., ImageModel]) -> Callable[..., Evaluator]:
         model.weights.add(EMA)
         return Evaluator(
             model=model,
+            sampler=ImageSampler(
+                model,
+                dynamics=ODE(),
+                sigmas=uniform_sigmas(4, 3.0),
+                evaluation_sigmas=uniform_sigmas(4, 3.0),
+                window=None,
+                start_noise="own",
+                batch=sample_batch,
+                advance=ignore,
+            ),
             reward=Compressibility(),
             prompts=ShapesPrompts().held_out(24),
-            sigmas=uniform_sigmas(4, 3.0),
             seed=seed,
-            sample_batch=sample_batch,
             watcher=Silent(),
         )
 
     return make
 
 
+def pictures(evaluation: Evaluation) -> torch.Tensor:
+    assert evaluation.samples.images is not None
+    return evaluation.samples.images
+
+
 def test_batching_does_not_matter_and_the_seed_does(evaluator: Callable[..., Evaluator]) -> None:
     one, other = evaluator()("policy"), evaluator(sample_batch=7)("policy")
-    torch.testing.assert_close(one.images, other.images)
+    torch.testing.assert_close(pictures(one), pictures(other))
     assert one.scores.diversity == pytest.approx(other.scores.diversity)
-    assert not torch.equal(one.images, evaluator(seed=1)("policy").images)
+    assert not torch.equal(pictures(one), pictures(evaluator(seed=1)("policy")))
 
 
 def test_the_weight_set_that_is_named_is_judged(evaluator: Callable[..., Evaluator]) -> None:
     made = evaluator()
-    before = made("policy").images
+    before = pictures(made("policy"))
     made.model.weights.parameters["bias"].data.add_(1.0)
-    torch.testing.assert_close(made(EMA).images, before)
-    assert not torch.equal(made("policy").images, before)
+    torch.testing.assert_close(pictures(made(EMA)), before)
+    assert not torch.equal(pictures(made("policy")), before)
 
 
 def test_a_preview_is_the_beginning_of_an_evaluation(evaluator: Callable[..., Evaluator]) -> None:
     made = evaluator()
-    torch.testing.assert_close(made.preview(EMA, 5), made(EMA).images[:5])
+    torch.testing.assert_close(made.preview(EMA, 5).images, pictures(made(EMA))[:5])
 
 
 def test_metrics_by_score_and_category(evaluator: Callable[..., Evaluator]) -> None:

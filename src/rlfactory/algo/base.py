@@ -5,13 +5,15 @@ The loop, the sampler and the optimiser are not its business.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import POLICY
-from rlfactory.rollout import Batch, Outputs, Rollout
+from rlfactory.rollout import Rollout
+
+ModelT = TypeVar("ModelT")
+BatchT = TypeVar("BatchT")
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,11 @@ class Loss:
     """A scalar to minimise, the network's outputs for the regularizer, and `[N]` values to log."""
 
     value: Tensor
-    outputs: Outputs
+    outputs: Any
     metrics: dict[str, Tensor]
 
 
-class Algorithm(ABC):
+class Algorithm(ABC, Generic[ModelT, BatchT]):
     """Rewards to advantages, samples to training items, items to a loss.
 
     `needs` is what a rollout must provide; `grouped` says that advantages compare the samples of
@@ -37,18 +39,18 @@ class Algorithm(ABC):
     ratio_tolerance: float | None = None
 
     @abstractmethod
-    def advantages(self, rewards: Tensor, groups: Tensor) -> Tensor:
-        """`[B]` from rewards `[B]` without NaN and group numbers `[B]`."""
+    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
+        """The rollout with its advantages, from rewards `[B]` without NaN."""
 
     @abstractmethod
-    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
-        """Every network evaluation that learning from `rollout` takes, sample after sample."""
+    def items(self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int) -> BatchT:
+        """All that learning from `rollout` takes, sample after sample."""
 
     @abstractmethod
-    def loss(self, model: ImageModel, batch: Batch) -> Loss:
+    def loss(self, model: ModelT, batch: BatchT) -> Loss:
         """The mean loss over a batch's items."""
 
-    def after_iteration(self, model: ImageModel, step: int) -> dict[str, float]:
+    def after_iteration(self, model: ModelT, step: int) -> dict[str, float]:
         """Move the algorithm's own weight sets; `step` counts optimiser steps. Returns metrics."""
         del model, step
         return {}

@@ -1,5 +1,6 @@
 """Flow-GRPO (arXiv 2505.05470): policy gradient on a stochastic sampler's steps, by groups."""
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -10,11 +11,11 @@ from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Outputs, Rollout, Taken, take
+from rlfactory.rollout import Batch, Outputs, Rollout, Taken, present, take
 from rlfactory.types import Positive
 
 
-class GRPO(Algorithm):
+class GRPO(Algorithm[ImageModel, Batch]):
     """With `r` the ratio of a step's likelihoods and A the advantage of the picture it led to,
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
@@ -44,28 +45,28 @@ class GRPO(Algorithm):
         self.unbiased = unbiased
         self.eps = eps
 
-    def advantages(self, rewards: Tensor, groups: Tensor) -> Tensor:
+    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
         """Group-relative, clipped to `advantage_clip`."""
         advantage = group_advantages(
-            rewards, groups, std=self.std, unbiased=self.unbiased, eps=self.eps
+            rewards, rollout.groups, std=self.std, unbiased=self.unbiased, eps=self.eps
         )
-        return advantage.clamp(-self.advantage_clip, self.advantage_clip)
+        return replace(
+            rollout, advantage=advantage.clamp(-self.advantage_clip, self.advantage_clip)
+        )
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
         """One item for every kept transition."""
         del seed, iteration
-        kept = rollout.transitions
-        if kept is None or rollout.advantage is None:
-            raise ValueError("GRPO needs a rollout's transitions and advantages")
+        kept = present(rollout.transitions, "transitions")
         samples, steps = kept.log_prob.shape
         sample = torch.arange(samples).repeat_interleave(steps)
         return Batch(
             x=kept.x.flatten(0, 1),
             t=kept.t.flatten(),
-            x0=take(rollout.latents, sample),
+            x0=take(present(rollout.latents, "latents"), sample),
             sample=sample,
-            condition=take(rollout.condition, sample),
-            advantage=take(rollout.advantage, sample).to(model.device),
+            condition=take(present(rollout.condition, "a condition"), sample),
+            advantage=take(present(rollout.advantage, "advantages"), sample).to(model.device),
             taken=Taken(kept.t_next.flatten(), kept.next.flatten(0, 1), kept.log_prob.flatten()),
         )
 

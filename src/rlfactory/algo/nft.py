@@ -1,6 +1,7 @@
 """DiffusionNFT (arXiv 2509.16117): from final samples alone, to the good and off the bad."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from rlfactory.dynamics.schedule import shifted
 from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import Decay, old_policy_decay
 from rlfactory.model.weights import OLD
-from rlfactory.rollout import Batch, Outputs, Rollout, take
+from rlfactory.rollout import Batch, Outputs, Rollout, present, take
 from rlfactory.types import Positive, PositiveInt
 
 
@@ -44,7 +45,7 @@ def self_normalised(error: Tensor) -> Tensor:
     return (error**2).mean(1) / scale
 
 
-class NFT(Algorithm):
+class NFT(Algorithm[ImageModel, Batch]):
     """With `r` the optimality of a sample, beta the strength and c the advantage's clip,
 
         loss = c mean( r l+ / beta + (1 - r) l- / beta ).
@@ -78,28 +79,30 @@ class NFT(Algorithm):
         self.time_shift = time_shift
         self.old_decay: Decay = old_decay
 
-    def advantages(self, rewards: Tensor, groups: Tensor) -> Tensor:
+    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
         """Group-relative; the clip is part of `optimality`."""
-        return group_advantages(rewards, groups, std=self.std, unbiased=self.unbiased, eps=self.eps)
+        advantage = group_advantages(
+            rewards, rollout.groups, std=self.std, unbiased=self.unbiased, eps=self.eps
+        )
+        return replace(rollout, advantage=advantage)
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
         """Each sample, noised anew at `times` stratified times."""
-        if rollout.advantage is None:
-            raise ValueError("NFT needs a rollout's advantages")
         index = rollout.index.tolist()
         draws = keyed.uniform(seed, "times", [iteration], index, [self.times])
         t = shifted(stratified(draws), self.time_shift).flatten().to(model.device)
         sample = torch.arange(len(rollout)).repeat_interleave(self.times)
-        x0 = take(rollout.latents, sample)
-        shape = [self.times, *rollout.latents.shape[1:]]
+        latents = present(rollout.latents, "latents")
+        x0 = take(latents, sample)
+        shape = [self.times, *latents.shape[1:]]
         eps = keyed.normal(seed, "noise", [iteration], index, shape).flatten(0, 1).to(model.device)
         return Batch(
             x=model.forward_process.noise(x0, eps, t),
             t=t,
             x0=x0,
             sample=sample,
-            condition=take(rollout.condition, sample),
-            advantage=take(rollout.advantage, sample).to(model.device),
+            condition=take(present(rollout.condition, "a condition"), sample),
+            advantage=take(present(rollout.advantage, "advantages"), sample).to(model.device),
         )
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:

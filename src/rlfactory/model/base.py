@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -40,6 +40,10 @@ class ImageModel(ABC):
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:
         """Pictures `[B, 3, H, W]`, uint8, rounded; on the CPU."""
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimiser moves."""
+        return [{"params": list(self.weights.parameters.values())}]
 
     @abstractmethod
     def export(self, folder: Path) -> None:

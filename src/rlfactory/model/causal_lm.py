@@ -144,7 +144,7 @@ class CausalLM(TextModel):
         decoded: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return decoded
 
-    def parameter_groups(self) -> list[dict[str, object]]:
+    def parameter_groups(self) -> list[dict[str, Any]]:
         """Matrices, then what is never decayed (gains and biases), then the value head."""
         named = self.weights.parameters.items()
         network = [(n, p) for n, p in named if not n.startswith("value_head.")]
@@ -152,7 +152,11 @@ class CausalLM(TextModel):
         others = [p for _, p in network if p.ndim <= 1]
         options = {k: v for k, v in self.value_options.items() if v is not None}
         head: dict[str, Any] = {"params": list(self.head.parameters()), **options}
-        groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}, head]
+        groups: list[dict[str, Any]] = [
+            {"params": matrices},
+            {"params": others, "weight_decay": 0.0},
+            head,
+        ]
         return [group for group in groups if group["params"]]
 
     def export(self, folder: Path) -> None:

@@ -1,12 +1,12 @@
-"""Low-rank adapters on a diffusers network, by PEFT."""
+"""Low-rank adapters on a network of diffusers or transformers, by PEFT."""
 
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
-from diffusers import ModelMixin
 from peft import LoraConfig, get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class Lora:
 
     def __init__(
         self,
-        network: ModelMixin,
+        network: Any,
         *,
         rank: int,
         alpha: float,
@@ -43,7 +43,7 @@ class Lora:
         self.config = LoraConfig(
             r=rank,
             lora_alpha=alpha,
-            target_modules=list(targets or ATTENTION_PROJECTIONS),
+            target_modules=list(targets) if targets else None,
         )
         network.requires_grad_(False)
         try:

@@ -9,7 +9,7 @@ from diffusers import StableDiffusion3Pipeline
 from torch import Tensor, nn
 
 from rlfactory.model.base import ImageModel
-from rlfactory.model.lora import Lora
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
 from rlfactory.model.pipeline import ModelError, decode_latents, load_pipeline
 from rlfactory.model.process import RectifiedFlow
 from rlfactory.model.weights import Weights
@@ -57,7 +57,11 @@ class SD3(ImageModel):
         self.lora: Lora | None = None
         if finetune == "lora":
             self.lora = Lora(
-                self.transformer, rank=lora_rank, alpha=lora_alpha, targets=lora_targets, seed=seed
+                self.transformer,
+                rank=lora_rank,
+                alpha=lora_alpha,
+                targets=lora_targets or ATTENTION_PROJECTIONS,
+                seed=seed,
             )
             self.weights = Weights(self.lora.parameters(), self.lora.off)
         else:

@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.weights import Weights
@@ -44,13 +44,9 @@ class TextModel(ABC):
         """The responses as people read them: to the end of text, without special tokens."""
 
     @abstractmethod
-    def parameter_groups(self) -> list[dict[str, object]]:
+    def parameter_groups(self) -> list[dict[str, Any]]:
         """What the optimiser moves, with the rates that differ from its own."""
 
     @abstractmethod
     def export(self, folder: Path) -> None:
         """Write the weights in use so that transformers opens them."""
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Everything that is trained."""
-        return list(self.weights.parameters.values())

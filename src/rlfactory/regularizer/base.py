@@ -1,27 +1,40 @@
 """The contract of a regularizer: a penalty added to the loss, and the divergence it measured."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from rlfactory.dynamics.base import Dynamics, Step
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Outputs
+from rlfactory.regularizer.coefficient import Coefficient
+from rlfactory.rollout import Batch, Rollout
 
+ModelT = TypeVar("ModelT", contravariant=True)
+BatchT = TypeVar("BatchT", contravariant=True)
+OutputsT = TypeVar("OutputsT", contravariant=True)
 WeightSet = Literal["reference", "old", "ema"]
 
 
-class Regularizer(ABC):
-    """`needs`: what a batch must hold; `reference`: the weight set to stay near, if any."""
+class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
+    """`needs`: what a batch must hold; `reference`: the weight set to stay near, if any.
 
-    needs: ClassVar[Literal["nothing", "velocity", "transitions"]]
+    A penalty that belongs in the reward is made by `shape`; the others only add to the loss.
+    """
+
+    needs: ClassVar[Literal["nothing", "velocity", "transitions", "tokens"]]
     reference: WeightSet | None = None
+    coefficient: Coefficient | None = None
 
     @abstractmethod
-    def penalty(self, model: ImageModel, batch: Batch, outputs: Outputs) -> tuple[Tensor, Tensor]:
+    def penalty(self, model: ModelT, batch: BatchT, outputs: OutputsT) -> tuple[Tensor, Tensor]:
         """The scalar to add to the loss, with its gradient, and the divergence itself `[N]`."""
+
+    def shape(self, model: ModelT, rollout: Rollout) -> Rollout:
+        """The rollout with a `penalty` to take off its rewards, where that is its way."""
+        del model
+        return rollout
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from rlfactory.rollout import Batch, Outputs
 from rlfactory.types import NonNegative
 
 
-class KLGaussian(Regularizer):
+class KLGaussian(Regularizer[ImageModel, Batch, Outputs]):
     """`std` is the whole deviation, `g sqrt(-dt)`; a mean over dimensions, as the likelihood."""
 
     needs = "transitions"

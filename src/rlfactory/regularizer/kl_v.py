@@ -8,7 +8,7 @@ from rlfactory.rollout import Batch, Outputs
 from rlfactory.types import NonNegative
 
 
-class KLVelocity(Regularizer):
+class KLVelocity(Regularizer[ImageModel, Batch, Outputs]):
     """Needs no transitions, so any algorithm takes it. Its scale wants a beta of 1e-4 to 3e-3."""
 
     needs = "velocity"

@@ -9,7 +9,7 @@ from rlfactory.rollout import Batch, Outputs
 from rlfactory.types import NonNegative
 
 
-class KLMean(Regularizer):
+class KLMean(Regularizer[ImageModel, Batch, Outputs]):
     """Weighs the noisy steps as the clean ones. Its scale wants a beta about 1e-2."""
 
     needs = "transitions"

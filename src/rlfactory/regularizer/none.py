@@ -3,18 +3,19 @@
 import torch
 from torch import Tensor
 
-from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import Regularizer
-from rlfactory.rollout import Batch, Outputs
+from rlfactory.rollout import Batch, TokenBatch
 
 
-class NoRegularizer(Regularizer):
+class NoRegularizer(Regularizer[object, Batch | TokenBatch, object]):
     """Adds nothing and runs no second network."""
 
     needs = "nothing"
 
-    def penalty(self, model: ImageModel, batch: Batch, outputs: Outputs) -> tuple[Tensor, Tensor]:
+    def penalty(
+        self, model: object, batch: Batch | TokenBatch, outputs: object
+    ) -> tuple[Tensor, Tensor]:
         """Zeros."""
-        del model
-        zero = torch.zeros(len(batch), device=outputs.prediction.device)
+        del model, outputs
+        zero = torch.zeros(len(batch), device=batch.advantage.device)
         return zero.sum(), zero

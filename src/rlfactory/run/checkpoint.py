@@ -6,11 +6,12 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from rlfactory.model.base import ImageModel
+from rlfactory.model.text import TextModel
 
 WEIGHTS_FILE = "weights.safetensors"
 
 
-def save_checkpoint(folder: Path, model: ImageModel, exported: str) -> None:
+def save_checkpoint(folder: Path, model: ImageModel | TextModel, exported: str) -> None:
     """Write `folder` whole or not at all; the export holds the weight set of that name."""
     partial = folder.with_name(f".{folder.name}")
     partial.mkdir(parents=True, exist_ok=True)
@@ -21,12 +22,12 @@ def save_checkpoint(folder: Path, model: ImageModel, exported: str) -> None:
     os.replace(partial, folder)
 
 
-def load_checkpoint(folder: Path, model: ImageModel) -> None:
+def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
     """Restore every weight set."""
     model.weights.load_state_dict(load_file(folder / WEIGHTS_FILE))
 
 
-def checkpoint_bytes(model: ImageModel) -> int:
+def checkpoint_bytes(model: ImageModel | TextModel) -> int:
     """About how much a checkpoint takes: each weight set, and the export once more."""
     tensors = model.weights.state_dict()
     sets = {key.split("/", 1)[0] for key in tensors}

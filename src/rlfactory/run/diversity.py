@@ -1,7 +1,26 @@
-"""Whether the samples of one prompt still differ, or the policy has collapsed on one picture."""
+"""Whether samples still differ, or the policy has collapsed on one picture or one phrase."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+
+def diversity(images: Tensor | None, texts: Sequence[str] | None, groups: Tensor) -> float:
+    """`pairwise_distance` of pictures, `distinct` pairs of words of texts."""
+    if images is not None:
+        return pairwise_distance(images, groups)
+    return distinct(texts or [], 2)
+
+
+def distinct(texts: Sequence[str], n: int) -> float:
+    """Different n-grams of words by all of them (arXiv 1510.03055); NaN where there are none."""
+    grams = [
+        tuple(words[i : i + n])
+        for words in (text.lower().split() for text in texts)
+        for i in range(len(words) - n + 1)
+    ]
+    return len(set(grams)) / len(grams) if grams else float("nan")
 
 
 def pairwise_distance(images: Tensor, groups: Tensor) -> float:

@@ -1,21 +1,18 @@
-"""How good a weight set is: fixed held-out prompts from fixed noise, the same in every
-evaluation.
-"""
+"""How good a weight set is: fixed held-out prompts and random numbers, the same every time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from rlfactory import keyed
 from rlfactory.model.base import ImageModel
-from rlfactory.model.sampling import sample
+from rlfactory.model.text import TextModel
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples
-from rlfactory.rollout import chunks
-from rlfactory.run.diversity import pairwise_distance
+from rlfactory.run.diversity import diversity
 from rlfactory.run.scores import Scores
+from rlfactory.sampler.base import Drawn, Sampler
 from rlfactory.trainer import Watcher
 
 _DIVERSITY_PROMPTS = 16
@@ -24,22 +21,21 @@ _DIVERSITY_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of a weight set, and the pictures that got them `[N, 3, H, W]`."""
+    """The scores of a weight set, and the samples that got them."""
 
     scores: Scores
-    images: Tensor
+    samples: Drawn
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Samples by the ODE from `sigmas`; the starting noise is keyed by seed and prompt number."""
+    """Draws one sample of each prompt, with random numbers keyed by seed and prompt number."""
 
-    model: ImageModel
+    model: ImageModel | TextModel
+    sampler: Sampler
     reward: Reward
     prompts: list[Prompt]
-    sigmas: Tensor
     seed: int
-    sample_batch: int
     watcher: Watcher
 
     def __call__(self, weights: str) -> Evaluation:
@@ -48,43 +44,39 @@ class Evaluator:
         repeated = [prompt for prompt in few for _ in range(_DIVERSITY_SAMPLES)]
         self.watcher.phase("evaluate", total=len(self.prompts) + len(repeated))
         with self.model.weights(weights):
-            images = self.draw(self.prompts, "evaluation")
+            drawn = self.draw(self.prompts, "evaluation")
             several = self.draw(repeated, "diversity")
         groups = torch.arange(len(few)).repeat_interleave(_DIVERSITY_SAMPLES)
-        return Evaluation(self._scores(images, pairwise_distance(several, groups)), images)
+        spread = diversity(several.images, several.texts, groups)
+        return Evaluation(self._scores(drawn, spread), drawn)
 
-    def preview(self, weights: str, count: int) -> Tensor:
-        """The first `count` pictures of an evaluation."""
+    def preview(self, weights: str, count: int) -> Drawn:
+        """The first `count` samples of an evaluation."""
         with self.model.weights(weights):
             return self.draw(self.prompts[:count], "evaluation")
 
-    def draw(self, prompts: list[Prompt], stream: str) -> Tensor:
-        """One picture for each prompt, `[N, 3, H, W]`."""
-        images = []
-        for rows in chunks(len(prompts), self.sample_batch):
-            index = rows.tolist()
-            condition = self.model.encode([prompts[i].text for i in index])
-            noise = keyed.normal(self.seed, stream, [], index, self.model.latent_shape)
-            latents, _ = sample(self.model, condition, noise.to(self.model.device), self.sigmas)
-            images.append(self.model.decode(latents))
-            self.watcher.advance(len(index))
-        return torch.cat(images)
+    def draw(self, prompts: Sequence[Prompt], stream: str) -> Drawn:
+        """One sample for each prompt."""
+        texts = [prompt.text for prompt in prompts]
+        return self.sampler.draw(texts, seed=self.seed, stream=stream)
 
-    def _scores(self, images: Tensor, diversity: float) -> Scores:
+    def _scores(self, drawn: Drawn, spread: float) -> Scores:
+        prompts = [prompt.text for prompt in self.prompts]
         found = self.reward.score(
             Samples(
-                prompts=[prompt.text for prompt in self.prompts],
+                prompts=prompts,
                 metadata=[prompt.metadata for prompt in self.prompts],
-                groups=torch.arange(len(self.prompts)),
-                images=images,
+                groups=torch.arange(len(prompts)),
+                images=drawn.images,
+                texts=drawn.texts,
             )
         )
         tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
         return Scores(
-            prompts=[prompt.text for prompt in self.prompts],
+            prompts=prompts,
             values={name: values.double().numpy() for name, values in found.items()},
-            categories=tags if len(tags) == len(self.prompts) else None,
-            diversity=diversity,
+            categories=tags if len(tags) == len(prompts) else None,
+            diversity=spread,
         )
 
 

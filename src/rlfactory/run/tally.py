@@ -22,6 +22,15 @@ class Tally:
         for name, tensor in values.items():
             self._values[name].append(tensor.reshape(-1))
 
+    def __len__(self) -> int:
+        """How many names there are."""
+        return len(self._values)
+
+    def latest(self, name: str) -> float | None:
+        """The mean of what came last under a name, None before that."""
+        values = self._values.get(name)
+        return float(values[-1].float().mean()) if values else None
+
     def largest(self, name: str) -> float:
         """The largest value so far."""
         return float(torch.cat(self._values[name]).max())

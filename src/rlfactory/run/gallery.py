@@ -1,0 +1,125 @@
+"""What people look at: the samples of each evaluation, and the same prompts over training."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from rlfactory.run.atomic import write_text
+from rlfactory.run.format import number
+from rlfactory.run.loggers import Logger
+from rlfactory.run.pictures import grid, strip
+from rlfactory.run.scores import Scores
+from rlfactory.sampler.base import Drawn
+
+STRIP_PROMPTS = 6
+
+
+class Gallery(ABC):
+    """Shows `count` samples of an evaluation, by the score `main`, in `folder`."""
+
+    def __init__(self, folder: Path, main: str, good: float | None, count: int) -> None:
+        self.folder = folder
+        self.main, self.good, self.count = main, good, count
+
+    @abstractmethod
+    def show(self, name: str, title: str, drawn: Drawn, scores: Scores) -> Path:
+        """Write the samples of an evaluation; returns the file."""
+
+    @abstractmethod
+    def keep(self, iteration: int, drawn: Drawn) -> None:
+        """Remember the first samples of this iteration."""
+
+    @abstractmethod
+    def conclude(self, prompts: Sequence[str]) -> None:
+        """Write what was remembered side by side."""
+
+
+class Pictures(Gallery):
+    """A grid in PNG, each picture above its prompt and score; a strip with a column a moment."""
+
+    def __init__(self, folder: Path, main: str, good: float | None, count: int) -> None:
+        super().__init__(folder, main, good, count)
+        self._kept: dict[int, Tensor] = {}
+
+    def show(self, name: str, title: str, drawn: Drawn, scores: Scores) -> Path:
+        """A grid."""
+        assert drawn.images is not None
+        path = self.folder / f"{name}.png"
+        path.parent.mkdir(exist_ok=True)
+        shown = scores.values[self.main][: self.count].tolist()
+        prompts = scores.prompts[: self.count]
+        grid(drawn.images[: self.count], prompts, path, title, scores=shown, good=self.good)
+        return path
+
+    def keep(self, iteration: int, drawn: Drawn) -> None:
+        """A column of the strip."""
+        assert drawn.images is not None
+        self._kept[iteration] = drawn.images[:STRIP_PROMPTS]
+
+    def conclude(self, prompts: Sequence[str]) -> None:
+        """The strip."""
+        columns = sorted(self._kept)
+        if not columns:
+            return
+        count = len(self._kept[columns[0]])
+        rows = [[self._kept[column][row] for column in columns] for row in range(count)]
+        heads = [f"iteration {column}" for column in columns]
+        strip(rows, prompts[:count], heads, self.folder / "strip.png")
+
+
+class Texts(Gallery):
+    """A table in Markdown, a response a row; a page of the same prompts over training."""
+
+    def __init__(self, folder: Path, main: str, good: float | None, count: int) -> None:
+        super().__init__(folder, main, good, count)
+        self._kept: dict[int, list[str]] = {}
+
+    def show(self, name: str, title: str, drawn: Drawn, scores: Scores) -> Path:
+        """A table."""
+        assert drawn.texts is not None
+        path = self.folder / f"{name}.md"
+        rows = zip(scores.values[self.main], scores.prompts, drawn.texts, strict=True)
+        lines = [f"# {title}", "", f"| {self.main} | prompt | response |", "|---:|---|---|"]
+        lines += [_row(*row) for row in list(rows)[: self.count]]
+        write_text(path, "\n".join(lines) + "\n")
+        return path
+
+    def keep(self, iteration: int, drawn: Drawn) -> None:
+        """A row for each of the first prompts."""
+        assert drawn.texts is not None
+        self._kept[iteration] = drawn.texts[:STRIP_PROMPTS]
+
+    def conclude(self, prompts: Sequence[str]) -> None:
+        """The page."""
+        lines = ["# The same prompts over training", ""]
+        for i, prompt in enumerate(prompts[:STRIP_PROMPTS]):
+            lines += [f"## {_plain(prompt)}", "", "| iteration | response |", "|---:|---|"]
+            lines += [f"| {k} | {_plain(v[i])} |" for k, v in sorted(self._kept.items())] + [""]
+        write_text(self.folder / "strip.md", "\n".join(lines))
+
+
+def gallery(
+    media: Literal["images", "texts"], folder: Path, main: str, good: float | None, count: int
+) -> Gallery:
+    """The kind that shows such samples."""
+    kind = Pictures if media == "images" else Texts
+    return kind(folder, main, good, count)
+
+
+def log_pictures(logger: Logger, iteration: int, path: Path) -> None:
+    """Hand a picture over to where metrics go; texts stay in the folder."""
+    if path.suffix == ".png":
+        logger.images(iteration, "eval/samples", path)
+
+
+def _row(score: np.float64, prompt: str, text: str) -> str:
+    return f"| {number(float(score))} | {_plain(prompt)} | {_plain(text)} |"
+
+
+def _plain(text: str) -> str:
+    """One line that can't break a table."""
+    return " ".join(text.split()).replace("|", "\\|")

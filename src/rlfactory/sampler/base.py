@@ -1,0 +1,37 @@
+"""The contract of a sampler: rollouts to learn from, samples to judge and to look at."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import Rollout
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Samples of either kind: `images` `[N, 3, H, W]` uint8 on the CPU, or N `texts`."""
+
+    images: Tensor | None = None
+    texts: list[str] | None = None
+
+
+class Sampler(ABC):
+    """Draws at most `batch` samples at once; `advance` is told of each batch.
+
+    Every random number is keyed by the seed, the iteration or the stream, and the sample's number.
+    """
+
+    @abstractmethod
+    def rollout(
+        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
+    ) -> Rollout:
+        """One sample for each of `groups` `[B]`, the numbers of their prompts."""
+
+    @abstractmethod
+    def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:
+        """One sample of each prompt, the same whenever it is asked for."""

@@ -1,0 +1,179 @@
+"""A language model with a value head: what the cache says is what a full pass says."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.pipeline import ModelError
+from rlfactory.rollout import Tokens, take
+
+CPU = torch.device("cpu")
+PROMPTS = ["This movie", "I", "", "A long opening of"]
+
+
+def uniform(count: int, length: int) -> torch.Tensor:
+    return torch.rand(count, length, generator=torch.Generator().manual_seed(1))
+
+
+def roll(model: CausalLM, prompts: list[str] = PROMPTS, length: int = 12, **options: Any) -> Tokens:
+    ids, mask = model.encode(prompts)
+    return model.rollout(ids, mask, Token(length=length, **options), uniform(len(prompts), length))
+
+
+@pytest.fixture
+def model(gpt2_folder: Path) -> CausalLM:
+    return CausalLM(CPU, path=str(gpt2_folder), value_start="orthogonal")
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"top_k": 20}, {"top_p": 0.8}])
+def test_cached_likelihoods_and_values_are_a_full_passs(
+    model: CausalLM, options: dict[str, Any]
+) -> None:
+    tokens = roll(model, **options)
+    logits, values = model.forward(tokens)
+    found = Token(**options).step(logits, next=tokens.response[tokens.mask])
+    torch.testing.assert_close(found.log_prob, tokens.log_prob[tokens.mask], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(values, tokens.value[tokens.mask], atol=1e-5, rtol=1e-5)
+
+
+def test_padding_on_the_left_changes_nothing(model: CausalLM) -> None:
+    together = roll(model)
+    ids, mask = model.encode(PROMPTS[1:2])
+    alone = model.rollout(ids, mask, Token(length=12), uniform(4, 12)[1:2])
+    assert torch.equal(together.response[1], alone.response[0])
+    torch.testing.assert_close(together.log_prob[1:2], alone.log_prob, atol=1e-5, rtol=1e-5)
+
+
+def test_it_is_transformers_own_model(model: CausalLM, gpt2_folder: Path) -> None:
+    theirs = AutoModelForCausalLM.from_pretrained(gpt2_folder, dtype=torch.float32).eval()
+    tokens = roll(model, prompts=["This movie"])
+    whole = torch.cat([tokens.prompt, tokens.response], dim=1)
+    logits = theirs(whole).logits[0, tokens.prompt.shape[1] - 1 : -1]
+    torch.testing.assert_close(model.forward(tokens)[0], logits[tokens.mask[0]])
+
+
+def test_a_response_ends_with_its_stop_token(model: CausalLM) -> None:
+    tokens = roll(model, prompts=PROMPTS * 8, length=40, temperature=2.0)
+    end = model.tokenizer.eos_token_id
+    assert tokens.ended.any()
+    assert not tokens.ended.all()
+    for row, mask, ended in zip(tokens.response, tokens.mask, tokens.ended, strict=True):
+        length = int(mask.sum())
+        assert bool(mask[:length].all())
+        assert bool(ended) == (row[length - 1].item() == end)
+        assert end not in row[: length - 1]
+    assert torch.equal(
+        tokens.log_prob[~tokens.mask], torch.zeros_like(tokens.log_prob[~tokens.mask])
+    )
+
+
+def test_stop_tokens_wait_for_their_time_and_the_end_may_be_ignored(model: CausalLM) -> None:
+    early = roll(model, prompts=PROMPTS * 8, length=30, stop=["e", "t"], temperature=2.0)
+    late = roll(
+        model, prompts=PROMPTS * 8, length=30, stop=["e", "t"], stop_after=20, temperature=2.0
+    )
+    assert early.mask.sum(1).min() < 20
+    assert late.mask.sum(1).min() > 20
+    assert roll(model, PROMPTS * 8, 30, stop_at_end=False, temperature=2.0).mask.all()
+
+
+def test_texts_have_no_special_tokens(model: CausalLM) -> None:
+    tokens = roll(model, prompts=PROMPTS * 8, length=40, temperature=2.0)
+    texts = model.texts(tokens)
+    assert not any("<|endoftext|>" in text for text in texts)
+    shortest = int(tokens.mask.sum(1).argmin())
+    assert len(texts[shortest]) < max(map(len, texts))
+
+
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_the_reference_stays_while_the_policy_moves(gpt2_folder: Path, finetune: Any) -> None:
+    model = CausalLM(CPU, path=str(gpt2_folder), finetune=finetune)
+    model.weights.add("reference")
+    tokens = roll(model)
+    before = model.forward(tokens)[0].detach()
+    optimizer = torch.optim.SGD(model.parameter_groups(), lr=0.3)
+    for _ in range(2):  # adapters begin at 0, so one step moves B alone
+        model.forward(tokens)[0].square().mean().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    after = model.forward(tokens)[0].detach()
+    with model.weights("reference"):
+        torch.testing.assert_close(model.forward(tokens)[0].detach(), before)
+    assert not torch.allclose(after, before, atol=1e-4)
+
+
+def test_the_head_may_be_kept_from_the_trunk(gpt2_folder: Path) -> None:
+    for detach in (True, False):
+        model = CausalLM(CPU, path=str(gpt2_folder), value_start="orthogonal", value_detach=detach)
+        model.forward(roll(model))[1].sum().backward()  # type: ignore[no-untyped-call]
+        weight = model.weights.parameters["transformer.wpe.weight"]
+        assert (weight.grad is None) == detach
+
+
+def test_values_begin_at_zero(gpt2_folder: Path) -> None:
+    tokens = roll(CausalLM(CPU, path=str(gpt2_folder)))
+    assert torch.equal(tokens.value, torch.zeros_like(tokens.value))
+
+
+def test_parameter_groups_hold_each_parameter_once(gpt2_folder: Path) -> None:
+    model = CausalLM(CPU, path=str(gpt2_folder), value_lr=0.5)
+    groups = model.parameter_groups()
+    found = [id(p) for group in groups for p in group["params"]]
+    assert sorted(found) == sorted(id(p) for p in model.weights.parameters.values())
+    assert groups[1]["weight_decay"] == 0
+    assert groups[2]["lr"] == 0.5
+
+
+def test_an_export_opens_with_transformers(model: CausalLM, tmp_path: Path) -> None:
+    model.export(tmp_path)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer("<|endoftext|>This movie", return_tensors="pt").input_ids
+    assert torch.equal(ids, model.encode(["This movie"])[0])
+    torch.testing.assert_close(theirs(ids).logits, model.network(ids).logits)
+
+
+def test_prompts_that_do_not_fit_are_errors(model: CausalLM) -> None:
+    with pytest.raises(ModelError, match="shorten it"):
+        model.encode(["x" * 100])
+    with pytest.raises(ModelError, match="dynamics.length=60"):
+        roll(model, length=60)
+
+
+def test_an_empty_prompt_needs_a_beginning(gpt2_folder: Path) -> None:
+    model = CausalLM(CPU, path=str(gpt2_folder), begin_with_end=False)
+    with pytest.raises(ModelError, match="begin_with_end"):
+        model.encode(["", "x"])
+
+
+def test_a_stop_of_several_tokens_is_an_error(model: CausalLM) -> None:
+    with pytest.raises(ModelError, match="'ab' is 2 tokens"):
+        roll(model, stop=["ab"])
+
+
+@pytest.mark.parametrize("path", ["/no/where", "zoo:none"])
+def test_a_missing_folder_is_an_error(path: str) -> None:
+    with pytest.raises(ModelError, match="model.path"):
+        CausalLM(CPU, path=path)
+
+
+def test_rows_can_be_taken_apart(model: CausalLM) -> None:
+    tokens = roll(model)
+    logits, _ = model.forward(tokens)
+    rows = torch.tensor([2, 0])
+    part, _ = model.forward(take(tokens, rows))
+    lengths = tokens.mask.sum(1).tolist()
+    cut = logits.split(lengths)
+    torch.testing.assert_close(part, torch.cat([cut[2], cut[0]]), atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_padded_does_not_matter(model: CausalLM) -> None:
+    tokens = roll(model, prompts=PROMPTS * 8, length=40, temperature=2.0)
+    noisy = tokens.response.masked_fill(~tokens.mask, 5)
+    other = model.forward(replace(tokens, response=noisy))[0]
+    torch.testing.assert_close(other, model.forward(tokens)[0])
