@@ -9,6 +9,6 @@ def zoo_path(name: str) -> Path:
     """The folder of a shipped model; an error that lists them where there is no such one."""
     folder = _WEIGHTS / name
     if not folder.is_dir():
-        shipped = ", ".join(sorted(p.parent.name for p in _WEIGHTS.glob("*/model_index.json")))
+        shipped = ", ".join(sorted(p.name for p in _WEIGHTS.iterdir() if p.is_dir()))
         raise ValueError(f"zoo:{name} does not ship; these do: {shipped}")
     return folder

@@ -1,0 +1,180 @@
+"""PPO on tokens: what scores become, and what the loss is made of."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlfactory.algo.advantages import group_advantages
+from rlfactory.algo.ppo import PPO
+from rlfactory.dynamics.token import Token
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.rollout import Rollout, TokenBatch, present
+
+TOKEN = Token(length=10, temperature=1.5)
+SCORES = torch.tensor([1.0, -0.5, 0.25, 2.0, 0.0, 1.5, -1.0, 0.5])
+
+
+@pytest.fixture
+def model(gpt2_folder: Path) -> CausalLM:
+    return CausalLM(
+        torch.device("cpu"), path=str(gpt2_folder), value_start="orthogonal", value_detach=False
+    )
+
+
+@pytest.fixture
+def rollout(model: CausalLM) -> Rollout:
+    prompts = ["This", "A film"] * 4
+    ids, mask = model.encode(prompts)
+    uniform = torch.rand(8, 10, generator=torch.Generator().manual_seed(3))
+    tokens = model.rollout(ids, mask, TOKEN, uniform)
+    assert not tokens.mask.all(), "some response must end early for these tests to mean anything"
+    return Rollout(
+        prompts=prompts,
+        metadata=[{}] * 8,
+        groups=torch.arange(8) % 2,
+        index=torch.arange(8),
+        tokens=tokens,
+        texts=model.texts(tokens),
+    )
+
+
+def appraised(rollout: Rollout, scores: Tensor = SCORES, **options: Any) -> tuple[Tensor, Tensor]:
+    done = PPO(TOKEN, **options).appraise(rollout, scores)
+    return present(done.advantage, "advantages"), present(done.returns, "returns")
+
+
+def batch_of(rollout: Rollout, model: CausalLM, **options: Any) -> TokenBatch:
+    algo = PPO(TOKEN, **options)
+    return algo.items(algo.appraise(rollout, SCORES), model, seed=0, iteration=0)
+
+
+def test_before_an_update_the_ratio_is_one_and_the_loss_minus_the_mean_advantage(
+    model: CausalLM, rollout: Rollout
+) -> None:
+    batch = batch_of(rollout, model, normalize="none", value_weight=0.0)
+    loss = PPO(TOKEN, value_weight=0.0).loss(model, batch)
+    assert loss.metrics["ratio/max_dev"].max() < 1e-5
+    mean = batch.advantage[batch.tokens.mask].mean()
+    assert loss.value.item() == pytest.approx(-mean.item(), abs=1e-5)
+
+
+def test_the_gradient_pushes_towards_what_was_better(model: CausalLM, rollout: Rollout) -> None:
+    algo = PPO(TOKEN, value_weight=0.0, normalize="none")
+    batch = batch_of(rollout, model)
+    batch = replace(batch, advantage=torch.where(torch.arange(8)[:, None] == 2, 1.0, 0.0).expand(8, 10))
+    algo.loss(model, batch).value.backward()  # type: ignore[no-untyped-call]
+    torch.optim.SGD(model.parameter_groups(), lr=0.05).step()
+    after = TOKEN.step(model.forward(batch.tokens)[0], next=batch.tokens.response[batch.tokens.mask])
+    moved = (after.log_prob - batch.tokens.log_prob[batch.tokens.mask]).detach()
+    rows = batch.tokens.mask.nonzero()[:, 0]
+    assert moved[rows == 2].sum() > 0
+
+
+def test_one_step_advantages_are_differences_of_values(rollout: Rollout) -> None:
+    advantage, returns = appraised(rollout, lam=0.0, normalize="none")
+    tokens = present(rollout.tokens, "tokens")
+    for row in range(8):
+        length = int(tokens.mask[row].sum())
+        values = tokens.value[row, :length]
+        following = torch.cat([values[1:], SCORES[row : row + 1]])
+        torch.testing.assert_close(advantage[row, :length], following - values)
+        torch.testing.assert_close(returns[row, :length], following)
+
+
+def test_what_tokens_pay_is_taken_off(rollout: Rollout) -> None:
+    penalty = torch.rand(8, 10, generator=torch.Generator().manual_seed(0))
+    mask = present(rollout.tokens, "tokens").mask
+    _, free = appraised(rollout, lam=1.0, normalize="none")
+    _, paid = appraised(replace(rollout, penalty=penalty), lam=1.0, normalize="none")
+    to_come = (penalty * mask).flip(1).cumsum(1).flip(1)
+    torch.testing.assert_close((free - paid)[mask], to_come[mask])
+
+
+@pytest.mark.parametrize("normalize", ["batch", "minibatch"])
+def test_advantages_are_whitened_once(rollout: Rollout, model: CausalLM, normalize: Any) -> None:
+    batch = batch_of(rollout, model, normalize=normalize)
+    kept = batch.advantage[batch.tokens.mask]
+    assert kept.mean().item() == pytest.approx(0, abs=1e-5)
+    assert kept.std(unbiased=False).item() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("reward_scale", ["none", "batch", "whiten"])
+@pytest.mark.parametrize("reward_shift", [True, False])
+def test_constant_scores_give_no_nan(
+    rollout: Rollout, reward_scale: Any, reward_shift: bool
+) -> None:
+    tokens = replace(present(rollout.tokens, "tokens"), value=torch.zeros(8, 10))
+    advantage, _ = appraised(
+        replace(rollout, tokens=tokens),
+        torch.full((8,), 0.996),
+        reward_scale=reward_scale,
+        reward_shift=reward_shift,
+        lam=1.0,
+    )
+    assert advantage.isfinite().all()
+    if reward_scale != "none" and (reward_shift or reward_scale == "batch"):
+        assert torch.equal(advantage, torch.zeros_like(advantage))
+
+
+def test_a_response_without_an_end_pays(rollout: Rollout) -> None:
+    ended = present(rollout.tokens, "tokens").ended
+    assert 0 < int(ended.sum()) < 8
+    options: dict[str, Any] = {"lam": 1.0, "normalize": "none"}
+    _, plain = appraised(rollout, **options)
+    _, fined = appraised(rollout, missing_end="penalty", missing_end_value=3.0, **options)
+    _, replaced = appraised(rollout, missing_end="replace", missing_end_value=1.0, **options)
+    torch.testing.assert_close(fined[:, 0], plain[:, 0] - 3.0 * ~ended)
+    torch.testing.assert_close(replaced[:, 0], torch.where(ended, plain[:, 0], -1.0))
+
+
+def test_group_baselines_give_each_token_its_responses_advantage(rollout: Rollout) -> None:
+    tokens = present(rollout.tokens, "tokens")
+    found, _ = appraised(rollout, baseline="group", normalize="none")
+    expected = group_advantages(SCORES, rollout.groups)
+    torch.testing.assert_close(found, expected[:, None] * tokens.mask)
+    alone, _ = appraised(rollout, baseline="rloo", normalize="none")
+    others = (SCORES[0::2].sum() - SCORES[0]) / 3
+    assert alone[0, 0].item() == pytest.approx((SCORES[0] - others).item())
+
+
+def test_the_bonus_is_for_entropy(model: CausalLM, rollout: Rollout) -> None:
+    batch = batch_of(rollout, model)
+    with_bonus = PPO(TOKEN, entropy_weight=0.5).loss(model, batch)
+    without = PPO(TOKEN).loss(model, batch)
+    entropy = with_bonus.metrics["policy/entropy"].mean()
+    assert entropy > 0
+    difference = with_bonus.value - without.value
+    assert difference.item() == pytest.approx(-0.5 * entropy.item(), abs=1e-5)
+
+
+def test_the_critic_learns_the_returns(model: CausalLM, rollout: Rollout) -> None:
+    batch = batch_of(rollout, model)
+    algo = PPO(TOKEN, value_weight=1.0, value_clip=None, clip_range=1e-6)
+    optimizer = torch.optim.Adam(model.head.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = algo.loss(model, batch)
+
+        losses.append(loss.metrics["loss/value"].mean().item())
+        loss.value.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert losses[-1] < losses[0] / 2
+
+
+def test_micro_batches_add_up(model: CausalLM, rollout: Rollout) -> None:
+    batch = batch_of(rollout, model)
+    algo = PPO(TOKEN, entropy_weight=0.1)
+    whole = algo.loss(model, batch).value
+    parts = [algo.loss(model, part).value * part.weight / batch.weight for part in batch.split(3)]
+    assert sum(p.item() for p in parts) == pytest.approx(whole.item(), abs=1e-5)
+
+
+def test_without_tokens_it_is_an_error() -> None:
+    empty = Rollout(prompts=[], metadata=[], groups=torch.zeros(0), index=torch.zeros(0))
+    with pytest.raises(ValueError, match="tokens"):
+        PPO(TOKEN).appraise(empty, torch.zeros(0))

@@ -1,0 +1,112 @@
+"""The divergence of tokens: measured, in the loss, in the reward."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.regularizer.coefficient import Fixed
+from rlfactory.regularizer.kl_token import KLToken
+from rlfactory.rollout import Rollout, TokenBatch, TokenOutputs, Tokens, present
+
+TOKEN = Token(length=8, temperature=1.5)
+ESTIMATORS = ["exact", "k1", "k2", "k3", "abs"]
+
+
+@pytest.fixture
+def model(gpt2_folder: Path) -> CausalLM:
+    model = CausalLM(torch.device("cpu"), path=str(gpt2_folder))
+    model.weights.add("reference")
+    return model
+
+
+def shifted(model: CausalLM) -> CausalLM:
+    """The policy moved away from its reference."""
+    generator = torch.Generator().manual_seed(5)
+    for name, parameter in model.weights.parameters.items():
+        if not name.startswith("value_head"):
+            parameter.data.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def drawn(model: CausalLM) -> Tokens:
+    ids, mask = model.encode(["This", "A film"] * 2)
+    uniform = torch.rand(4, 8, generator=torch.Generator().manual_seed(3))
+    return model.rollout(ids, mask, TOKEN, uniform)
+
+
+def measure(model: CausalLM, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = drawn(model)
+    logits, values = model.forward(tokens)
+    step = TOKEN.step(logits, next=tokens.response[tokens.mask])
+    batch = TokenBatch(tokens, torch.zeros(4, 8), torch.zeros(4, 8))
+    outputs = TokenOutputs(step.log_prob, step.log_probs, values)
+    return KLToken(TOKEN, coefficient=Fixed(value=0.5), **options).penalty(model, batch, outputs)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_it_is_zero_at_the_reference_and_not_away_from_it(
+    model: CausalLM, estimator: Any
+) -> None:
+    penalty, kl = measure(model, estimator=estimator)
+    assert penalty.item() == pytest.approx(0, abs=1e-6)
+    _, moved = measure(shifted(model), estimator=estimator)
+    assert moved.abs().mean() > 1e-2
+    assert kl.shape == moved.shape or len(kl) > 0
+
+
+@pytest.mark.parametrize("estimator", ["exact", "k2", "k3", "abs"])
+def test_in_the_loss_it_has_a_gradient(model: CausalLM, estimator: Any) -> None:
+    penalty, kl = measure(shifted(model), estimator=estimator)
+    assert penalty.item() == pytest.approx(0.5 * kl.mean().item(), rel=1e-5)
+    penalty.backward()  # type: ignore[no-untyped-call]
+    weight = model.weights.parameters["transformer.wte.weight"]
+    assert weight.grad is not None
+    assert weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("placement", ["reward", "none"])
+def test_elsewhere_it_only_measures(model: CausalLM, placement: Any) -> None:
+    penalty, kl = measure(shifted(model), placement=placement)
+    assert penalty.item() == 0
+    assert not penalty.requires_grad
+    assert kl.mean() > 0
+
+
+def rollout(tokens: Tokens) -> Rollout:
+    return Rollout(
+        prompts=[""] * 4,
+        metadata=[{}] * 4,
+        groups=torch.arange(4),
+        index=torch.arange(4),
+        tokens=tokens,
+    )
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3, 32])
+def test_in_the_reward_each_token_pays_for_itself(model: CausalLM, micro_batch: int) -> None:
+    tokens = drawn(shifted(model))
+    regularizer = KLToken(
+        TOKEN,
+        coefficient=Fixed(value=0.5),
+        placement="reward",
+        estimator="k1",
+        micro_batch=micro_batch,
+    )
+    paid = present(regularizer.shape(model, rollout(tokens)).penalty, "penalty")
+    with model.weights("reference"):
+        logits, _ = model.forward(tokens)
+    other = TOKEN.step(logits, next=tokens.response[tokens.mask]).log_prob
+    expected = 0.5 * (tokens.log_prob[tokens.mask] - other)
+    torch.testing.assert_close(paid[tokens.mask], expected, atol=1e-5, rtol=1e-4)
+    assert torch.equal(paid[~tokens.mask], torch.zeros_like(paid[~tokens.mask]))
+    assert not paid.requires_grad
+
+
+@pytest.mark.parametrize("placement", ["loss", "none"])
+def test_a_penalty_of_the_loss_leaves_the_reward_alone(model: CausalLM, placement: Any) -> None:
+    regularizer = KLToken(TOKEN, coefficient=Fixed(value=0.5), placement=placement)
+    assert regularizer.shape(model, rollout(drawn(model))).penalty is None
