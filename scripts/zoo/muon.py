@@ -46,13 +46,13 @@ def orthogonal(m: Tensor) -> Tensor:
 
 
 class Pair:
-    """Muon on the matrices of the joint blocks, AdamW on the rest."""
+    """Muon on the matrices of `blocks`, AdamW on the rest of `parts`."""
 
-    def __init__(self, blocks: nn.Module, parts: nn.Module) -> None:
+    def __init__(self, blocks: nn.Module, parts: nn.Module, rest_lr: float = 1e-3) -> None:
         matrices = [p for p in blocks.parameters() if p.ndim == 2]
         chosen = {id(p) for p in matrices}
         rest = [p for p in parts.parameters() if id(p) not in chosen]
-        self.optimizers = [Muon(matrices, lr=4e-3), adamw(rest)]
+        self.optimizers = [Muon(matrices, lr=4e-3), adamw(rest, rest_lr)]
         self.param_groups = [group for o in self.optimizers for group in o.param_groups]
 
     def zero_grad(self) -> None:
@@ -72,5 +72,5 @@ class Pair:
         self.param_groups = [group for o in self.optimizers for group in o.param_groups]
 
 
-def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.AdamW:
-    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, betas=(0.9, 0.99))
+def adamw(parameters: Iterable[nn.Parameter], lr: float = 1e-3) -> torch.optim.AdamW:
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=0.01, betas=(0.9, 0.99))

@@ -146,7 +146,7 @@ def train(
 ) -> None:
     """Muon and AdamW for `--steps` steps, with a held-out loss every 250; the average is kept."""
     parts = nn.ModuleDict({"model": model})
-    optimizer = Pair(model.transformer.h, parts)
+    optimizer = Pair(model.transformer.h, parts, rest_lr=3e-3)
     progress = Progress(args.work / "tiny_gpt2.pt", parts, optimizer, decay=0.99)
     started, first = time.time(), progress.step
     for step, batch in row_batches(data, args.batch, range(first, args.steps), args.seed):
