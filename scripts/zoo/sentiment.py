@@ -108,7 +108,8 @@ def company(counts: csr_array, rank: int) -> Tensor:
     sums = counts.sum(axis=1)
     row, column = pairs.coords
     expected = sums[row] * (sums**0.75)[column] / (sums**0.75).sum()
-    information = np.log(np.maximum(pairs.data / expected, 1.0))
+    # rows of padding are 0 / 0
+    information = np.log(np.maximum(pairs.data / np.maximum(expected, 1e-9), 1.0))
     matrix = csr_array((information, (row, column)), shape=counts.shape)
     vectors, values, _ = svds(matrix, k=rank, v0=np.ones(matrix.shape[0], matrix.dtype))
     return torch.from_numpy((vectors * np.sqrt(values)).astype(np.float32))
