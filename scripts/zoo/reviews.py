@@ -42,7 +42,8 @@ def opening(text: str, characters: int) -> str:
     """
     if len(text) <= characters:
         return text
-    ends = [match.end() for match in SENTENCE_END.finditer(text, 0, characters)]
+    ends = [match.end() for match in SENTENCE_END.finditer(text[: characters + 1])]
+    ends = [end for end in ends if end <= characters and text[end].isspace()]
     return text[: ends[-1]] if ends else text[:characters].rsplit(" ", 1)[0]
 
 

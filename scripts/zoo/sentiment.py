@@ -42,7 +42,7 @@ WIDTH = 128
 CONTEXT = 256
 LENGTHS = [(20, 80), (128, 128), (256, 256)]  # tokens of a batch's crops: from, to
 SHARES = [0.4, 0.3, 0.3]
-TOKENS = 8_192  # in each step
+TOKENS = 4_096  # in each step
 OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "sentiment"
 
 
@@ -186,7 +186,7 @@ def train(
     kept.
     """
     parts = nn.ModuleDict({"model": model})
-    optimizer = Pair(model.distilbert.transformer, parts)
+    optimizer = Pair(model.distilbert.transformer, parts, rest_lr=3e-3)
     progress = Progress(args.work / "sentiment.pt", parts, optimizer, decay=0.99)
     model.train()
     for step, ids, labels in crops(data, range(progress.step, args.steps), args.seed):
@@ -254,7 +254,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--work", type=Path, default=Path("outputs/zoo/sentiment"))
-    parser.add_argument("--steps", type=int, default=3_000)
+    parser.add_argument("--steps", type=int, default=2_000)
     parser.add_argument("--hidden", type=float, default=0.2, help="share of the tokens hidden")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
