@@ -63,7 +63,11 @@ def train_tokenizer(texts: list[str]) -> BertTokenizerFast:
         vocab_size=VOCABULARY, special_tokens=SPECIALS, limit_alphabet=100, show_progress=False
     )
     trained.train_from_iterator(texts, trainer)
-    return BertTokenizerFast(vocab=trained.get_vocab(), model_max_length=CONTEXT)
+    return BertTokenizerFast(
+        vocab=trained.get_vocab(),
+        model_max_length=CONTEXT,
+        model_input_names=["input_ids", "attention_mask"],
+    )
 
 
 def kept_tokenizer(texts: list[str], folder: Path) -> BertTokenizerFast:
