@@ -121,7 +121,9 @@ def recipe() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["tiny_sd3"] = module
+    sys.path.insert(0, str(RECIPE.parent))  # the recipes import each other's parts, as scripts do
     spec.loader.exec_module(module)
+    sys.path.remove(str(RECIPE.parent))
     return module
 
 

@@ -10,14 +10,10 @@ autoencoder's latents; a model card with the scores.
 
 import argparse
 import json
-import math
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,12 +24,14 @@ from diffusers import (
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
 )
+from muon import Pair, adamw
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import BpeTrainer
 from torch import Tensor, nn
+from training import Progress, batches, cosine, step_optimizer
 from transformers import (
     CLIPTextConfig,
     CLIPTextModelWithProjection,
@@ -165,149 +163,6 @@ def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
         text_encoder_3=t5_encoder(t5),
         tokenizer_3=t5,
     )
-
-
-def batches(
-    count: int, size: int, steps: range, seed: int
-) -> Iterator[tuple[int, Tensor, torch.Generator]]:
-    """Indices and a generator for each step, both functions of the step alone, so that a stop
-    loses nothing.
-    """
-    for step in steps:
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
-        yield step, torch.randint(count, (size,), generator=generator), generator
-
-
-def cosine(step: int, steps: int, warmup: int) -> float:
-    return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-class Muon(torch.optim.Optimizer):
-    """Momentum made orthogonal, for matrices (K. Jordan 2024), with steps as long as AdamW's.
-
-    torch.optim.Muon iterates in bfloat16, which a CPU without it does ten times more slowly.
-    """
-
-    def __init__(self, params: list[nn.Parameter], lr: float, momentum: float = 0.95) -> None:
-        super().__init__(params, {"lr": lr, "momentum": momentum})
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for group in self.param_groups:
-            shapes: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
-            for p in group["params"]:
-                shapes[tuple(p.shape)].append(p)
-            for shape, members in shapes.items():
-                for p in members:
-                    buffer = self.state[p].setdefault("momentum", torch.zeros_like(p))
-                    buffer.lerp_(p.grad, 1 - group["momentum"])
-                    p.grad.lerp_(buffer, group["momentum"])
-                steps = orthogonal(torch.stack([p.grad for p in members]))
-                for p, update in zip(members, steps, strict=True):
-                    p.add_(update, alpha=-0.2 * group["lr"] * max(shape) ** 0.5)
-
-
-def orthogonal(m: Tensor) -> Tensor:
-    """The nearest semi-orthogonal matrices to `[N, rows, columns]`, nearly: five Newton-Schulz
-    steps.
-    """
-    x = m.mT if m.shape[1] > m.shape[2] else m
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(5):
-        g = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * g + 2.0315 * g @ g) @ x
-    return x.mT if m.shape[1] > m.shape[2] else x
-
-
-class Pair:
-    """Muon on the matrices of the joint blocks, AdamW on the rest."""
-
-    def __init__(self, blocks: nn.Module, parts: nn.Module) -> None:
-        matrices = [p for p in blocks.parameters() if p.ndim == 2]
-        chosen = {id(p) for p in matrices}
-        rest = [p for p in parts.parameters() if id(p) not in chosen]
-        self.optimizers = [Muon(matrices, lr=4e-3), adamw(rest)]
-        self.param_groups = [group for o in self.optimizers for group in o.param_groups]
-
-    def zero_grad(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-
-    def step(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {str(i): o.state_dict() for i, o in enumerate(self.optimizers)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for i, optimizer in enumerate(self.optimizers):
-            optimizer.load_state_dict(state[str(i)])
-        self.param_groups = [group for o in self.optimizers for group in o.param_groups]
-
-
-def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.AdamW:
-    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, betas=(0.9, 0.99))
-
-
-class Progress:
-    """The state of one training stage on disk: parameters, their average, the optimiser, the
-    step.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        parts: nn.ModuleDict,
-        optimizer: torch.optim.Optimizer | Pair,
-        decay: float,
-    ):
-        self.path, self.parts, self.optimizer, self.decay = path, parts, optimizer, decay
-        self.average = {k: v.detach().clone() for k, v in parts.named_parameters()}
-        self.step, self.started, self.resumed = 0, time.time(), 0
-        if path.exists():
-            state = torch.load(path, weights_only=True)
-            parts.load_state_dict(state["parts"])
-            optimizer.load_state_dict(state["optimizer"])
-            self.average, self.step = state["average"], state["step"]
-            self.resumed = self.step
-
-    @torch.no_grad()
-    def advance(self, step: int, steps: int, loss: Tensor) -> None:
-        parameters = [p for _, p in self.parts.named_parameters()]
-        torch._foreach_lerp_(
-            list(self.average.values()), parameters, 1 - min(self.decay, (1 + step) / (10 + step))
-        )
-        self.step = step + 1
-        if self.step % 100 == 0:
-            rate = (time.time() - self.started) / (self.step - self.resumed)
-            print(
-                f"{self.path.stem} {self.step}/{steps} loss {loss.item():.4f} {rate:.3f} s/step",
-                flush=True,
-            )
-        if self.step % 500 == 0 or self.step == steps:
-            self.save()
-
-    def save(self) -> None:
-        state = {"parts": self.parts.state_dict(), "optimizer": self.optimizer.state_dict()}
-        partial = self.path.with_suffix(".partial")
-        torch.save(state | {"average": self.average, "step": self.step}, partial)
-        partial.replace(self.path)
-
-    @torch.no_grad()
-    def use_average(self) -> None:
-        for name, parameter in self.parts.named_parameters():
-            parameter.copy_(self.average[name])
-
-
-def step_optimizer(optimizer: torch.optim.Optimizer | Pair, loss: Tensor, scale: float) -> None:
-    """One step at `scale` times each group's own learning rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = scale * group.setdefault("peak", group["lr"])
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], 1.0)
-    optimizer.step()
 
 
 def train_vae(vae: AutoencoderKL, images: Tensor, steps: int, work: Path, seed: int) -> None:
