@@ -20,7 +20,7 @@ class FlowSDE(Dynamics):
     log_prob = True
     process = "flow"
 
-    def __init__(self, *, noise_level: Positive = 0.7) -> None:
+    def __init__(self, *, noise_level: Positive = 1.0) -> None:
         self.noise_level = noise_level
 
     def step(
