@@ -147,6 +147,9 @@ class Trainer:
                 self._learn_from(rollout[share], iteration, tally)
         metrics = tally.means()
         self._steer("iteration", metrics.get("kl/reference"), rollout)
+        if parts.regularizer.coefficient is not None:
+            metrics["kl/coefficient"] = parts.regularizer.coefficient.value
+        metrics["optimizer/lr"] = self.parts.optimizer.param_groups[0]["lr"]
         return metrics | parts.algo.after_iteration(parts.model, self.updates)
 
     def _shares(self, count: int, iteration: int, epoch: int) -> Sequence[Tensor]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.rollout import Rollout, TokenBatch, present
 
-TOKEN = Token(length=10, temperature=1.5)
+TOKEN = Token(length=10, temperature=1.5, stop=list(ascii_lowercase))
 SCORES = torch.tensor([1.0, -0.5, 0.25, 2.0, 0.0, 1.5, -1.0, 0.5])
 
 
@@ -65,10 +66,14 @@ def test_before_an_update_the_ratio_is_one_and_the_loss_minus_the_mean_advantage
 def test_the_gradient_pushes_towards_what_was_better(model: CausalLM, rollout: Rollout) -> None:
     algo = PPO(TOKEN, value_weight=0.0, normalize="none")
     batch = batch_of(rollout, model)
-    batch = replace(batch, advantage=torch.where(torch.arange(8)[:, None] == 2, 1.0, 0.0).expand(8, 10))
+    batch = replace(
+        batch, advantage=torch.where(torch.arange(8)[:, None] == 2, 1.0, 0.0).expand(8, 10)
+    )
     algo.loss(model, batch).value.backward()  # type: ignore[no-untyped-call]
     torch.optim.SGD(model.parameter_groups(), lr=0.05).step()
-    after = TOKEN.step(model.forward(batch.tokens)[0], next=batch.tokens.response[batch.tokens.mask])
+    after = TOKEN.step(
+        model.forward(batch.tokens)[0], next=batch.tokens.response[batch.tokens.mask]
+    )
     moved = (after.log_prob - batch.tokens.log_prob[batch.tokens.mask]).detach()
     rows = batch.tokens.mask.nonzero()[:, 0]
     assert moved[rows == 2].sum() > 0

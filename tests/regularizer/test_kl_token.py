@@ -48,9 +48,7 @@ def measure(model: CausalLM, **options: Any) -> tuple[torch.Tensor, torch.Tensor
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_it_is_zero_at_the_reference_and_not_away_from_it(
-    model: CausalLM, estimator: Any
-) -> None:
+def test_it_is_zero_at_the_reference_and_not_away_from_it(model: CausalLM, estimator: Any) -> None:
     penalty, kl = measure(model, estimator=estimator)
     assert penalty.item() == pytest.approx(0, abs=1e-6)
     _, moved = measure(shifted(model), estimator=estimator)

@@ -53,7 +53,9 @@ class Function(Reward):
         if any(p.kind is p.VAR_KEYWORD for p in parameters):
             names |= {key for row in samples.metadata for key in row}
         every: list[Mapping[str, Any]] = list(samples.metadata)
-        return {name: [row[name] for row in every] for name in names if all(name in r for r in every)}
+        return {
+            name: [row[name] for row in every] for name in names if all(name in r for r in every)
+        }
 
     def _call(self, *args: object, **columns: object) -> list[Any]:
         """What the function returns, in a list; an empty one, and a word in the log, where it
@@ -87,7 +89,9 @@ class Function(Reward):
 def _load(path: str) -> Callable[..., Any]:
     place, _, name = path.rpartition(":")
     try:
-        module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = (
+            _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        )
         found: Callable[..., Any] = getattr(module, name)
     except (ImportError, AttributeError, OSError, ValueError) as error:
         allowed = "allowed are package.module:name and path/to/file.py:name"
