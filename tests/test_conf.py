@@ -23,6 +23,15 @@ NEEDS = {
     "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
+    "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
+    "reward/reward_model": ["model=gpt2", "reward.path=owner/name"],
+}
+"""What else must be typed."""
+OF_TEXTS = {
+    *("algo/ppo", "algo/rloo", "algo/grpo_token", "dynamics/token", "prompts/movies"),
+    *("regularizer/kl_token", "regularizer/kl_token_adaptive", "prompts/randomwalks"),
+    *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
+    *("reward/lexicon", "reward/randomwalks"),
 }
 
 
@@ -66,11 +75,16 @@ def test_every_value_has_a_comment(path: Path) -> None:
                 assert " # " in line, line
 
 
+def _needed(path: Path) -> list[str]:
+    name = name_of(path)
+    return ["model=gpt2"] if name in OF_TEXTS else NEEDS.get(name, [])
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_an_option_makes_a_plan(path: Path, tmp_path: Path) -> None:
     group, option = path.parent.name, path.stem
     (tmp_path / "prompts.txt").write_text("a cat\n")
-    words = [w.format(prompts=tmp_path / "prompts.txt") for w in NEEDS.get(name_of(path), [])]
+    words = [w.format(prompts=tmp_path / "prompts.txt") for w in _needed(path)]
     made = plan(f"{group}={option}", *words)
     assert made.choices[group] == option
     if group in COMPONENTS:
@@ -97,6 +111,10 @@ def test_an_algorithm_brings_its_companions() -> None:
 def test_a_model_brings_its_companions(tmp_path: Path) -> None:
     made = plan("model=tiny_sd3").choices
     assert (made["algo"], made["reward"], made["prompts"]) == ("nft", "shapes", "shapes")
+    made = plan("model=gpt2").choices
+    assert (made["algo"], made["dynamics"], made["regularizer"]) == ("ppo", "token", "kl_token")
+    assert (made["reward"], made["prompts"]) == ("negative_sentiment", "movies")
+    assert "schedule" not in made
 
 
 @pytest.mark.parametrize(
@@ -104,6 +122,7 @@ def test_a_model_brings_its_companions(tmp_path: Path) -> None:
     [
         ["algo=nft", "regularizer=kl_v"],
         ["model=tiny_sd3", "algo=grpo"],
+        ["model=gpt2", "algo=rloo", "regularizer=none", "reward=length"],
         ["algo=grpo", "dynamics=flow_sde", "dynamics.noise_level=0.3"],
         ["algo=grpo", "regularizer=kl_gaussian", "reward=compressibility"],
     ],

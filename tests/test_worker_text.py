@@ -16,6 +16,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 SHARE_OF_E = """
 def share_of_e(prompts, completions):
     return [text.count("e") / max(len(text), 1) for text in completions]
+def letters(prompts, completions):
+    return [sum(c.isalpha() for c in text) for text in completions]
 """
 
 
@@ -46,6 +48,12 @@ def tiny(gpt2_folder: Path, judge: Path) -> list[str]:
 
 def train(run: Path, words: list[str], *more: str) -> int:
     return cli.dispatch([f"run_dir={run}", *words, *more])
+
+
+def varied(tiny: list[str]) -> str:
+    """A reward that differs between any few samples."""
+    function = next(word for word in tiny if word.startswith("reward.function="))
+    return function.replace("share_of_e", "letters")
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +128,7 @@ def test_evaluate_repeats_what_the_run_measured(learned: Path) -> None:
     ids=str,
 )
 def test_every_way_of_learning_runs(tmp_path: Path, tiny: list[str], words: list[str]) -> None:
-    small = ["iterations=2", "evaluation.prompts=6"]
+    small = ["iterations=2", "evaluation.prompts=6", varied(tiny)]
     if "prompts_per_iteration=2" not in words:
         small.append("prompts_per_iteration=8")
     assert train(tmp_path / "run", [*tiny, *words], *small) == 0
@@ -143,14 +151,18 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path, tiny: list[str]) -> No
 
 
 def test_a_steered_coefficient_moves_and_is_logged(tmp_path: Path, tiny: list[str]) -> None:
-    kind = "rlfactory.regularizer.coefficient.Proportional"
     words = [
-        f"regularizer.coefficient={{_target_: {kind}, value: 0.5, target: 1e-6, horizon: 100}}",
+        "regularizer=kl_token_adaptive",
+        "regularizer.estimator=abs",
+        "regularizer.coefficient.value=0.5",
+        "regularizer.coefficient.target=1e-6",
+        "regularizer.coefficient.horizon=100",
+        "optimizer.lr=1e-2",
         "iterations=2",
         "prompts_per_iteration=8",
         "evaluation.prompts=6",
     ]
-    assert train(tmp_path / "run", tiny, *words) == 0
+    assert train(tmp_path / "run", tiny, *words, varied(tiny)) == 0
     lines = [
         json.loads(line) for line in RunFolder(tmp_path / "run").metrics.read_text().splitlines()
     ]

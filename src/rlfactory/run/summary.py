@@ -62,12 +62,13 @@ def write_summary(
 
 def where_to_look(folder: RunFolder) -> list[str]:
     """A line for each thing in the folder that is there to be seen, and what to type next."""
-    grids = sorted(folder.samples.glob("eval_*.png"))
+    grids = sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
     checkpoints = sorted(p for p in folder.checkpoints.glob("*") if not p.name.startswith("."))
     things = [
         ("samples before", grids[0] if len(grids) > 1 else None),
         ("samples after" if len(grids) > 1 else "samples", grids[-1] if grids else None),
         ("the same prompts over training", folder.strip),
+        ("the same prompts over training", folder.strip.with_suffix(".md")),
         ("curves", folder.curves),
         ("checkpoint", checkpoints[-1] if checkpoints else None),
     ]
