@@ -17,6 +17,8 @@ SOUND: dict[str, Any] = {
     "schedule": {"steps": 10},
     "window": {"skip_last": 1},
     "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
+    "algo": {},
+    "regularizer": {},
     "model": {"path": "owner/name"},
     "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
 }
@@ -51,7 +53,21 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"algo": {"needs": "forward_process"}},
         "regularizer",
     ),
+    (crossings.regularizer_fits_algorithm, {}, {"regularizer": {"needs": "tokens"}}, "regularizer"),
+    (crossings.regularizer_fits_algorithm, {}, {"algo": {"needs": "tokens"}}, "regularizer"),
+    (
+        crossings.divergence_teaches,
+        {"regularizer": {"placement": "loss", "estimator": "k1"}},
+        {},
+        "regularizer.estimator",
+    ),
     (crossings.groups_have_members, {"group_size": 1}, {}, "group_size"),
+    (
+        crossings.groups_have_members,
+        {"group_size": 1, "algo": {"baseline": "rloo"}},
+        {"algo": {}},
+        "group_size",
+    ),
     (
         crossings.samples_differ,
         {"start_noise": "group"},
@@ -108,6 +124,7 @@ def test_every_rule_is_seen_to_fire() -> None:
 SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.samples_differ, {"start_noise": "group"}, {}),
     (crossings.groups_have_members, {"group_size": 1}, {"algo": {}}),
+    (crossings.divergence_teaches, {"regularizer": {"placement": "reward", "estimator": "k1"}}, {}),
     (
         crossings.window_within_steps,
         {"window": {"steps": [99]}},
@@ -145,3 +162,20 @@ def test_the_updates_that_are_proposed_divide(updates: int) -> None:
     assert bool(problems) == (24 % updates != 0)
     for problem in problems:
         assert 24 % int(problem.remedy.partition("=")[2]) == 0
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "dynamics", "count"),
+    [
+        ({"placement": "loss", "estimator": "k3"}, {}, 1),
+        ({"placement": "reward", "estimator": "k1"}, {"top_k": 20}, 1),
+        ({"placement": "reward", "estimator": "k1"}, {"top_p": 0.9}, 1),
+        ({"placement": "reward", "estimator": "k1"}, {"top_k": 0, "top_p": 1.0}, 0),
+        ({"placement": "loss", "estimator": "exact"}, {"top_k": 20}, 0),
+    ],
+)
+def test_what_is_seldom_meant_is_noted(
+    regularizer: dict[str, Any], dynamics: dict[str, Any], count: int
+) -> None:
+    config = {"regularizer": regularizer, "dynamics": dynamics}
+    assert len(list(crossings.cautions(config, STEPWISE))) == count

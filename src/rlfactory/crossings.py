@@ -178,7 +178,8 @@ def model_folder_is_pipeline(config: Config, traits: Traits) -> Iterator[Problem
     folder = Path(path).expanduser()
     if path.startswith("zoo:"):
         shipped = Path(__file__).parent / "zoo" / "weights"
-        names = sorted(p.name for p in shipped.glob("*") if p.is_dir())
+        index = "config.json" if traits["model"].get("media") == "texts" else "model_index.json"
+        names = sorted(p.parent.name for p in shipped.glob(f"*/{index}"))
         if path.removeprefix("zoo:") not in names:
             message = f"{path} does not ship; these do: {', '.join(names)}"
             yield Problem("model.path", message, f"model.path=zoo:{names[0]}" if names else "")

@@ -10,7 +10,7 @@ def show_help() -> int:
     print("  rlfactory [GROUP=OPTION ...] [KEY=VALUE ...]   train")
     print("  rlfactory check|list|explain|sample|evaluate   see below; -m for a multirun\n")
     for group, question in GROUPS.items():
-        print(f"  {group:<12} {question}: {', '.join(options(group))}")
+        print(f"  {group:<12} {question}: {_fitting(list(options(group)), 88 - len(question))}")
     print("\nexamples")
     print("  rlfactory                                      train the default on this machine")
     print("  rlfactory algo=grpo reward=compressibility     choose; companions follow")
@@ -23,3 +23,11 @@ def show_help() -> int:
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
     print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')
     return 0
+
+
+def _fitting(names: list[str], width: int) -> str:
+    """As many names as there is room for."""
+    kept = len(names)
+    while len(", ".join(names[:kept])) > width:
+        kept -= 1
+    return ", ".join([*names[:kept], *(["..."] if kept < len(names) else [])])

@@ -13,7 +13,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.decode import decode
 from rlfactory.model.language import load_language_model
 from rlfactory.model.lora import Lora
-from rlfactory.model.pipeline import ModelError
+from rlfactory.model.pipeline import ModelError, no_bars
 from rlfactory.model.text import TextModel
 from rlfactory.model.value_head import Shape, Start, ValueHead
 from rlfactory.model.weights import Weights
@@ -162,7 +162,8 @@ class CausalLM(TextModel):
     def export(self, folder: Path) -> None:
         """A transformers folder, or PEFT's with LoRA; the value head beside it."""
         if self.lora is None:
-            self.network.save_pretrained(folder, safe_serialization=True)
+            with no_bars():
+                self.network.save_pretrained(folder, safe_serialization=True)
         else:
             self.lora.save_for_peft(folder)
         self.tokenizer.save_pretrained(folder)

@@ -10,6 +10,7 @@ import torch
 from peft import LoraConfig, get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from rlfactory import keyed
 from rlfactory.model.pipeline import ModelError
@@ -44,6 +45,8 @@ class Lora:
             r=rank,
             lora_alpha=alpha,
             target_modules=list(targets) if targets else None,
+            # GPT-2 keeps its matrices the other way round
+            fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         )
         network.requires_grad_(False)
         try:
