@@ -17,6 +17,7 @@ from rlfactory.settings import COMPONENTS, GROUPS
 from rlfactory.signature import read
 
 CONF = shipped_folder("conf")
+TEXT_MODEL = "tiny_gpt2"
 FILES = sorted(path for path in CONF.glob("*/*.yaml"))
 NEEDS = {
     "prompts/file": ["prompts.path={prompts}", "reward=compressibility"],
@@ -39,6 +40,12 @@ def component(path: Path) -> Mapping[str, Any]:
     node = yaml.safe_load(path.read_text()).get(path.parent.name, {})
     assert isinstance(node, dict)
     return node
+
+
+def judges_texts(path: Path) -> bool:
+    return (
+        path.parent.name == "reward" and read(component(path)["_target_"]).traits["media"] == "texts"
+    )
 
 
 def test_every_group_has_a_folder() -> None:
@@ -71,6 +78,10 @@ def test_an_option_makes_a_plan(path: Path, tmp_path: Path) -> None:
     group, option = path.parent.name, path.stem
     (tmp_path / "prompts.txt").write_text("a cat\n")
     words = [w.format(prompts=tmp_path / "prompts.txt") for w in NEEDS.get(name_of(path), [])]
+    if judges_texts(path):
+        if not (CONF / "model" / f"{TEXT_MODEL}.yaml").exists():
+            pytest.skip("there is no model of texts")
+        words.append(f"model={TEXT_MODEL}")
     made = plan(f"{group}={option}", *words)
     assert made.choices[group] == option
     if group in COMPONENTS:

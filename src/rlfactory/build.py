@@ -44,7 +44,7 @@ def build(config: Config) -> Parts:
         window=make(config, "window"),
         algo=algo,
         regularizer=regularizer,
-        reward=make(config, "reward"),
+        reward=make(config, "reward", device=hardware.device),
         prompts=make(config, "prompts"),
         hardware=hardware,
         optimizer=instantiate(config["optimizer"], "optimizer", params=parameters),

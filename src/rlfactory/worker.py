@@ -14,6 +14,7 @@ from rlfactory.build import Config, budget, build, evaluation_sigmas
 from rlfactory.hardware.base import HardwareError
 from rlfactory.model.pipeline import ModelError
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.reward.base import RewardError
 from rlfactory.run.checkpoint import load_checkpoint, newest
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -25,7 +26,15 @@ from rlfactory.trainer import Parts
 log = logging.getLogger(__name__)
 
 # What a user can mend; anything else is a defect of ours and keeps its traceback on the screen.
-MENDABLE = (HardwareError, ModelError, PromptError, RunFolderError, TrainingError, OSError)
+MENDABLE = (
+    HardwareError,
+    ModelError,
+    PromptError,
+    RewardError,
+    RunFolderError,
+    TrainingError,
+    OSError,
+)
 
 
 def read_config(folder: RunFolder) -> Config:
