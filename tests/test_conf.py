@@ -44,7 +44,8 @@ def component(path: Path) -> Mapping[str, Any]:
 
 def judges_texts(path: Path) -> bool:
     return (
-        path.parent.name == "reward" and read(component(path)["_target_"]).traits["media"] == "texts"
+        path.parent.name == "reward"
+        and read(component(path)["_target_"]).traits["media"] == "texts"
     )
 
 
