@@ -22,6 +22,9 @@ FILES = sorted(path for path in CONF.glob("*/*.yaml"))
 NEEDS = {
     "prompts/file": ["prompts.path={prompts}", "reward=compressibility"],
     "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
+    "prompts/movies": ["reward=compressibility"],
+    "reward/reward_model": ["reward.path=someone/something"],
+    "reward/function": ["reward.function=rewards.py:brevity"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
 }
