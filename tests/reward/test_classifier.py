@@ -150,13 +150,13 @@ def without_head(folder):
         (without_head, r"no weights for classifier\.bias"),
     ],
 )
-def test_a_folder_that_is_no_whole_classifier(folder, harm, message, capfd):
+def test_a_folder_that_is_no_whole_classifier(folder, harm, message, caplog):
     harm(folder)
-    capfd.readouterr()
+    caplog.clear()
     with pytest.raises(RewardError, match=rf"^reward\.path={folder} could not .*{message}"):
         load(folder)
     if harm is without_head:
-        assert capfd.readouterr().err == ""
+        assert caplog.records == []
 
 
 @pytest.mark.parametrize("path", ["zoo:nonesuch", "./nonesuch", "/nonesuch", "~/nonesuch", "a/b/c"])
