@@ -1,97 +1,205 @@
-"""Anybody's function as a reward."""
-
 import logging
-from pathlib import Path
+import math
+import threading
 
+import numpy as np
 import pytest
 import torch
 
-from rlfactory.reward.base import RewardError, Samples
-from rlfactory.reward.function import Function
+from rlfactory.reward.base import RewardError, check_scores
+from rlfactory.reward.function import Function, load_function
 
-SOURCE = """
-import time
-def vowels(prompts, completions):
-    return [sum(c in "aeiou" for c in text) for text in completions]
-def unsure(prompts, completions):
-    return [None, float("nan"), 1]
-def by_target(prompts, completions, target):
-    return [float(len(text) == want) for text, want in zip(completions, target)]
-def with_all(prompts, completions, **columns):
-    return [len(columns)] * len(completions)
-def short(prompts, completions):
-    return [1.0]
-def lost(prompts, completions):
-    return None
-def worded(prompts, completions):
-    return ["good"] * len(completions)
-def broken(prompts, completions):
-    raise RuntimeError("no judge today")
-def slow(prompts, completions):
-    time.sleep(5)
-number = 3
+CODE = """
+from dataclasses import dataclass
+from threading import Event
+
+NUMBER = 3
+release = Event()
+seen = {}
+
+@dataclass
+class Box:
+    value: "int" = 1
+
+def length(prompts, completions):
+    return [len(p) * 100 + len(c) for p, c in zip(prompts, completions)]
+
+def only_completions(completions, **columns):
+    seen.update(columns)
+    return [0.5 for _ in completions]
+
+def answer(completions, solution, level=None):
+    seen["level"] = level
+    return [float(c == s) for c, s in zip(completions, solution)]
+
+def optional(completions, weight=2.0):
+    return [weight for _ in completions]
+
+def result(completions):
+    return seen["result"]
+
+def raises(completions):
+    raise KeyError("no such thing")
+
+def leaves(completions):
+    raise SystemExit(3)
+
+def times_out_itself(completions):
+    raise TimeoutError("a server's")
+
+def hangs(completions):
+    release.wait(30)
+
+def meddles(completions):
+    completions.clear()
+    return [1.0, 2.0]
+
+def positional(prompts, completions, /):
+    return []
 """
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    (tmp_path / "mine.py").write_text(SOURCE)
+def path(tmp_path):
+    (tmp_path / "mine.py").write_text(CODE)
     return tmp_path / "mine.py"
 
 
-def ask(file: Path, name: str, timeout: float = 10.0) -> list[float]:
-    metadata = [{"target": 3}, {"target": 2}, {"target": 1}]
-    samples = Samples(["p"] * 3, metadata, torch.arange(3), texts=["aeb", "xy", "xyz"])
-    reward = Function(function=f"{file}:{name}", timeout=timeout)
-    assert reward.main == name
-    return reward.score(samples)[name].tolist()
+@pytest.fixture
+def score(path, samples_of):
+    def score(name, *, result=None, metadata=None, timeout=60.0):
+        reward = Function(function=f"{path}:{name}", timeout=timeout)
+        state = reward.call.__globals__
+        state["seen"].update(result=result)
+        scores = reward.score(samples_of(["a", "bcd"], ["x", ""], metadata))
+        check_scores(reward, scores, 2)
+        assert [*scores] == [name]
+        return scores[name].tolist(), state
+
+    return score
 
 
-def test_its_numbers_are_the_scores(file: Path) -> None:
-    assert ask(file, "vowels") == [2.0, 0.0, 0.0]
+def test_prompts_and_completions(score):
+    assert score("length")[0] == [101, 3]
 
 
-def test_columns_come_where_they_are_asked_for(file: Path) -> None:
-    assert ask(file, "by_target") == [1.0, 1.0, 0.0]
-    assert ask(file, "with_all") == [1.0, 1.0, 1.0]
+def test_columns_are_passed_as_lists_to_whoever_takes_them(score):
+    metadata = [{"solution": "a", "level": 1}, {"solution": "b", "source": "s"}]
+    assert score("length", metadata=metadata)[0] == [101, 3]
+    values, state = score("answer", metadata=metadata)
+    assert values == [1, 0]
+    assert state["seen"]["level"] == [1, None]
+    _, state = score("only_completions", metadata=metadata)
+    del state["seen"]["result"]
+    assert state["seen"] == {
+        "prompts": ["x", ""],
+        "solution": ["a", "b"],
+        "level": [1, None],
+        "source": [None, "s"],
+    }
+    assert score("optional")[0] == [2, 2]
 
 
-def test_none_and_nan_are_no_scores(file: Path) -> None:
-    found = torch.tensor(ask(file, "unsure"))
-    assert found.isnan().tolist() == [True, True, False]
+def test_prompts_hide_a_column_of_that_name(score):
+    assert score("length", metadata=[{"prompts": "long text"}, {"completions": 1}])[0] == [101, 3]
+
+
+def test_a_column_that_no_prompt_has(score):
+    with pytest.raises(RewardError, match="answer takes solution, and there are completions, lev"):
+        score("answer", metadata=[{"level": 1}, {}])
+
+
+def test_what_could_not_be_scored(score):
+    values, _ = score("result", result=[None, math.nan])
+    assert all(map(math.isnan, values))
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    "result", [[1, 0], (1.0, 0.0), [True, False], [np.float32(1), np.int64(0)], [1, None]]
+)
+def test_numbers_of_any_kind(score, result):
+    values, _ = score("result", result=result)
+    assert values[0] == 1
+    assert values[1] == 0 or result[1] is None
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
     [
-        ("short", "returned 1 scores for 3"),
-        ("lost", "returned"),
-        ("worded", "'good', which is no number"),
+        (None, "must return a list, not NoneType"),
+        ("ab", "must return a list, not str"),
+        (np.zeros(2), "must return a list, not ndarray"),
+        ([1.0], "returned 1 scores for 2 completions"),
+        ([1.0] * 3, "returned 3 scores for 2 completions"),
+        ([1.0, "good"], "score 1 is 'good'"),
+        ([[1.0], 2.0], r"score 0 is \[1.0\]"),
+        ([0.0, -math.inf], "score 1 is -inf; a score is finite"),
+        ([1e300, 0.0], "score 0 is 1e\\+300; a score is finite"),
     ],
 )
-def test_wrong_answers_are_errors(file: Path, name: str, said: str) -> None:
-    with pytest.raises(RewardError, match=said):
-        ask(file, name)
+def test_results_of_the_wrong_kind(score, result, message):
+    with pytest.raises(RewardError, match=f"^reward result:? {message}"):
+        score("result", result=result)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("broken", "no judge today"), ("slow", "took more than 0.2 s")]
+    ("name", "error"),
+    [("raises", "no such thing"), ("leaves", "SystemExit: 3"), ("times_out_itself", "a server's")],
 )
-def test_a_failure_is_logged_and_scores_nothing(
-    file: Path, name: str, said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.ERROR):
-        assert torch.tensor(ask(file, name, timeout=0.2)).isnan().all()
-    assert said in caplog.text
+def test_an_exception_is_logged_and_nothing_is_scored(score, caplog, name, error):
+    values, _ = score(name)
+    assert all(map(math.isnan, values))
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert f"reward {name} raised an exception" in caplog.text
+    assert error in caplog.text
+
+
+def test_a_hanging_call_is_left_behind(score, caplog):
+    before = set(threading.enumerate())
+    values, state = score("hangs", timeout=0.05)
+    assert all(map(math.isnan, values))
+    assert "reward hangs gave no answer within 0.05 s" in caplog.text
+    (left,) = set(threading.enumerate()) - before
+    assert left.daemon
+    state["release"].set()
+    left.join(10)
+    assert not left.is_alive()
+
+
+def test_samples_are_not_changed(path, samples_of):
+    samples = samples_of(["a", "b"])
+    assert Function(function=f"{path}:meddles").score(samples)["meddles"].tolist() == [1, 2]
+    assert samples.texts == ["a", "b"]
+
+
+def test_a_function_of_an_installed_module():
+    function, name = load_function("rlfactory.reward.repetition:repeated_share")
+    assert name == "repeated_share"
+    assert function("so so so", 1) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
-    "path", ["nowhere.py:f", "no.such.module:f", "math:nothing", "plain", "{file}:number"]
+    ("function", "message"),
+    [
+        ("length", "neither package.module:name nor"),
+        ("mine.py:", "neither"),
+        (":length", "neither"),
+        ("nowhere.at.all:length", "nowhere.at.all can't be imported: ModuleNotFoundError"),
+        ("gone.py:length", "there is no file /.*gone.py"),
+        ("{path}:lenght", "has no lenght"),
+        ("{path}:NUMBER", "NUMBER is no function, but 3"),
+        ("{path}:positional", "must take prompts and completions by name"),
+        ("{broken}:length", "can't be imported: SyntaxError"),
+    ],
 )
-def test_what_is_not_there_is_said_at_once(file: Path, path: str) -> None:
-    with pytest.raises(RewardError, match="reward.function"):
-        Function(function=path.format(file=file))
+def test_errors_at_construction(path, function, message):
+    broken = path.with_name("broken.py")
+    broken.write_text("def length(:\n")
+    with pytest.raises(RewardError, match=rf"^reward\.function.*{message}"):
+        Function(function=function.format(path=path, broken=broken))
 
 
-def test_a_module_will_do() -> None:
-    assert Function(function="statistics:mean").main == "mean"
+def test_scores_are_float32(path, samples_of):
+    scores = Function(function=f"{path}:length").score(samples_of(["a"]))
+    assert scores["length"].dtype == torch.float32

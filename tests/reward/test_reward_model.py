@@ -1,32 +1,50 @@
-"""A classifier with one label as a reward."""
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from rlfactory.reward.base import RewardError, Samples
+from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.reward_model import RewardModel
 
+TEXTS = ["good", "the movie was a waste of time !", "bad bad movies"]
 CPU = torch.device("cpu")
 
 
-def test_the_score_is_the_networks_of_prompt_and_completion(
-    classifier_folder: Callable[..., Path],
-) -> None:
-    folder = str(classifier_folder("score"))
-    network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    ids = AutoTokenizer.from_pretrained(folder)("this film is good", return_tensors="pt").input_ids
-    asked = Samples(["this film"], [{}], torch.arange(1), texts=[" is good"])
-    found = RewardModel(CPU, path=folder).score(asked)["reward_model"]
-    torch.testing.assert_close(found, network(ids).logits[0].detach())
+@pytest.fixture
+def path(save_classifier):
+    return str(save_classifier("LABEL_0"))
 
 
-def test_a_classifier_of_several_labels_is_an_error(
-    classifier_folder: Callable[..., Path],
-) -> None:
-    folder = str(classifier_folder("a", "b"))
-    with pytest.raises(RewardError, match=r"2 labels \(a, b\)"):
-        RewardModel(CPU, path=folder)
+def test_the_score_is_the_logit_itself(path, samples_of):
+    reward = RewardModel(CPU, path=path)
+    scores = reward.score(samples_of(TEXTS))
+    check_scores(reward, scores, len(TEXTS))
+    assert torch.equal(scores["reward_model"], reward.classifier.logits(TEXTS)[:, 0])
+    assert scores["reward_model"].std() > 0.1
+
+
+def test_a_score_shifts_with_the_head(path, save_classifier, samples_of):
+    before = RewardModel(CPU, path=path).score(samples_of(TEXTS))["reward_model"]
+    after = RewardModel(CPU, path=str(save_classifier("LABEL_0", bias=7.0)))
+    torch.testing.assert_close(after.score(samples_of(TEXTS))["reward_model"], before + 7)
+
+
+def test_what_is_judged(path, samples_of):
+    samples = samples_of([" was bad"], ["the movie"])
+    for options, text in (
+        ({}, "the movie was bad"),
+        ({"judge": "completion"}, " was bad"),
+        ({"prefix": "!"}, "!the movie was bad"),
+    ):
+        reward = RewardModel(CPU, path=path, **options)
+        expected = reward.classifier.logits([text])[:, 0]
+        assert torch.equal(reward.score(samples)["reward_model"], expected)
+
+
+def test_several_labels_are_no_reward_model(save_classifier):
+    path = save_classifier("NEGATIVE", "POSITIVE")
+    with pytest.raises(RewardError, match=r"2 labels \(NEGATIVE, POSITIVE\).*reward=sentiment"):
+        RewardModel(CPU, path=str(path))
+
+
+def test_a_missing_folder_names_the_key():
+    with pytest.raises(RewardError, match=r"^reward\.path=\./nonesuch "):
+        RewardModel(CPU, path="./nonesuch")

@@ -1,93 +1,117 @@
-"""A classifier as a reward."""
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+import yaml
 
-from rlfactory.reward.base import RewardError, Samples
-from rlfactory.reward.sentiment import Sentiment
+from rlfactory._hydra import shipped_folder
+from rlfactory.build import make
+from rlfactory.reward.base import RewardError, check_scores
+from rlfactory.reward.sentiment import Sentiment, log_odds
 
+TEXTS = ["good", "the movie was a waste of time !", "bad bad movies", ""]
 CPU = torch.device("cpu")
-TEXTS = ["good film", "this is a bad film", "not good", "film is a film is a film is bad"]
 
 
-def samples(texts: list[str], prompts: list[str] | None = None) -> Samples:
-    prompts = prompts or [""] * len(texts)
-    return Samples(prompts, [{}] * len(texts), torch.arange(len(texts)), texts=texts)
+@pytest.fixture
+def path(save_classifier):
+    return str(save_classifier("NEGATIVE", "NEUTRAL", "POSITIVE"))
 
 
-@pytest.fixture(scope="session")
-def folder(classifier_folder: Callable[..., Path]) -> str:
-    return str(classifier_folder("NEGATIVE", "POSITIVE"))
+@pytest.fixture
+def score(samples_of):
+    def score(reward, texts=TEXTS, prompts=None):
+        scores = reward.score(samples_of(texts, prompts))
+        check_scores(reward, scores, len(texts))
+        return scores["sentiment"]
+
+    return score
 
 
-def theirs(folder: str, text: str) -> torch.Tensor:
-    """The logits of one text alone, by transformers itself."""
-    network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    ids = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt").input_ids
-    with torch.no_grad():
-        return network(ids).logits[0]
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("label", [0, 1])
+def test_log_odds_are_those_of_the_softmax(count, label):
+    logits = 3 * torch.randn(50, count, generator=torch.Generator().manual_seed(0))
+    p = logits.double().softmax(1)[:, label]
+    found = log_odds(logits, label, independent=False)
+    torch.testing.assert_close(found.double(), (p / (1 - p)).log(), atol=1e-5, rtol=1e-5)
+    assert torch.equal(log_odds(logits, label, independent=True), logits[:, label])
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 64])
-def test_scores_are_the_classifiers_own_however_batched(folder: str, batch_size: int) -> None:
-    found = Sentiment(CPU, path=folder, batch_size=batch_size).score(samples(TEXTS))["sentiment"]
-    expected = torch.stack([theirs(folder, text).softmax(0)[1] for text in TEXTS])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+def test_log_odds_stay_apart_where_probabilities_do_not():
+    found = log_odds(torch.tensor([[-30.0, 30.0], [-40.0, 40.0]]), 1, independent=False)
+    assert found.tolist() == [60, 80]
+    assert found.sigmoid().tolist() == [1, 1]
 
 
-def test_labels_outputs_and_their_relation(folder: str) -> None:
-    def score(**options: Any) -> torch.Tensor:
-        return Sentiment(CPU, path=folder, **options).score(samples(TEXTS))["sentiment"]
-
-    torch.testing.assert_close(score(label="negative"), 1 - score())
-    torch.testing.assert_close(score(output="log_odds").sigmoid(), score())
-    logits = score(output="logit") - score(output="logit", label="NEGATIVE")
-    torch.testing.assert_close(logits, score(output="log_odds"), atol=1e-5, rtol=1e-5)
-
-
-def test_prompt_and_prefix_are_judged_too(folder: str) -> None:
-    together = Sentiment(CPU, path=folder).score(samples([" film"], ["this is a bad"]))
-    whole = Sentiment(CPU, path=folder).score(samples(["this is a bad film"]))
-    assert together == whole
-    alone = Sentiment(CPU, path=folder, judge="completion")
-    assert alone.score(samples([" film"], ["this is a bad"])) != whole
-    prefixed = Sentiment(CPU, path=folder, prefix="this is a bad ", judge="completion")
-    assert prefixed.score(samples(["film"])) == whole
+def test_outputs_agree_with_the_classifiers_own_logits(path, score):
+    reward = Sentiment(CPU, path=path)
+    logits = reward.classifier.logits(TEXTS)
+    prob = score(reward)
+    torch.testing.assert_close(prob, logits.softmax(1)[:, 2])
+    assert prob.std() > 0.05
+    torch.testing.assert_close(score(Sentiment(CPU, path=path, output="logit")), logits[:, 2])
+    odds = score(Sentiment(CPU, path=path, output="log_odds"))
+    torch.testing.assert_close(odds, prob.logit(), atol=1e-4, rtol=1e-4)
 
 
-def test_without_the_mask_padding_is_read(folder: str) -> None:
-    masked, blind = (
-        Sentiment(CPU, path=folder, use_attention_mask=use).score(samples(TEXTS))["sentiment"]
-        for use in (True, False)
+def test_labels_are_named_in_any_case_and_share_the_probability(path, score):
+    each = [score(Sentiment(CPU, path=path, label=name)) for name in ("negative", "Neutral")]
+    torch.testing.assert_close(sum(each) + score(Sentiment(CPU, path=path)), torch.ones(4))
+    assert not torch.allclose(*each)
+
+
+def test_an_unknown_label_is_an_error_that_lists_them(path):
+    with pytest.raises(RewardError, match=r"reward\.label=JOY .* NEGATIVE, NEUTRAL, POSITIVE"):
+        Sentiment(CPU, path=path, label="JOY")
+
+
+def test_what_is_judged(path, score):
+    together = Sentiment(CPU, path=path)
+    assert torch.equal(
+        score(together, [" was bad"], ["the movie"]), score(together, ["the movie was bad"])
     )
-    longest = max(range(len(TEXTS)), key=lambda i: len(TEXTS[i].split()))
-    assert masked[longest] == pytest.approx(blind[longest].item(), abs=1e-5)
-    assert (masked - blind).abs().max() > 1e-3
+    alone = Sentiment(CPU, path=path, judge="completion")
+    assert torch.equal(score(alone, [" was bad"], ["the movie"]), score(together, [" was bad"]))
+    assert score(alone, ["bad"]) != score(together, ["bad"], ["good"])
 
 
-def test_half_precision_is_coarse(folder: str) -> None:
-    coarse = Sentiment(CPU, path=folder, dtype="float16").score(samples(TEXTS))["sentiment"]
-    fine = Sentiment(CPU, path=folder).score(samples(TEXTS))["sentiment"]
-    torch.testing.assert_close(coarse, fine, atol=5e-3, rtol=0)
-    assert torch.equal(coarse, coarse.half().float())
+def test_the_prefix_stands_before_each_text(path, score):
+    prefixed = Sentiment(CPU, path=path, prefix="<")
+    assert torch.equal(
+        score(prefixed, ["bad"], ["the "]), score(Sentiment(CPU, path=path), ["<the bad"])
+    )
 
 
-def test_a_label_that_it_lacks_is_an_error(folder: str) -> None:
-    with pytest.raises(RewardError, match="NEGATIVE, POSITIVE"):
-        Sentiment(CPU, path=folder, label="sarcastic")
+def test_float16_probabilities_are_rounded_like_a_softmax_in_float16(path, score):
+    reward = Sentiment(CPU, path=path, dtype="float16")
+    found = score(reward)
+    assert torch.equal(found, found.half().float())
+    expected = reward.classifier.logits(TEXTS).softmax(1)[:, 2].float()
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("path", ["/no/where", "zoo:nothing"])
-def test_a_missing_classifier_is_an_error(path: str) -> None:
-    with pytest.raises(RewardError, match="reward.path"):
-        Sentiment(CPU, path=path)
+def test_labels_that_do_not_exclude_each_other(save_classifier, score):
+    path = save_classifier("toxic", "rude", problem_type="multi_label_classification")
+    reward = Sentiment(CPU, path=str(path), label="toxic")
+    expected = reward.classifier.logits(TEXTS)[:, 0].sigmoid()
+    torch.testing.assert_close(score(reward), expected)
 
 
-def test_pictures_are_refused(folder: str) -> None:
-    with pytest.raises(TypeError, match="texts"):
-        Sentiment(CPU, path=folder).score(Samples([""], [{}], torch.arange(1)))
+def test_a_logit_that_float16_cannot_hold_is_no_score(save_classifier, score):
+    path = str(save_classifier("NEGATIVE", "POSITIVE", bias=1e5))
+    for output in ("prob", "logit", "log_odds"):
+        assert score(Sentiment(CPU, path=path, output=output, dtype="float16")).isnan().all()
+
+
+def test_a_missing_folder_names_the_key():
+    with pytest.raises(RewardError, match=r"^reward\.path=/nonesuch .*no folder /nonesuch"):
+        Sentiment(CPU, path="/nonesuch")
+
+
+@pytest.mark.parametrize(("option", "label"), [("sentiment", 2), ("negative_sentiment", 0)])
+def test_the_options_are_built_on_the_device(path, option, label):
+    file = shipped_folder("conf") / "reward" / f"{option}.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["reward"]["path"] = path
+    reward = make(config, "reward", device=CPU)
+    assert reward.label == label
+    assert reward.classifier.device == CPU

@@ -1,53 +1,67 @@
-"""Beginnings of film reviews, for a model to go on."""
+"""Beginnings of film reviews, which a language model goes on with."""
+
+from math import ceil
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.sampler import item_indices
+from rlfactory.types import Fraction
 
-OPENINGS = (
+STARTS = (
     "This movie was really",
-    "This film is",
-    "I watched this movie because",
     "The acting in this film",
-    "I thought the story",
-    "The plot of this movie",
-    "When I first saw this film,",
-    "The main character is",
-    "I have to say that this movie",
+    "I watched this movie because",
+    "After the first ten minutes",
     "The director of this film",
-    "After watching this movie, I",
-    "The best thing about this film is",
-    "The script is",
-    "My friends and I went to see this, and",
-    "If you like this kind of movie,",
-    "The music and the camera work",
-    "From the very first scene, this film",
-    "I was expecting",
-    "The ending of this movie",
-    "As a fan of the book, I found this film",
-    "The special effects are",
-    "This is one of those movies that",
-    "The cast of this film",
-    "All in all, this movie was",
+    "I have to say that the plot",
+    "My friends and I went to see",
+    "Compared with the book, the movie",
+    "The best way to describe this film is",
+    "What surprised me most was",
+    "The lead actor gives a performance that",
+    "From the opening scene to the end",
+    "I had never heard of this film until",
+    "The script of this movie",
+    "As a fan of the series, I",
+    "The ending of the film",
+    "If you are thinking about seeing this movie,",
+    "The music and the photography",
+    "Some people say this picture is",
+    "I rented this last night and",
+    "The story begins when",
+    "Most of the scenes in this movie",
+    "It has been years since I saw a film so",
+    "The dialogue in this film",
 )
 
 
 class Movies(Prompts):
-    """Distinct openings in each iteration, as far as they go; all of them, again and again, to be
-    evaluated on, since samples of the same prompt differ by their number.
+    """Two dozen beginnings, or `starts` of one's own.
+
+    The last `held_out_share` of them, rounded up, are kept for evaluation alone; with a share of 0
+    evaluation takes those of training.
     """
 
     metadata = ()
 
-    def __init__(self, *, openings: list[str] | None = None) -> None:
-        if openings is not None and not openings:
-            raise PromptError("prompts.openings is empty; leave it null or name at least one")
-        self.openings = list(openings or OPENINGS)
+    def __init__(self, *, starts: list[str] | None = None, held_out_share: Fraction = 0.0) -> None:
+        texts = list(STARTS) if starts is None else list(dict.fromkeys(starts))
+        if not texts or not all(text.strip() for text in texts):
+            raise PromptError("prompts.starts must be texts, at least one, and none of them blank")
+        kept = ceil(round(held_out_share * len(texts), 6))  # 0.07 * 100 is a little more than 7
+        if kept == len(texts):
+            raise PromptError(
+                f"prompts.held_out_share={held_out_share} leaves none of the"
+                f" {len(texts)} prompts.starts to train on"
+            )
+        prompts = [Prompt(text, {}) for text in texts]
+        self.starts = prompts[: len(prompts) - kept]
+        self.held_out_starts = prompts[len(prompts) - kept :] or prompts
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` openings, each as often as the others or once more."""
-        chosen = item_indices(len(self.openings), count, seed=seed, iteration=iteration)
-        return [Prompt(self.openings[i], {}) for i in chosen]
+        """`count` beginnings of an iteration, shuffled, each again only if there are too few."""
+        chosen = item_indices(len(self.starts), count, seed=seed, iteration=iteration)
+        return [self.starts[i] for i in chosen]
 
     def held_out(self, count: int) -> list[Prompt]:
-        """`count` openings in turn."""
-        return [Prompt(self.openings[i % len(self.openings)], {}) for i in range(count)]
+        """`count` beginnings in their order, over and over: each draws noise of its own."""
+        return [self.held_out_starts[i % len(self.held_out_starts)] for i in range(count)]

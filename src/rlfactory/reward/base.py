@@ -9,12 +9,16 @@ import torch
 from torch import Tensor
 
 
+class RewardError(ValueError):
+    """A reward that cannot be set up or used; the message says what to change."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """What a reward sees of `B` samples.
 
     `groups` is `[B]` int64, equal where the prompt is the same; `images` is `[B, 3, H, W]` uint8,
-    on the CPU.
+    on the CPU; `texts` are the completions alone, decoded, cut at the end of text.
     """
 
     prompts: Sequence[str]
@@ -67,6 +71,15 @@ def pictures(samples: Samples) -> Tensor:
         found = f"{images.dtype} {list(images.shape)} on {images.device}"
         raise TypeError(f"images must be uint8 [B, 3, H, W] on the CPU, not {found}")
     return images
+
+
+def completions(samples: Samples) -> Sequence[str]:
+    """The `B` texts of `samples`; TypeError if there are none."""
+    if samples.texts is None:
+        raise TypeError("this reward judges texts, but the samples have none")
+    if len(samples.texts) != len(samples.prompts):
+        raise TypeError(f"{len(samples.texts)} texts for {len(samples.prompts)} prompts")
+    return samples.texts
 
 
 def check_scores(reward: Reward, scores: Mapping[str, Tensor], count: int) -> None:

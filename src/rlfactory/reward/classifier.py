@@ -1,84 +1,163 @@
-"""A sequence classifier of transformers, as rewards use it."""
+"""A transformers classifier of texts: what the rewards with a network of their own share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging as transformers_log
 
-from rlfactory.reward.base import RewardError
+from rlfactory.reward.base import RewardError, Samples, completions
 from rlfactory.zoo.models import zoo_path
 
-_ZOO_PREFIX = "zoo:"
+ZOO_PREFIX = "zoo:"
+
+Precision = Literal["float32", "float16"]
+Judged = Literal["text", "completion"]
+
+
+def judged_texts(samples: Samples, judge: Judged, prefix: str) -> list[str]:
+    """What is read of each sample: the completion alone, or the prompt and the completion."""
+    prompts = samples.prompts if judge == "text" else [""] * len(samples.prompts)
+    pairs = zip(prompts, completions(samples), strict=True)
+    return [prefix + prompt + completion for prompt, completion in pairs]
 
 
 class Classifier:
-    """Logits of texts, in batches of like length; padded on the right, with the mask unless told.
+    """Logits of texts, from any `AutoModelForSequenceClassification` and its tokenizer.
 
-    `dtype` is the network's; logits come back in float32, on the CPU.
+    `path` is `zoo:NAME`, a folder or a hub id; RewardError where it holds no whole classifier.
     """
 
     def __init__(
         self,
-        device: torch.device,
         path: str,
+        device: torch.device,
         *,
-        dtype: torch.dtype,
+        dtype: Precision,
+        use_attention_mask: bool,
         batch_size: int,
         max_tokens: int,
-        use_attention_mask: bool = True,
     ) -> None:
-        try:
-            place = _resolve(path)
-            self.tokenizer = AutoTokenizer.from_pretrained(place, padding_side="right")
-            network = AutoModelForSequenceClassification.from_pretrained(place, dtype=dtype)
-        except (OSError, ValueError, SafetensorError) as error:
-            message = f"reward.path={path} could not be loaded as a classifier: {error}"
-            raise RewardError(message) from error
-        self.network: Any = network.to(device).requires_grad_(False).eval()
         self.device = device
-        self.batch_size = batch_size
-        self.max_tokens = max_tokens
         self.use_attention_mask = use_attention_mask
+        self.batch_size = batch_size
+        self.model, self.tokenizer = _load(path, getattr(torch, dtype))
+        self.model.to(device).eval()
+        self.max_tokens = min(max_tokens, _longest(self.model, self.tokenizer))
+        self._reads_nothing = bool(self.tokenizer("")["input_ids"])  # by its own first token
 
     @property
     def labels(self) -> list[str]:
-        """The names of the classes, in the order of the logits."""
-        names: dict[int, str] = self.network.config.id2label
-        return [names[i] for i in sorted(names)]
+        """The names of the logits, in order."""
+        names = self.model.config.id2label
+        return [str(names[i]) for i in range(self.model.config.num_labels)]
+
+    @property
+    def independent(self) -> bool:
+        """Whether each logit is a verdict of its own, not one among several that exclude it."""
+        several = self.model.config.problem_type == "multi_label_classification"
+        return several or len(self.labels) == 1
 
     @torch.inference_mode()
     def logits(self, texts: Sequence[str]) -> Tensor:
-        """`[N, labels]`."""
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        found = torch.empty(len(texts), len(self.labels))
+        """Logits `[B, labels]` on the CPU, in the model's precision; NaN where there is none.
+
+        There is none for a text without a token, or where the precision does not suffice.
+        """
+        found = torch.full((len(texts), len(self.labels)), torch.nan, dtype=self.model.dtype)
+        # neighbours in length waste little padding, and characters tell the length well enough
+        readable = [i for i, text in enumerate(texts) if text or self._reads_nothing]
+        order = sorted(readable, key=lambda i: len(texts[i]))
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
             found[rows] = self._batch([texts[i] for i in rows])
-        return found
+        return found.masked_fill(found.isinf(), torch.nan)
 
     def _batch(self, texts: list[str]) -> Tensor:
-        encoded = self.tokenizer(
+        inputs = self.tokenizer(
             texts,
-            return_tensors="pt",
             padding=True,
+            padding_side="right",
             truncation=True,
             max_length=self.max_tokens,
+            return_tensors="pt",
         ).to(self.device)
-        mask = encoded.attention_mask
         if not self.use_attention_mask:
-            mask = torch.ones_like(mask)
-        logits: Tensor = self.network(input_ids=encoded.input_ids, attention_mask=mask).logits
-        return logits.float().cpu()
+            inputs.pop("attention_mask", None)
+        logits: Tensor = self.model(**inputs).logits
+        return logits.cpu()
+
+
+def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A whole model and its tokenizer, which can pad; RewardError where there is none."""
+    try:
+        source = _resolve(path)
+        with _no_bars():
+            model, info = AutoModelForSequenceClassification.from_pretrained(
+                source, dtype=dtype, output_loading_info=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(source)
+        _require_whole(info)
+        _mend_tokenizer(model, tokenizer)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise RewardError(
+            f"reward.path={path} could not be loaded as a classifier of texts: {error}"
+        ) from error
+    return model, tokenizer
 
 
 def _resolve(path: str) -> str:
-    if path.startswith(_ZOO_PREFIX):
-        return str(zoo_path(path.removeprefix(_ZOO_PREFIX)))
+    if path.startswith(ZOO_PREFIX):
+        return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
     folder = Path(path).expanduser()
-    if path.startswith(("~", ".", "/")) and not folder.is_dir():
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{folder} holds no config.json, so no model")
+        return str(folder)
+    if path.startswith(("~", ".", "/")) or path.count("/") > 1:
         raise ValueError(f"there is no folder {folder}")
-    return str(folder) if folder.is_dir() else path
+    return path
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Hide transformers' bars and its table of missing weights, which `_require_whole` reports."""
+    shown, level = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
+    transformers_log.disable_progress_bar()
+    transformers_log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_log.set_verbosity(level)
+        if shown:
+            transformers_log.enable_progress_bar()
+
+
+def _require_whole(info: dict[str, Any]) -> None:
+    """ValueError where weights would be random numbers: a language model has no head to judge."""
+    missing = sorted(map(str, {*info["missing_keys"], *info["mismatched_keys"]}))
+    if missing:
+        raise ValueError(f"it has no weights for {', '.join(missing[:4])}, so it is no classifier")
+
+
+def _mend_tokenizer(model: Any, tokenizer: Any) -> None:
+    # transformers makes a tokenizer without a vocabulary where a folder has none
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise ValueError("its tokenizer is missing")
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise ValueError("its tokenizer has no token to pad with")
+        tokenizer.pad_token = tokenizer.eos_token
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+
+
+def _longest(model: Any, tokenizer: Any) -> int:
+    """The tokens that a model has positions for, as far as it or its tokenizer says."""
+    most: int = tokenizer.model_max_length
+    return min(most, getattr(model.config, "max_position_embeddings", most) or most)

@@ -1,11 +1,14 @@
-"""Any Python function as a reward: `(prompts, completions, **columns) -> list[float | None]`."""
+"""Any Python function as a reward, in the form that TRL's users know."""
 
 import importlib
 import importlib.util
 import inspect
 import logging
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from numbers import Real
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -19,92 +22,142 @@ from rlfactory.types import Positive
 
 log = logging.getLogger(__name__)
 
+_LARGEST = torch.finfo(torch.float32).max
+
 
 class Function(Reward):
-    """The score bears the function's name. None and NaN mean that there is no score.
+    """The score of a function of `prompts`, `completions` and columns of the prompts' metadata.
 
-    `columns` are the prompts' metadata, a list each, as far as the function takes them. Where it
-    raises, or takes longer than `timeout` seconds, no sample is scored, and the log says why.
+    It takes lists by keyword, those that it names (or all, by `**columns`), and returns a list of
+    numbers; None and NaN are scores that could not be had. The score's name is the function's.
+    `timeout` is in seconds. RewardError where the function is not found or returns anything else.
     """
 
     media = "texts"
+    metadata = ()
 
     def __init__(self, *, function: str, timeout: Positive = 60.0) -> None:
-        self.function = _load(function)
+        self.call, self.main = load_function(function)
         self.timeout = timeout
-        self.main = self.function.__name__
+        self._parameters = _parameters(self.call, self.main)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`; RewardError where there are not as many, or no numbers."""
-        texts = list(completions(samples))
-        prompts = list(samples.prompts)
-        answer = self._call(prompts, texts, **self._columns(samples))
-        if not answer:
-            return {self.main: torch.full((len(texts),), math.nan)}
-        found = answer[0]
-        if not isinstance(found, list | tuple) or len(found) != len(texts):
-            shown = f"{len(found)} scores" if isinstance(found, list | tuple) else repr(found)[:40]
-            raise RewardError(f"{self.main} returned {shown} for {len(texts)} completions")
-        return {self.main: torch.tensor([self._number(value) for value in found])}
-
-    def _columns(self, samples: Samples) -> dict[str, list[Any]]:
-        parameters = inspect.signature(self.function).parameters.values()
-        names = {p.name for p in parameters} - {"prompts", "completions"}
-        if any(p.kind is p.VAR_KEYWORD for p in parameters):
-            names |= {key for row in samples.metadata for key in row}
-        every: list[Mapping[str, Any]] = list(samples.metadata)
-        return {
-            name: [row[name] for row in every] for name in names if all(name in r for r in every)
-        }
-
-    def _call(self, *args: object, **columns: object) -> list[Any]:
-        """What the function returns, in a list; an empty one, and a word in the log, where it
-        failed or hangs.
-        """
-        result: list[Any] = []
-
-        def work() -> None:
-            try:
-                result.append(self.function(*args, **columns))
-            except Exception:  # whatever a user's function raises is logged, and the samples fail
-                log.exception("the reward function %s failed", self.main)
-
-        # a daemon, so that a function that hangs does not keep the run from ending
-        thread = Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(self.timeout)
-        if thread.is_alive():
-            log.error("the reward function %s took more than %g s", self.main, self.timeout)
-        return list(result)
-
-    def _number(self, value: object) -> float:
-        if value is None:
-            return math.nan
+        """Scores `[B]`; all NaN where the function raises, or takes longer than `timeout`."""
+        arguments = self._arguments(samples)
+        failed = torch.full((len(samples.prompts),), torch.nan)
+        future = _in_thread(self.call, arguments)
         try:
-            return float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError) as error:
-            raise RewardError(f"{self.main} returned {value!r}, which is no number") from error
+            error = future.exception(self.timeout)
+        except TimeoutError:
+            log.error("reward %s gave no answer within %g s", self.main, self.timeout)
+            return {self.main: failed}
+        if error is not None:
+            log.error("reward %s raised an exception", self.main, exc_info=error)
+            return {self.main: failed}
+        return {self.main: _scores(future.result(), len(failed), self.main)}
+
+    def _arguments(self, samples: Samples) -> dict[str, list[Any]]:
+        """What the function takes of what there is; RewardError if it needs more."""
+        there = {
+            **_columns(samples.metadata),
+            "prompts": list(samples.prompts),
+            "completions": list(completions(samples)),
+        }
+        named = [p for p in self._parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        missing = [p.name for p in named if p.default is p.empty and p.name not in there]
+        if missing:
+            raise RewardError(
+                f"reward.function: {self.main} takes {', '.join(missing)}, and there are"
+                f" {', '.join(sorted(there))}"
+            )
+        takes_any = len(named) < len(self._parameters)
+        names = {p.name for p in named}
+        return {name: values for name, values in there.items() if takes_any or name in names}
 
 
-def _load(path: str) -> Callable[..., Any]:
-    place, _, name = path.rpartition(":")
-    try:
-        module = (
-            _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+def load_function(spec: str) -> tuple[Callable[..., Any], str]:
+    """A function and its name, from `package.module:name` or `path/to/file.py:name`."""
+    place, _, name = spec.rpartition(":")
+    if not place or not name:
+        raise RewardError(
+            f"reward.function={spec} is neither package.module:name nor path/to/file.py:name"
         )
-        found: Callable[..., Any] = getattr(module, name)
-    except (ImportError, AttributeError, OSError, ValueError) as error:
-        allowed = "allowed are package.module:name and path/to/file.py:name"
-        raise RewardError(f"reward.function={path} can't be found ({error}); {allowed}") from error
-    if not callable(found):
-        raise RewardError(f"reward.function={path} is no function but {found!r}")
-    return found
+    try:
+        module = _from_file(place) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:  # whatever a file does when it is imported
+        raise RewardError(
+            f"reward.function={spec}: {place} can't be imported: {type(error).__name__}: {error}"
+        ) from error
+    function = getattr(module, name, None)
+    if function is None:
+        raise RewardError(f"reward.function={spec}: {place} has no {name}")
+    if not callable(function):
+        raise RewardError(f"reward.function={spec}: {name} is no function, but {function!r}")
+    return function, name
 
 
-def _from_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path.expanduser())
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+def _from_file(place: str) -> ModuleType:
+    path = Path(place).expanduser().resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    # no name that could stand for an installed module
+    spec = importlib.util.spec_from_file_location(f"rlfactory_function_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """What a function takes by keyword; RewardError if that is not known, or is not all."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise RewardError(f"reward.function: what {name} takes can't be read: {error}") from error
+    if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
+        raise RewardError(f"reward.function: {name} must take prompts and completions by name")
+    return [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
+
+
+def _columns(metadata: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Metadata by key, None where a prompt has none of that name."""
+    keys = dict.fromkeys(key for row in metadata for key in row)
+    return {key: [row.get(key) for row in metadata] for key in keys}
+
+
+def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Future[Any]:
+    """Call in a daemon thread, which a process that ends does not wait for."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(**arguments))
+        except BaseException as error:  # sys.exit() in a function must not end the run unseen
+            future.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    return future
+
+
+def _scores(values: object, count: int, name: str) -> Tensor:
+    """What the function returned, `[count]` float32; RewardError unless it is such a list."""
+    if not isinstance(values, list | tuple):
+        raise RewardError(f"reward {name} must return a list, not {type(values).__name__}")
+    if len(values) != count:
+        raise RewardError(f"reward {name} returned {len(values)} scores for {count} completions")
+    return torch.tensor([_number(value, i, name) for i, value in enumerate(values)]).float()
+
+
+def _number(value: object, index: int, name: str) -> float:
+    if value is None:
+        return math.nan
+    if not isinstance(value, Real):
+        raise RewardError(
+            f"reward {name}: score {index} is {value!r}; a score is a number, or None"
+        )
+    number = float(value)
+    if abs(number) > _LARGEST:
+        raise RewardError(f"reward {name}: score {index} is {value}; a score is finite, or None")
+    return number

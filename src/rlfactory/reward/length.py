@@ -1,4 +1,4 @@
-"""Completions of a wanted length."""
+"""How near is a text to the length that was asked for? The cheapest reward of texts."""
 
 from typing import Literal
 
@@ -10,9 +10,13 @@ from rlfactory.types import PositiveInt
 
 
 class Length(Reward):
-    """`length`: 1 at the target, falling in a line to 0 at nothing and at twice the target."""
+    """`length`: `max(0, 1 - |n - target| / target)`; `words` or `characters`: `n` itself.
+
+    `n` counts in the completion alone: what white space separates, or every character.
+    """
 
     media = "texts"
+    metadata = ()
     main = "length"
     good = 1.0
 
@@ -24,8 +28,8 @@ class Length(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        lengths = [
-            len(text.split() if self.unit == "words" else text) for text in completions(samples)
-        ]
-        off = (torch.tensor(lengths, dtype=torch.float32) - self.target).abs() / self.target
-        return {"length": (1 - off).clamp(min=0)}
+        texts = completions(samples)
+        counts = [len(text.split()) if self.unit == "words" else len(text) for text in texts]
+        count = torch.tensor(counts, dtype=torch.float32)
+        near = (1 - (count - self.target).abs() / self.target).clamp(min=0)
+        return {"length": near, self.unit: count}

@@ -1,4 +1,4 @@
-"""Sentiment by a lexicon, without a network: VADER (Hutto & Gilbert 2014)."""
+"""How positive are the words of a text? VADER's rules, with no network."""
 
 import torch
 from torch import Tensor
@@ -7,21 +7,28 @@ from rlfactory.reward.base import Reward, RewardError, Samples, completions
 
 
 class Lexicon(Reward):
-    """`lexicon`: VADER's compound score of the completion, from -1 to 1, times `sign`."""
+    """`lexicon`: VADER's compound score of the completion, in [-1, 1]; 0 is neutral.
+
+    Source: Hutto and Gilbert 2014. RewardError without the extra `text`.
+    """
 
     media = "texts"
+    metadata = ()
     main = "lexicon"
+    good = 1.0
 
-    def __init__(self, *, sign: float = 1.0) -> None:
+    def __init__(self) -> None:
         try:
             from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
-        except ModuleNotFoundError as error:
-            message = "reward=lexicon needs a package: pip install 'rlfactory[text]'"
-            raise RewardError(message) from error
-        self.analyzer = SentimentIntensityAnalyzer()
-        self.sign = sign
+        except ImportError as error:
+            raise RewardError(
+                "reward=lexicon needs a package that is not installed; "
+                "type pip install 'rlfactory[text]'"
+            ) from error
+        self._analyzer = SentimentIntensityAnalyzer()
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`."""
-        found = [self.analyzer.polarity_scores(text)["compound"] for text in completions(samples)]
-        return {"lexicon": self.sign * torch.tensor(found, dtype=torch.float32)}
+        """Scores `[B]` in [-1, 1]."""
+        texts = completions(samples)
+        compound = [self._analyzer.polarity_scores(text)["compound"] for text in texts]
+        return {"lexicon": torch.tensor(compound, dtype=torch.float32)}
