@@ -12,12 +12,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE, WordLevel
-from tokenizers.pre_tokenizers import ByteLevel, Whitespace
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
 from transformers import (
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
     PreTrainedTokenizerFast,
@@ -169,37 +167,6 @@ def gpt2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def classifier_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Makes a folder with a random DistilBERT that has the labels named, and its tokenizer."""
-
-    def make(*labels: str) -> Path:
-        folder = tmp_path_factory.mktemp("classifier")
-        words = ["[PAD]", "[UNK]", "good", "bad", "film", "a", "this", "is", "not"]
-        tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, "[UNK]"))
-        tokenizer.pre_tokenizer = Whitespace()
-        PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
-        ).save_pretrained(folder)
-        config = DistilBertConfig(
-            vocab_size=len(words),
-            dim=16,
-            hidden_dim=32,
-            n_layers=1,
-            n_heads=2,
-            max_position_embeddings=32,
-            num_labels=len(labels),
-            id2label=dict(enumerate(labels)),
-            initializer_range=0.5,
-        )
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            DistilBertForSequenceClassification(config).save_pretrained(folder)
-        return folder
-
-    return make
 
 
 @pytest.fixture

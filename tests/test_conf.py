@@ -17,14 +17,10 @@ from rlfactory.settings import COMPONENTS, GROUPS
 from rlfactory.signature import read
 
 CONF = shipped_folder("conf")
-TEXT_MODEL = "tiny_gpt2"
 FILES = sorted(path for path in CONF.glob("*/*.yaml"))
 NEEDS = {
     "prompts/file": ["prompts.path={prompts}", "reward=compressibility"],
     "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
-    "prompts/movies": ["reward=compressibility"],
-    "reward/reward_model": ["reward.path=someone/something"],
-    "reward/function": ["reward.function=rewards.py:brevity"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
@@ -52,13 +48,6 @@ def component(path: Path) -> Mapping[str, Any]:
     node = yaml.safe_load(path.read_text()).get(path.parent.name, {})
     assert isinstance(node, dict)
     return node
-
-
-def judges_texts(path: Path) -> bool:
-    return (
-        path.parent.name == "reward"
-        and read(component(path)["_target_"]).traits["media"] == "texts"
-    )
 
 
 def test_every_group_has_a_folder() -> None:
@@ -95,11 +84,7 @@ def _needed(path: Path) -> list[str]:
 def test_an_option_makes_a_plan(path: Path, tmp_path: Path) -> None:
     group, option = path.parent.name, path.stem
     (tmp_path / "prompts.txt").write_text("a cat\n")
-    words = [w.format(prompts=tmp_path / "prompts.txt") for w in NEEDS.get(name_of(path), [])]
-    if judges_texts(path):
-        if not (CONF / "model" / f"{TEXT_MODEL}.yaml").exists():
-            pytest.skip("there is no model of texts")
-        words.append(f"model={TEXT_MODEL}")
+    words = [w.format(prompts=tmp_path / "prompts.txt") for w in _needed(path)]
     made = plan(f"{group}={option}", *words)
     assert made.choices[group] == option
     if group in COMPONENTS:

@@ -35,7 +35,7 @@ def tiny(gpt2_folder: Path, judge: Path) -> list[str]:
         f"model.path={gpt2_folder}",
         "reward=function",
         f"reward.function={judge}:share_of_e",
-        "prompts.openings=[a, the, It was]",
+        "prompts.starts=[a, the, It was]",
         "hardware=cpu",
         "dynamics.length=16",
         "dynamics.stop_at_end=false",

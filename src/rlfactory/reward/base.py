@@ -45,23 +45,6 @@ class Reward(ABC):
         """Scores by name, each `[B]` float32, NaN where a sample could not be scored."""
 
 
-class RewardError(ValueError):
-    """A reward that can't be made or can't be used; the message says what to type instead."""
-
-
-def completions(samples: Samples) -> Sequence[str]:
-    """The texts of `samples`, without their prompts; TypeError if there are none."""
-    if samples.texts is None:
-        raise TypeError("this reward judges texts, but the samples have none")
-    return samples.texts
-
-
-def whole_texts(samples: Samples) -> list[str]:
-    """Each prompt with its completion."""
-    pairs = zip(samples.prompts, completions(samples), strict=True)
-    return [prompt + text for prompt, text in pairs]
-
-
 def pictures(samples: Samples) -> Tensor:
     """The images of `samples`, `[B, 3, H, W]` uint8 on the CPU; TypeError if they are not."""
     images = samples.images

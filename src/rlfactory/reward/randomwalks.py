@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, whole_texts
+from rlfactory.reward.base import Reward, Samples, completions
 from rlfactory.zoo.graph import optimality
 
 
@@ -16,5 +16,6 @@ class RandomWalks(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` of prompt and completion, in [0, 1]."""
-        found = [optimality(walk) for walk in whole_texts(samples)]
+        pairs = zip(samples.prompts, completions(samples), strict=True)
+        found = [optimality(start + walk) for start, walk in pairs]
         return {"optimality": torch.tensor(found, dtype=torch.float32)}
