@@ -12,7 +12,7 @@ from diffusers import StableDiffusion3Pipeline
 from diffusers.utils import logging as diffusers_log
 from transformers.utils import logging as transformers_log
 
-from rlfactory.model.pipeline import ModelError, decode_latents, load_pipeline, no_bars, resolve
+from rlfactory.model.pipeline import ModelError, decode_latents, load_pipeline, no_bars
 
 PARTS = ["transformer", "vae", "text_encoder", "text_encoder_2", "text_encoder_3"]
 
@@ -99,11 +99,6 @@ def test_a_folder_that_is_no_whole_pipeline_is_an_error_with_the_key(
 def test_a_path_that_leads_nowhere_is_an_error_with_the_key(path: str) -> None:
     with pytest.raises(ModelError, match=rf"^model\.path={path}"):
         load(path)
-
-
-def test_a_name_without_a_folder_is_one_of_the_hub(sd3_folder: Path) -> None:
-    assert resolve("stabilityai/stable-diffusion-3.5-medium").startswith("stabilityai/")
-    assert resolve(str(sd3_folder)) == str(sd3_folder)
 
 
 def test_decoding_is_what_the_pipeline_itself_shows(sd3_folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Finding a causal language model and its tokenizer, fit for a rollout."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,14 +7,14 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from rlfactory.model.pipeline import ZOO_PREFIX, ModelError, no_bars
-from rlfactory.zoo.models import zoo_path
+from rlfactory.model.pipeline import ModelError, no_bars
+from rlfactory.zoo.models import resolve
 
 
 def load_language_model(path: str) -> tuple[PreTrainedModel, Any]:
     """The network in float32 without dropout, and its tokenizer, which pads on the left."""
     try:
-        place = _resolve(path)
+        place = resolve(path, "config.json")
         with no_bars():
             tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left")
             network = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
@@ -32,15 +31,6 @@ def load_language_model(path: str) -> tuple[PreTrainedModel, Any]:
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     disable_dropout(network)
     return network, tokenizer
-
-
-def _resolve(path: str) -> str:
-    if path.startswith(ZOO_PREFIX):
-        return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
-    folder = Path(path).expanduser()
-    if path.startswith(("~", ".", "/")) and not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
-    return str(folder) if folder.is_dir() else path
 
 
 def disable_dropout(network: nn.Module) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
@@ -11,27 +10,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers.utils import logging as transformers_log
 
-from rlfactory.zoo.models import zoo_path
-
-ZOO_PREFIX = "zoo:"
+from rlfactory.zoo.models import resolve
 
 
 class ModelError(ValueError):
     """A model that can't be loaded; the message says what to type instead."""
-
-
-def resolve(path: str) -> str:
-    """The folder of a model that ships (`zoo:NAME`), a local folder, or a hub id as it is."""
-    if path.startswith(ZOO_PREFIX):
-        return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if not (folder / "model_index.json").is_file():
-            raise ValueError(f"{folder} holds no model_index.json, so no pipeline")
-        return str(folder)
-    if path.startswith(("~", ".", "/")):
-        raise ValueError(f"there is no folder {folder}")
-    return path
 
 
 @contextmanager
@@ -54,7 +37,7 @@ def load_pipeline(
     try:
         with no_bars():
             # transformers' parts take the dtype they were saved in unless each is told
-            return kind.from_pretrained(resolve(path), dtype={"default": dtype})
+            return kind.from_pretrained(resolve(path, "model_index.json"), dtype={"default": dtype})
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             f"model.path={path} could not be loaded as {kind.__name__}: {error}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -12,9 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_log
 
 from rlfactory.reward.base import RewardError, Samples, completions
-from rlfactory.zoo.models import zoo_path
-
-ZOO_PREFIX = "zoo:"
+from rlfactory.zoo.models import resolve
 
 Precision = Literal["float32", "float16"]
 Judged = Literal["text", "completion"]
@@ -96,7 +93,7 @@ class Classifier:
 def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """A whole model and its tokenizer, which can pad; RewardError where there is none."""
     try:
-        source = _resolve(path)
+        source = resolve(path, "config.json")
         with _no_bars():
             model, info = AutoModelForSequenceClassification.from_pretrained(
                 source, dtype=dtype, output_loading_info=True
@@ -109,19 +106,6 @@ def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
             f"reward.path={path} could not be loaded as a classifier of texts: {error}"
         ) from error
     return model, tokenizer
-
-
-def _resolve(path: str) -> str:
-    if path.startswith(ZOO_PREFIX):
-        return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ValueError(f"{folder} holds no config.json, so no model")
-        return str(folder)
-    if path.startswith(("~", ".", "/")) or path.count("/") > 1:
-        raise ValueError(f"there is no folder {folder}")
-    return path
 
 
 @contextmanager

@@ -1,0 +1,100 @@
+"""How fast a rollout is beside transformers' own `generate`: same model, prompts and settings.
+
+    python scripts/bench/rollout.py                        # a GPT-2 of 4 layers, random weights
+    python scripts/bench/rollout.py --layers 12 --width 768 --vocabulary 50257 --batch 16 --new 32
+
+The rollout also keeps log-probabilities and values, which `generate` would have to compute again.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.causal_lm import CausalLM
+
+END = "<|endoftext|>"
+
+
+def build(folder: Path, layers: int, width: int, vocabulary: int) -> CausalLM:
+    """A GPT-2 with random weights, saved and loaded as any other."""
+    words = {END: 0} | {f"w{i}": i for i in range(1, vocabulary)}
+    tokenizer = Tokenizer(WordLevel(words, unk_token=END))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+    config = GPT2Config(
+        vocab_size=vocabulary,
+        n_positions=256,
+        n_embd=width,
+        n_layer=layers,
+        n_head=width // 64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    return CausalLM(torch.device("cpu"), path=str(folder))
+
+
+def tokens_per_second(work: Callable[[], object], tokens: int, repeats: int) -> float:
+    """The best of some repeats, after one that is not counted."""
+    work()
+    best = float("inf")
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - begun)
+    return tokens / best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--vocabulary", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--prompt", type=int, default=8)
+    parser.add_argument("--new", type=int, default=75)
+    parser.add_argument("--repeats", type=int, default=3)
+    a = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model = build(Path(folder), a.layers, a.width, a.vocabulary)
+    prompt = torch.randint(1, a.vocabulary, (a.batch, a.prompt))
+    mask = torch.ones_like(prompt, dtype=torch.bool)
+    uniform = torch.rand(a.batch, a.new)
+    dynamics = Token(length=a.new, stop_at_end=False)
+
+    def ours() -> object:
+        return model.rollout(prompt, mask, dynamics, uniform)
+
+    @torch.no_grad()
+    def theirs() -> object:
+        return model.network.generate(
+            input_ids=prompt,
+            attention_mask=mask.long(),
+            do_sample=True,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=a.new,
+            min_new_tokens=a.new,
+            pad_token_id=0,
+        )
+
+    count = a.batch * a.new
+    rates = {
+        name: tokens_per_second(work, count, a.repeats)
+        for name, work in (("generate", theirs), ("rollout", ours))
+    }
+    for name, rate in rates.items():
+        print(f"{name:<10} {rate:10,.0f} tokens/s  {rate / rates['generate']:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
