@@ -30,13 +30,13 @@ QUICK = [
 @pytest.mark.parametrize("words", QUICK, ids=" ".join)
 def test_quick_commands_import_nothing_heavy(words: list[str], tmp_path: Path) -> None:
     script = (
-        "import sys, time, json\n"
+        "import sys, json\n"
         "from rlfactory import cli\n"
         "try:\n    cli.main()\n"
         "except SystemExit:\n    pass\n"
         "heavy = {'torch', 'diffusers', 'transformers', 'peft', 'datasets', 'wandb', 'scipy',"
         " 'numpy', 'matplotlib'}\n"
-        "print(json.dumps([sorted(heavy & set(sys.modules)), time.process_time()]))\n"
+        "print(json.dumps(sorted(heavy & set(sys.modules))))\n"
     )
     source = str(Path(cli.__file__).parents[1])
     ran = subprocess.run(
@@ -47,9 +47,7 @@ def test_quick_commands_import_nothing_heavy(words: list[str], tmp_path: Path) -
         text=True,
         check=True,
     )
-    heavy, seconds = json.loads(ran.stdout.splitlines()[-1])
-    assert heavy == []
-    assert seconds < 1.0  # of the processor, so that a busy machine does not fail it
+    assert json.loads(ran.stdout.splitlines()[-1]) == []
 
 
 def test_version_and_help(command: Command) -> None:

@@ -115,6 +115,9 @@ class CausalLM(TextModel):
         self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None
     ) -> Tensor:
         base: PreTrainedModel = self.network.base_model
+        if ids.shape[1] == 1:
+            # a single query sees all of the mask: given whole, transformers has nothing to build
+            mask = mask[:, None, None, :]
         hidden: Tensor = base(
             input_ids=ids,
             attention_mask=mask,
