@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.cache import roomy_cache
 from rlfactory.model.decode import decode
 from rlfactory.model.language import load_language_model
 from rlfactory.model.lora import Lora
@@ -86,13 +87,14 @@ class CausalLM(TextModel):
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
     ) -> Tokens:
-        """Decode on a cache that grows."""
-        if prompt.shape[1] + uniform.shape[1] > self.context:
+        """Decode on a cache with room for all."""
+        length = prompt.shape[1] + uniform.shape[1]
+        if length > self.context:
             raise ModelError(
                 f"dynamics.length={uniform.shape[1]} after prompts of {prompt.shape[1]} tokens is"
                 f" more than the model's {self.context}"
             )
-        cache = DynamicCache(config=self.network.config)
+        cache = roomy_cache(self.network.config, length)
 
         def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
             hidden = self._hidden(ids, mask, positions, cache)[:, -1]
