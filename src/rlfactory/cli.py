@@ -131,6 +131,7 @@ def sample(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a folder; default RUN/samples/drawn")
     parser.add_argument("--weights", choices=["ema", "policy", "reference"], default="ema")
+    parser.add_argument("--best", action="store_true", help="the best checkpoint, not the last")
     a = parser.parse_args(words)
     _require_run(a.run)
     if a.count < 1:
@@ -138,16 +139,17 @@ def sample(words: Sequence[str]) -> int:
     _silence_notices()
     from rlfactory import worker
 
-    return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights)
+    return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights, a.best)
 
 
 def evaluate(words: Sequence[str]) -> int:
     """Evaluate a run's weights, with other settings where overrides say so."""
+    best, words = "--best" in words, [word for word in words if word != "--best"]
     if not words or "=" in words[0]:
         raise PlanError([Problem("RUN", "no run folder named", "rlfactory evaluate RUN")])
     from rlfactory.request import SEARCHPATH, amend
 
-    run, overrides = Path(words[0]), list(words[1:])
+    run, overrides = Path(words[0]), words[1:]
     frozen = _require_run(run)
     message = f"can't be changed in an evaluation; allowed are {', '.join(EVALUATED)}"
     refused = [key for o in overrides if (key := key_of(o)).split(".")[0] not in EVALUATED]
@@ -158,7 +160,7 @@ def evaluate(words: Sequence[str]) -> int:
     _silence_notices()
     from rlfactory import worker
 
-    return worker.evaluate(run, plan.config)
+    return worker.evaluate(run, plan.config, best)
 
 
 def explain_key(words: Sequence[str]) -> int:

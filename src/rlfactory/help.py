@@ -18,8 +18,9 @@ def show_help() -> int:
     print("\n  rlfactory check [OVERRIDES]                    the plan alone")
     print("  rlfactory list [GROUP]                         options, a line each")
     print("  rlfactory explain KEY [OVERRIDES]              where a value comes from")
-    print("  rlfactory sample RUN --prompt TEXT             pictures with a run's weights")
+    print("  rlfactory sample RUN --prompt TEXT             samples with a run's weights")
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
+    print("  rlfactory sample|evaluate RUN ... --best       of its best checkpoint, not its last")
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
     print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')
     return 0
