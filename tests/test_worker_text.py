@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from rlfactory import cli
 from rlfactory.run.best import best_step
+from rlfactory.run.checkpoint import newest
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
 
@@ -237,3 +238,35 @@ def test_a_failing_judge_ends_the_run_and_keeps_the_folder(
     folder = RunFolder(tmp_path / "run")
     assert folder.read_status() == "failed"
     assert "gone" in folder.log.read_text()
+
+
+def test_a_judge_that_fails_later_costs_nothing_of_what_was_learned(
+    tmp_path: Path, tiny: list[str]
+) -> None:
+    file = tmp_path / "tired.py"
+    file.write_text(
+        "calls = []\n"
+        "def tired(prompts, completions):\n"
+        "    calls.append(1)\n"
+        "    scores = [float(len(text)) for text in completions]\n"
+        "    return scores if len(calls) < 4 else scores[1:]\n"
+    )
+    words = [w for w in tiny if not w.startswith(("reward.function", "evaluation.preview"))]
+    more = ["prompts_per_iteration=8", "evaluation.prompts=6", f"reward.function={file}:tired"]
+    assert train(tmp_path / "run", words, *more) == 1
+    folder = RunFolder(tmp_path / "run")
+    assert "returned 7 scores for 8" in folder.log.read_text()
+    kept = newest(folder.checkpoints)
+    assert kept is not None
+    assert kept.name == "step_000002"
+
+
+def test_a_prompt_without_room_is_found_before_the_first_iteration(
+    tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "long.txt").write_text("short\n" * 50 + "very long " * 7 + "\n")
+    words = [w for w in tiny if not w.startswith("prompts.starts")]
+    more = ["prompts=file", f"prompts.path={tmp_path}/long.txt"]
+    assert train(tmp_path / "run", words, *more) == 1
+    assert "'very long" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

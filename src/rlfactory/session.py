@@ -54,6 +54,11 @@ class Session:
                 self.trainer.run(self.after_iteration)
             except KeyboardInterrupt:
                 finished = False
+            except Exception:
+                # whatever went wrong, what was learned so far is kept
+                if self.done:
+                    self.save()
+                raise
             self.save()
             after = self.evaluate().scores if finished else None
         self.conclude(before.scores, after)
