@@ -12,7 +12,9 @@ from rich.table import Table
 
 from rlfactory.build import Config, build, evaluator
 from rlfactory.hardware.base import HardwareError
+from rlfactory.inspection.errors import InspectionError
 from rlfactory.model.pipeline import ModelError
+from rlfactory.model.weights import REFERENCE
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import RewardError
 from rlfactory.run.checkpoint import load_checkpoint, newest
@@ -22,6 +24,7 @@ from rlfactory.run.gallery import gallery
 from rlfactory.run.pictures import grid
 from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
+from rlfactory.targets import locate
 from rlfactory.trainer import Parts
 
 log = logging.getLogger(__name__)
@@ -29,6 +32,7 @@ log = logging.getLogger(__name__)
 # What a user can mend; anything else is a defect of ours and keeps its traceback on the screen.
 MENDABLE = (
     HardwareError,
+    InspectionError,
     ModelError,
     PromptError,
     RewardError,
@@ -115,13 +119,35 @@ def sample(
     return _with_weights(path, read_config(RunFolder(path)), draw)
 
 
-def _with_weights(path: Path, config: Config, use: Callable[[Parts, Evaluator], None]) -> int:
-    """Build a run's parts, restore its newest weights, and hand both over."""
+def inspect(path: Path, weights: str, prompts: int) -> int:
+    """Look inside a run's language model: figures and tables in the run's `inspect` folder."""
+
+    def look(parts: Parts, judge: Evaluator) -> None:
+        from rlfactory.inspection.command import look_inside
+
+        look_inside(RunFolder(path), parts, parts.prompts.held_out(prompts), weights, judge.seed)
+
+    config = read_config(RunFolder(path))
+    if locate(config["model"]["_target_"], "model").media != "texts":
+        _say_error(f"{path} trained an image generator; only language models can be inspected")
+        return 1
+    return _with_weights(path, config, look, REFERENCE)
+
+
+def _with_weights(
+    path: Path, config: Config, use: Callable[[Parts, Evaluator], None], *sets: str
+) -> int:
+    """Build a run's parts, restore its newest weights, and hand both over.
+
+    Of `sets`, those that the run did not keep are the weights that it began with.
+    """
     try:
         checkpoint = newest(RunFolder(path).checkpoints)
         if checkpoint is None:
             raise RunFolderError(f"{path} holds no checkpoint yet")
         parts = build(config)
+        for name in sets:
+            parts.model.weights.add(name)
         load_checkpoint(checkpoint, parts.model)
         use(parts, evaluator(config, parts, Silent()))
     except MENDABLE as error:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from transformer_lens.model_bridge import TransformerBridge
 
-from rlfactory.inspection.bridge import InspectionError, Stream
+from rlfactory.inspection.bridge import Stream
+from rlfactory.inspection.errors import InspectionError
 
 _TOLERANCE = 1e-3
 
@@ -60,6 +61,16 @@ class Attribution:
         """`[P, 2 L + 2, K]` in the order of `part_names`."""
         layers = torch.stack([self.attention, self.mlp], dim=2).flatten(1, 2)
         return torch.cat([self.start[:, None], layers, self.constant[:, None]], dim=1)
+
+    def weighted(self, weights: Tensor) -> "Attribution":
+        """One row: the mean over positions with `weights` `[P, K]`."""
+        shares = weights / weights.sum(0).clamp(min=1e-12)
+
+        def mean(parts: Tensor) -> Tensor:
+            middle = [1] * (parts.ndim - 2)
+            return (parts * shares.view(len(shares), *middle, -1)).sum(0, keepdim=True)
+
+        return self.map(mean)
 
 
 def part_names(layers: int) -> list[str]:

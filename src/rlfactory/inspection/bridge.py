@@ -14,6 +14,7 @@ from torch import Tensor
 from transformer_lens.model_bridge import TransformerBridge
 from transformers import PreTrainedModel
 
+from rlfactory.inspection.errors import InspectionError
 from rlfactory.inspection.texts import Texts
 from rlfactory.model.lora import merge_adapters
 from rlfactory.model.pipeline import no_bars
@@ -25,16 +26,12 @@ _SCALE, _FINAL = "ln_final.hook_scale", "ln_final.hook_out"
 _PARTS = ("attn.hook_z", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 
 
-class InspectionError(ValueError):
-    """A run that can't be looked into; the message says why."""
-
-
 @dataclass(frozen=True)
 class Stream:
     """What L layers of H heads wrote into the residual stream of width d, at P positions.
 
     `start` `[P, d]` comes from the embeddings, `attention` and `mlp` `[P, L, d]` from the layers;
-    `after` `[P, L, d]` is the sum so far and `heads` `[P, L, H, c]` what the heads found, before the
+    `after` `[P, L, d]` is the sum so far, `heads` `[P, L, H, c]` what the heads found, before the
     output matrix. The last layer norm divides by `scale` `[P, 1]` and gives `final` `[P, d]`.
     """
 
@@ -93,10 +90,8 @@ def read(bridge: TransformerBridge, ids: Tensor, where: Tensor) -> Stream:
     return Stream(start, attention, mlp, z, after, scale, final)
 
 
-def streams(
-    bridge: TransformerBridge, texts: Texts, *, predicting: bool
-) -> Iterator[tuple[Texts, Stream]]:
-    """Some texts at a time, with the stream where a response is foretold, or where it is read."""
+def streams(bridge: TransformerBridge, texts: Texts) -> Iterator[tuple[Texts, Stream]]:
+    """Some texts at a time, and the stream at their foretold positions."""
     for rows in chunks(len(texts.ids), _BATCH):
         part = take(texts, rows)
-        yield part, read(bridge, part.ids, part.foretold if predicting else part.read)
+        yield part, read(bridge, part.ids, part.foretold)

@@ -7,8 +7,8 @@ from torch import Tensor
 def contrast(states: Tensor, scores: Tensor, groups: Tensor) -> Tensor | None:
     """A direction `[d]` along which good samples lie 1 above bad ones, on average.
 
-    Good and bad of `states` `[B, d]` are those with `scores` `[B]` above and below the mean of their
-    prompt, `groups` `[B]`: what differs between prompts is no merit. None if no scores differ.
+    Good and bad of `states` `[B, d]` are those with `scores` `[B]` above and below the mean of
+    their prompt, `groups` `[B]`: what differs between prompts is no merit. None if no scores differ.
     """
     good, bad = _split(scores, groups)
     if not (good.any() and bad.any()):

@@ -1,5 +1,7 @@
 """The logit lens (nostalgebraist 2020): what a network would say if it ended after a layer."""
 
+import math
+
 import torch
 from torch import Tensor
 from transformer_lens.model_bridge import TransformerBridge
@@ -26,7 +28,7 @@ def log_probs(bridge: TransformerBridge, residual: Tensor) -> Tensor:
 def mean_probabilities(bridge: TransformerBridge, texts: Texts) -> Tensor:
     """The mean probability `[V]` of each token over the foretold positions."""
     total, count = torch.zeros(bridge.cfg.d_vocab, dtype=torch.float64), 0
-    for _, stream in streams(bridge, texts, predicting=True):
+    for _, stream in streams(bridge, texts):
         total += log_probs(bridge, stream.after[:, -1]).exp().double().sum(0).cpu()
         count += len(stream.start)
     return total / count
@@ -39,3 +41,13 @@ def most_changed(before: Tensor, after: Tensor, count: int) -> tuple[Tensor, Ten
     """
     order = (after - before).argsort(descending=True)
     return order[:count], order.flip(0)[:count]
+
+
+def likelier(base: Tensor, tuned: Tensor) -> Tensor:
+    """By which factor, in powers of 2, mean probabilities `[...]` rose; log-probs `[P, ...]` in.
+
+    The mean is one of probabilities: that of log-probabilities is ruled by the positions where a
+    token is out of the question, and can fall for a token that is written more often.
+    """
+    before, after = (x.double().logsumexp(0) for x in (base, tuned))
+    return ((after - before) / math.log(2)).float()

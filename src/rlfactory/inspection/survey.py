@@ -78,6 +78,14 @@ class Survey:
     tuned: TokenView
     direction: DirectionView | None
 
+    def attributions(self) -> tuple[Attribution, Attribution]:
+        """Base and tuned, one row: each token's where its probability moved as it did overall."""
+        moved = self.tuned.lens[:, -1].exp() - self.base.lens[:, -1].exp()
+        rose = torch.ones(len(self.ids))
+        rose[len(self.ids) // 2 :] = -1
+        weights = (moved * rose).clamp(min=0)
+        return self.base.parts.weighted(weights), self.tuned.parts.weighted(weights)
+
 
 def survey(
     model: CausalLM,
@@ -121,7 +129,7 @@ def _scores(reward: Reward, rollout: Rollout) -> Tensor:
 def _token_view(bridge: TransformerBridge, texts: Texts, ids: Tensor) -> TokenView:
     fixed, views, done = readout(bridge), [], 0
     directions, offset = token_directions(fixed, ids, centred=True)
-    for part, stream in streams(bridge, texts, predicting=True):
+    for part, stream in streams(bridge, texts):
         found = attribute(stream, fixed, directions, offset)
         require_complete(found, stream, directions, offset)
         view = TokenView(
@@ -166,8 +174,8 @@ def _direction_view(
 def _states(bridge: TransformerBridge, texts: Texts) -> Tensor:
     """The mean final state `[B, d]` of each response."""
     means = [
-        group_means(stream.final, part.read.nonzero()[:, 0].to(stream.final.device)).cpu()
-        for part, stream in streams(bridge, texts, predicting=False)
+        group_means(stream.final, part.foretold.nonzero()[:, 0].to(stream.final.device)).cpu()
+        for part, stream in streams(bridge, texts)
     ]
     return torch.cat(means)
 
@@ -176,10 +184,10 @@ def _along(bridge: TransformerBridge, texts: Texts, direction: Tensor) -> Attrib
     """Contributions to the direction, the mean of each response."""
     fixed, means = readout(bridge), []
     u = direction.to(fixed.gain.device)[None]
-    for part, stream in streams(bridge, texts, predicting=False):
+    for part, stream in streams(bridge, texts):
         found = attribute(stream, fixed, u, u.new_zeros(1))
         require_complete(found, stream, u, u.new_zeros(1))
-        rows = part.read.nonzero()[:, 0].to(u.device)
+        rows = part.foretold.nonzero()[:, 0].to(u.device)
         means.append(found.map(lambda parts, rows=rows: group_means(parts, rows).cpu()))
     return join(means)
 

@@ -1,0 +1,164 @@
+"""What a survey looks like: four figures in PNG."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rlfactory.inspection.attribution import part_names
+from rlfactory.inspection.heat import HEAT_STYLE, colour_limit, colour_scale, factor, heat, page
+from rlfactory.inspection.lens import likelier
+from rlfactory.inspection.names import END, token_name
+from rlfactory.inspection.survey import DirectionView, Survey
+from rlfactory.run.curves import STYLE
+from rlfactory.run.format import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BASE, _TUNED = "#8a8d93", "#d9822b"
+_SHOWN, _PROMPT = 40, 60  # tokens of a sample, and characters of a prompt, that are shown
+
+
+def draw_lens(survey: Survey, tokenizer: Any, path: Path) -> None:
+    """How much likelier each token became after each layer: at prompts' ends, and all along."""
+    ends = survey.base.ends
+    panels = {
+        "Where the prompt ends": likelier(survey.base.lens[ends], survey.tuned.lens[ends]),
+        "All along the response": likelier(survey.base.lens, survey.tuned.lens),
+    }
+    names, layers = _names(survey, tokenizer), _after(survey)
+    with page(HEAT_STYLE, (2.6 + 1.3 * len(layers), 1.4 + 0.3 * len(names)), path) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        limit = colour_limit(*panels.values())
+        for ax, (title, values) in zip(axes, panels.items(), strict=True):
+            image = heat(ax, values.T, names, layers, limit, write=factor)
+            ax.axhline(len(names) / 2 - 0.5, color="#55575e", linewidth=1)
+            ax.set_title(title)
+            ax.set_xlabel("after layer")
+        axes[0].set_ylabel("fell                 rose")
+        colour_scale(figure, image, axes, "tuned / base probability, powers of 2")
+        figure.suptitle("Logit lens: the tokens that tuning promoted and demoted most")
+
+
+def draw_samples(survey: Survey, tokenizer: Any, path: Path) -> None:
+    """How much likelier each token of the best and of the worst sample became, by layer."""
+    scored = survey.scores.nan_to_num(float(survey.scores.nanmean()))
+    shown = {"Best": int(scored.argmax()), "Worst": int(scored.argmin())}
+    change = (survey.tuned.next - survey.base.next) / torch.log(torch.tensor(2.0))
+    rows = {name: change[survey.base.sample == i][:_SHOWN] for name, i in shown.items()}
+    width = max(map(len, rows.values()))
+    layers = _after(survey)
+    with page(HEAT_STYLE, (2.4 + 0.36 * width, 3.2 + 0.5 * len(layers)), path) as figure:
+        axes = figure.subplots(2, 1)
+        limit = colour_limit(*rows.values())
+        for ax, (name, values) in zip(axes, rows.items(), strict=True):
+            i = shown[name]
+            ids = survey.texts.ids[i][survey.texts.read[i]][:_SHOWN].tolist()
+            tokens = [token_name(tokenizer, token) for token in ids]
+            padded = torch.nn.functional.pad(values, (0, 0, 0, width - len(values)))
+            image = heat(ax, padded.T.flip(0), layers[::-1], tokens, limit, turned=True)
+            ax.set_xlim(-0.5, width - 0.5)
+            ax.set_ylabel("after layer")
+            prompt = _prompt(survey, tokenizer, i)
+            ax.set_title(f"{name} sample of the base, score {number(float(scored[i]))}: {prompt}")
+        colour_scale(figure, image, axes, "tuned / base probability, powers of 2")
+
+
+def draw_attribution(survey: Survey, tokenizer: Any, path: Path) -> None:
+    """Which parts write the logits: means over risen and fallen tokens, then each token."""
+    base, tuned = (found.parts()[0].T for found in survey.attributions())  # [2 K, parts]
+    names, parts = _names(survey, tokenizer), [*map(_short, part_names(_depth(survey)))]
+    half = len(names) // 2
+    size = (3.6 + 0.42 * len(parts), 4.6 + 0.3 * len(names))
+    with page(STYLE, size, path) as figure:
+        grid = figure.add_gridspec(3, 1, height_ratios=[1, 1, 0.13 * len(names) + 0.4])
+        for row, title, own in (
+            (0, "Tokens that rose", slice(0, half)),
+            (1, "Tokens that fell", slice(half, None)),
+        ):
+            _pairs(
+                figure.add_subplot(grid[row]), title, parts, base[own].mean(0), tuned[own].mean(0)
+            )
+        ax = figure.add_subplot(grid[2])
+        ax.grid(visible=False)
+        change = tuned - base
+        whole = torch.cat([change, change.sum(1, keepdim=True)], dim=1)
+        image = heat(ax, whole, names, [*parts, "sum"], colour_limit(whole))
+        ax.axhline(half - 0.5, color="#55575e", linewidth=1)
+        ax.axvline(len(parts) - 0.5, color="#55575e", linewidth=1)
+        ax.set_title("Tuned less base, by token")
+        ax.set_xlabel("part: embeddings, attention (A) and MLP (M) of each layer, constant")
+        colour_scale(figure, image, [ax], "logit")
+        figure.suptitle("Direct attribution of the logits, less the vocabulary's mean")
+
+
+def draw_direction(view: DirectionView, path: Path) -> None:
+    """What heads and MLPs write along the direction from bad to good samples."""
+    base, tuned = (_by_layer(found) for found in (view.base, view.tuned))
+    layers, columns = base.shape
+    heads = [str(i) for i in range(1, columns)]
+    size = (3.4 + 0.95 * columns, 1.9 + 0.42 * layers)
+    with page(HEAT_STYLE, size, path) as figure:
+        for ax, title, values in zip(
+            figure.subplots(1, 2), ("Base", "Tuned less base"), (base, tuned - base), strict=True
+        ):
+            names = [str(i) for i in range(layers, 0, -1)]
+            image = heat(ax, values.flip(0), names, [*heads, "MLP"], colour_limit(values))
+            ax.axvline(columns - 1.5, color="#55575e", linewidth=1)
+            ax.set_title(title)
+            ax.set_xlabel("head")
+            ax.set_ylabel("layer")
+            colour_scale(figure, image, [ax], "share of the gap")
+        figure.suptitle(
+            f"Along the direction from bad to good samples: {number(view.change.before)} to"
+            f" {number(view.change.after)}"
+        )
+
+
+def _by_layer(found: Any) -> Tensor:
+    """Heads, then the MLP `[L, H + 1]`."""
+    heads, mlp = found.heads.mean(0)[..., 0], found.mlp.mean(0)
+    return torch.cat([heads, mlp], dim=1)
+
+
+def _pairs(ax: "Axes", title: str, parts: Sequence[str], base: Tensor, tuned: Tensor) -> None:
+    at = torch.arange(len(parts))
+    for shift, values, color, label in ((-0.2, base, _BASE, "base"), (0.2, tuned, _TUNED, "tuned")):
+        ax.bar(at + shift, values, width=0.38, color=color, label=f"{label}, {values.sum():.2f}")
+    ax.axhline(0, color="#9a9ca3", linewidth=0.8)
+    ax.set_xticks(at, parts)
+    ax.set_xlim(-0.6, len(parts) - 0.4)
+    ax.set_title(title)
+    ax.set_ylabel("logit")
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), title="sum of the parts")
+
+
+def _names(survey: Survey, tokenizer: Any) -> list[str]:
+    return [token_name(tokenizer, i) for i in survey.ids.tolist()]
+
+
+def _depth(survey: Survey) -> int:
+    return survey.base.parts.mlp.shape[1]
+
+
+def _after(survey: Survey) -> list[str]:
+    return ["none", *(str(i) for i in range(1, _depth(survey) + 1))]
+
+
+def _prompt(survey: Survey, tokenizer: Any, sample: int) -> str:
+    ids = survey.texts.ids[sample]
+    end = int(survey.texts.ends[sample].nonzero())
+    text = "".join(token_name(tokenizer, i) for i in ids[: end + 1].tolist())
+    return text.removeprefix(END).replace("␣", " ").strip()[-_PROMPT:]
+
+
+def _short(part: str) -> str:
+    return (
+        part.replace("embeddings", "emb")
+        .replace("constant", "const")
+        .replace("attention ", "A")
+        .replace("MLP ", "M")
+    )

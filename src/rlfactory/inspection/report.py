@@ -1,0 +1,129 @@
+"""A survey in numbers: a page for people and the same for programs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rlfactory.inspection.attribution import Attribution, part_names
+from rlfactory.inspection.lens import likelier
+from rlfactory.inspection.names import token_name
+from rlfactory.inspection.survey import DirectionView, Survey
+from rlfactory.run.atomic import write_text
+from rlfactory.run.format import number
+
+_LARGEST = 8
+NO_DIRECTION = "The reward tells no two of the base's samples of a prompt apart: no direction."
+
+
+def contents(survey: Survey, tokenizer: Any) -> dict[str, Any]:
+    """Every number of the figures, by name."""
+    depth = survey.base.parts.mlp.shape[1]
+    base, tuned = survey.attributions()
+    change = likelier(survey.base.lens, survey.tuned.lens)
+    tokens = [
+        {
+            "token": token_name(tokenizer, token),
+            "id": token,
+            "base": float(survey.probability[0, token]),
+            "tuned": float(survey.probability[1, token]),
+            "lens": change[:, k].tolist(),
+            "base_parts": dict(zip(part_names(depth), _column(base, k), strict=True)),
+            "tuned_parts": dict(zip(part_names(depth), _column(tuned, k), strict=True)),
+        }
+        for k, token in enumerate(survey.ids.tolist())
+    ]
+    half = len(tokens) // 2
+    found = survey.direction and _direction(survey.direction, tokenizer)
+    return {"rose": tokens[:half], "fell": tokens[half:], "direction": found}
+
+
+def write_report(found: dict[str, Any], title: str, folder: Path) -> None:
+    """Write `inspect.json` and `inspect.md`."""
+    write_text(folder / "inspect.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    lines = [f"# Inside {title}", "", "## Tokens that rose", "", *_tokens(found["rose"])]
+    lines += ["", "## Tokens that fell", "", *_tokens(found["fell"])]
+    lines += ["", "## From bad to good samples", ""]
+    lines += [NO_DIRECTION] if found["direction"] is None else _along(found["direction"])
+    figures = ("lens", "samples", "attribution", "direction")
+    drawn = [name for name in figures if (folder / f"{name}.png").is_file()]
+    lines += ["", "## Figures", "", *(f"![{name}]({name}.png)" for name in drawn)]
+    write_text(folder / "inspect.md", "\n".join(lines) + "\n")
+
+
+def _column(found: Attribution, k: int) -> list[float]:
+    values: list[float] = found.parts()[0, :, k].tolist()
+    return values
+
+
+def _direction(view: DirectionView, tokenizer: Any) -> dict[str, Any]:
+    base, tuned = ({**_means(found)} for found in (view.base, view.tuned))
+    return {
+        "base": view.change.before,
+        "tuned": view.change.after,
+        "low": view.change.low,
+        "high": view.change.high,
+        "prompts": view.change.count,
+        "separation": None if view.separation != view.separation else view.separation,
+        "for": [token_name(tokenizer, i) for i in view.up.tolist()],
+        "against": [token_name(tokenizer, i) for i in view.down.tolist()],
+        "base_parts": base,
+        "tuned_parts": tuned,
+    }
+
+
+def _means(found: Attribution) -> dict[str, float]:
+    """The mean contribution of each head, MLP and the rest, by name."""
+    heads = {
+        f"head {layer}.{head}": value
+        for layer, row in enumerate(_mean(found.heads), start=1)
+        for head, value in enumerate(row, start=1)
+    }
+    biases = {f"attention bias {i}": v for i, v in enumerate(_mean(found.head_bias), start=1)}
+    mlps = {f"MLP {i}": value for i, value in enumerate(_mean(found.mlp), start=1)}
+    rest = {"embeddings": _mean(found.start), "constant": _mean(found.constant)}
+    return {**rest, **heads, **biases, **mlps}
+
+
+def _mean(parts: Tensor) -> Any:
+    return parts.mean(0)[..., 0].tolist()
+
+
+def _tokens(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["| token | base | tuned | change | written by |", "|---|---:|---:|---:|---|"]
+    for row in rows:
+        change = row["tuned"] - row["base"]
+        cells = [number(row["base"]), number(row["tuned"]), number(change, sign=True)]
+        wrote = _largest(row["base_parts"], row["tuned_parts"], 3)
+        lines.append(f"| `{row['token']}` | {' | '.join(cells)} | {wrote} |")
+    return lines
+
+
+def _along(found: dict[str, Any]) -> list[str]:
+    separation = float("nan") if found["separation"] is None else found["separation"]
+    change = found["tuned"] - found["base"]
+    return [
+        f"1 is the gap between bad and good samples of the base. On the same {found['prompts']}"
+        f" prompts' texts the base lies at {number(found['base'])}, the tuned model at"
+        f" {number(found['tuned'])}: {number(change, sign=True)},"
+        f" 95 % interval {number(found['low'], sign=True)} to {number(found['high'], sign=True)}.",
+        "",
+        f"A good sample lies above a bad one, of prompts that had no part in the direction, with"
+        f" probability {number(separation)} (0.5 is chance).",
+        "",
+        f"- speaks for: {_listed(found['for'])}",
+        f"- speaks against: {_listed(found['against'])}",
+        f"- changed most: {_largest(found['base_parts'], found['tuned_parts'], _LARGEST)}",
+    ]
+
+
+def _listed(tokens: list[str]) -> str:
+    return ", ".join(f"`{token}`" for token in tokens)
+
+
+def _largest(base: dict[str, float], tuned: dict[str, float], count: int) -> str:
+    """The parts that changed most."""
+    change = {name: tuned[name] - base[name] for name in base}
+    order = sorted(change, key=lambda name: -abs(change[name]))[:count]
+    return ", ".join(f"{name} {number(change[name], sign=True)}" for name in order)
