@@ -8,14 +8,19 @@ def contrast(states: Tensor, scores: Tensor, groups: Tensor) -> Tensor | None:
     """A direction `[d]` along which good samples lie 1 above bad ones, on average.
 
     Good and bad of `states` `[B, d]` are those with `scores` `[B]` above and below the mean of
-    their prompt, `groups` `[B]`: what differs between prompts is no merit. None if no scores differ.
+    their prompt, `groups` `[B]`: what differs between prompts is no merit. None if no two differ.
     """
-    good, bad = _split(scores, groups)
-    if not (good.any() and bad.any()):
+    if not all(rows.any() for rows in _split(scores, groups)):
         return None
-    own = centred(states, groups)
-    gap = own[good].mean(0) - own[bad].mean(0)
+    gap = good_less_bad(states, scores, groups)
     return gap / gap.square().sum()
+
+
+def good_less_bad(values: Tensor, scores: Tensor, groups: Tensor) -> Tensor:
+    """The gap `[...]` between the means of `values` `[B, ...]`, each less that of its prompt."""
+    good, bad = _split(scores, groups)
+    own = centred(values, groups)
+    return own[good].mean(0) - own[bad].mean(0)
 
 
 def separation(states: Tensor, scores: Tensor, groups: Tensor) -> float:

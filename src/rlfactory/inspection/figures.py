@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlfactory.inspection.attribution import part_names
+from rlfactory.inspection.attribution import Attribution, part_names
 from rlfactory.inspection.heat import HEAT_STYLE, colour_limit, colour_scale, factor, heat, page
 from rlfactory.inspection.lens import likelier
 from rlfactory.inspection.names import END, token_name
@@ -38,7 +38,8 @@ def draw_lens(survey: Survey, tokenizer: Any, path: Path) -> None:
             ax.axhline(len(names) / 2 - 0.5, color="#55575e", linewidth=1)
             ax.set_title(title)
             ax.set_xlabel("after layer")
-        axes[0].set_ylabel("fell                 rose")
+        for height, group in ((0.75, "rose"), (0.25, "fell")):
+            _beside(axes[0], height, group)
         colour_scale(figure, image, axes, "tuned / base probability, powers of 2")
         figure.suptitle("Logit lens: the tokens that tuning promoted and demoted most")
 
@@ -58,12 +59,12 @@ def draw_samples(survey: Survey, tokenizer: Any, path: Path) -> None:
             i = shown[name]
             ids = survey.texts.ids[i][survey.texts.read[i]][:_SHOWN].tolist()
             tokens = [token_name(tokenizer, token) for token in ids]
-            padded = torch.nn.functional.pad(values, (0, 0, 0, width - len(values)))
-            image = heat(ax, padded.T.flip(0), layers[::-1], tokens, limit, turned=True)
+            image = heat(ax, values.T.flip(0), layers[::-1], tokens, limit, turned=True)
             ax.set_xlim(-0.5, width - 0.5)
             ax.set_ylabel("after layer")
             prompt = _prompt(survey, tokenizer, i)
-            ax.set_title(f"{name} sample of the base, score {number(float(scored[i]))}: {prompt}")
+            score = number(float(scored[i]))
+            ax.set_title(f'{name} sample of the base, score {score}, after "{prompt}"')
         colour_scale(figure, image, axes, "tuned / base probability, powers of 2")
 
 
@@ -74,51 +75,42 @@ def draw_attribution(survey: Survey, tokenizer: Any, path: Path) -> None:
     half = len(names) // 2
     size = (3.6 + 0.42 * len(parts), 4.6 + 0.3 * len(names))
     with page(STYLE, size, path) as figure:
-        grid = figure.add_gridspec(3, 1, height_ratios=[1, 1, 0.13 * len(names) + 0.4])
-        for row, title, own in (
-            (0, "Tokens that rose", slice(0, half)),
-            (1, "Tokens that fell", slice(half, None)),
-        ):
-            _pairs(
-                figure.add_subplot(grid[row]), title, parts, base[own].mean(0), tuned[own].mean(0)
-            )
-        ax = figure.add_subplot(grid[2])
-        ax.grid(visible=False)
+        ratios = [1, 1, 0.13 * len(names) + 0.4]
+        top, middle, bottom = figure.subplots(3, 1, height_ratios=ratios)
+        _pairs(top, "Tokens that rose", parts, base[:half].mean(0), tuned[:half].mean(0))
+        _pairs(middle, "Tokens that fell", parts, base[half:].mean(0), tuned[half:].mean(0))
         change = tuned - base
         whole = torch.cat([change, change.sum(1, keepdim=True)], dim=1)
-        image = heat(ax, whole, names, [*parts, "sum"], colour_limit(whole))
-        ax.axhline(half - 0.5, color="#55575e", linewidth=1)
-        ax.axvline(len(parts) - 0.5, color="#55575e", linewidth=1)
-        ax.set_title("Tuned less base, by token")
-        ax.set_xlabel("part: embeddings, attention (A) and MLP (M) of each layer, constant")
-        colour_scale(figure, image, [ax], "logit")
+        image = heat(bottom, whole, names, [*parts, "sum"], colour_limit(whole))
+        bottom.grid(visible=False)
+        bottom.axhline(half - 0.5, color="#55575e", linewidth=1)
+        bottom.axvline(len(parts) - 0.5, color="#55575e", linewidth=1)
+        bottom.set_title("Tuned less base, by token")
+        bottom.set_xlabel("embeddings, attention (A) and MLP (M) of each layer, constant")
+        colour_scale(figure, image, [top, middle, bottom], "tuned less base, logit")
         figure.suptitle("Direct attribution of the logits, less the vocabulary's mean")
 
 
 def draw_direction(view: DirectionView, path: Path) -> None:
     """What heads and MLPs write along the direction from bad to good samples."""
-    base, tuned = (_by_layer(found) for found in (view.base, view.tuned))
-    layers, columns = base.shape
+    panels = {"Good less bad samples, base": view.gap, "Tuned less base, same texts": view.shift}
+    layers, columns = _by_layer(view.gap).shape
     heads = [str(i) for i in range(1, columns)]
     size = (3.4 + 0.95 * columns, 1.9 + 0.42 * layers)
     with page(HEAT_STYLE, size, path) as figure:
-        for ax, title, values in zip(
-            figure.subplots(1, 2), ("Base", "Tuned less base"), (base, tuned - base), strict=True
-        ):
+        for ax, (title, found) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+            values = _by_layer(found)
             names = [str(i) for i in range(layers, 0, -1)]
             image = heat(ax, values.flip(0), names, [*heads, "MLP"], colour_limit(values))
             ax.axvline(columns - 1.5, color="#55575e", linewidth=1)
-            ax.set_title(title)
+            ax.set_title(f"{title}: {found.total().item():+.2f}")
             ax.set_xlabel("head")
             ax.set_ylabel("layer")
             colour_scale(figure, image, [ax], "share of the gap")
-        figure.suptitle(
-            f"Along the direction from bad to good samples: {number(view.change.before)} to"
-            f" {number(view.change.after)}"
-        )
+        figure.suptitle("What each part writes along the direction from bad to good samples")
 
 
-def _by_layer(found: Any) -> Tensor:
+def _by_layer(found: Attribution) -> Tensor:
     """Heads, then the MLP `[L, H + 1]`."""
     heads, mlp = found.heads.mean(0)[..., 0], found.mlp.mean(0)
     return torch.cat([heads, mlp], dim=1)
@@ -127,13 +119,17 @@ def _by_layer(found: Any) -> Tensor:
 def _pairs(ax: "Axes", title: str, parts: Sequence[str], base: Tensor, tuned: Tensor) -> None:
     at = torch.arange(len(parts))
     for shift, values, color, label in ((-0.2, base, _BASE, "base"), (0.2, tuned, _TUNED, "tuned")):
-        ax.bar(at + shift, values, width=0.38, color=color, label=f"{label}, {values.sum():.2f}")
+        ax.bar(
+            at + shift, values, width=0.38, color=color, label=f"{label}, sum {values.sum():.2f}"
+        )
     ax.axhline(0, color="#9a9ca3", linewidth=0.8)
     ax.set_xticks(at, parts)
     ax.set_xlim(-0.6, len(parts) - 0.4)
     ax.set_title(title)
     ax.set_ylabel("logit")
-    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), title="sum of the parts")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.25 * (high - low))
+    ax.legend(loc="upper right", ncols=2)
 
 
 def _names(survey: Survey, tokenizer: Any) -> list[str]:
@@ -156,9 +152,13 @@ def _prompt(survey: Survey, tokenizer: Any, sample: int) -> str:
 
 
 def _short(part: str) -> str:
-    return (
-        part.replace("embeddings", "emb")
-        .replace("constant", "const")
-        .replace("attention ", "A")
-        .replace("MLP ", "M")
-    )
+    shorter = {"embeddings": "emb", "constant": "const", "attention ": "A", "MLP ": "M"}
+    for long, short in shorter.items():
+        part = part.replace(long, short)
+    return part
+
+
+def _beside(ax: "Axes", height: float, text: str) -> None:
+    """What a group of rows is, left of their names."""
+    place = {"xytext": (-58, 0), "textcoords": "offset points", "xycoords": "axes fraction"}
+    ax.annotate(text, (0, height), rotation=90, va="center", fontweight="bold", **place)

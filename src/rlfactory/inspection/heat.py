@@ -83,4 +83,5 @@ def factor(power: float) -> str:
 
 
 def _plain(value: float) -> str:
-    return f"{value:.2f}"
+    text = f"{value:.2f}"
+    return "0" if float(text) == 0 else text

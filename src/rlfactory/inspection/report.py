@@ -58,36 +58,34 @@ def _column(found: Attribution, k: int) -> list[float]:
 
 
 def _direction(view: DirectionView, tokenizer: Any) -> dict[str, Any]:
-    base, tuned = ({**_means(found)} for found in (view.base, view.tuned))
     return {
-        "base": view.change.before,
-        "tuned": view.change.after,
+        "shift": view.change.difference,
         "low": view.change.low,
         "high": view.change.high,
         "prompts": view.change.count,
         "separation": None if view.separation != view.separation else view.separation,
         "for": [token_name(tokenizer, i) for i in view.up.tolist()],
         "against": [token_name(tokenizer, i) for i in view.down.tolist()],
-        "base_parts": base,
-        "tuned_parts": tuned,
+        "gap_parts": _by_part(view.gap),
+        "shift_parts": _by_part(view.shift),
     }
 
 
-def _means(found: Attribution) -> dict[str, float]:
-    """The mean contribution of each head, MLP and the rest, by name."""
+def _by_part(found: Attribution) -> dict[str, float]:
+    """The contribution of each head, MLP and the rest, by name."""
     heads = {
         f"head {layer}.{head}": value
-        for layer, row in enumerate(_mean(found.heads), start=1)
+        for layer, row in enumerate(_row(found.heads), start=1)
         for head, value in enumerate(row, start=1)
     }
-    biases = {f"attention bias {i}": v for i, v in enumerate(_mean(found.head_bias), start=1)}
-    mlps = {f"MLP {i}": value for i, value in enumerate(_mean(found.mlp), start=1)}
-    rest = {"embeddings": _mean(found.start), "constant": _mean(found.constant)}
+    biases = {f"attention bias {i}": v for i, v in enumerate(_row(found.head_bias), start=1)}
+    mlps = {f"MLP {i}": value for i, value in enumerate(_row(found.mlp), start=1)}
+    rest = {"embeddings": _row(found.start), "constant": _row(found.constant)}
     return {**rest, **heads, **biases, **mlps}
 
 
-def _mean(parts: Tensor) -> Any:
-    return parts.mean(0)[..., 0].tolist()
+def _row(parts: Tensor) -> Any:
+    return parts[0, ..., 0].tolist()
 
 
 def _tokens(rows: list[dict[str, Any]]) -> list[str]:
@@ -95,26 +93,29 @@ def _tokens(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         change = row["tuned"] - row["base"]
         cells = [number(row["base"]), number(row["tuned"]), number(change, sign=True)]
-        wrote = _largest(row["base_parts"], row["tuned_parts"], 3)
+        moved = {
+            name: row["tuned_parts"][name] - row["base_parts"][name] for name in row["base_parts"]
+        }
+        wrote = _largest(moved, 3)
         lines.append(f"| `{row['token']}` | {' | '.join(cells)} | {wrote} |")
     return lines
 
 
 def _along(found: dict[str, Any]) -> list[str]:
     separation = float("nan") if found["separation"] is None else found["separation"]
-    change = found["tuned"] - found["base"]
     return [
-        f"1 is the gap between bad and good samples of the base. On the same {found['prompts']}"
-        f" prompts' texts the base lies at {number(found['base'])}, the tuned model at"
-        f" {number(found['tuned'])}: {number(change, sign=True)},"
-        f" 95 % interval {number(found['low'], sign=True)} to {number(found['high'], sign=True)}.",
+        f"Tuning moved the network by {number(found['shift'], sign=True)} along this direction, on the"
+        f" same texts of {found['prompts']} prompts (95 % interval {number(found['low'], sign=True)}"
+        f" to {number(found['high'], sign=True)}). 1 is the gap between bad and good samples of the"
+        " base.",
         "",
         f"A good sample lies above a bad one, of prompts that had no part in the direction, with"
         f" probability {number(separation)} (0.5 is chance).",
         "",
         f"- speaks for: {_listed(found['for'])}",
         f"- speaks against: {_listed(found['against'])}",
-        f"- changed most: {_largest(found['base_parts'], found['tuned_parts'], _LARGEST)}",
+        f"- most of the gap: {_largest(found['gap_parts'], _LARGEST)}",
+        f"- most of the shift: {_largest(found['shift_parts'], _LARGEST)}",
     ]
 
 
@@ -122,8 +123,6 @@ def _listed(tokens: list[str]) -> str:
     return ", ".join(f"`{token}`" for token in tokens)
 
 
-def _largest(base: dict[str, float], tuned: dict[str, float], count: int) -> str:
-    """The parts that changed most."""
-    change = {name: tuned[name] - base[name] for name in base}
-    order = sorted(change, key=lambda name: -abs(change[name]))[:count]
-    return ", ".join(f"{name} {number(change[name], sign=True)}" for name in order)
+def _largest(parts: dict[str, float], count: int) -> str:
+    order = sorted(parts, key=lambda name: -abs(parts[name]))[:count]
+    return ", ".join(f"{name} {number(parts[name], sign=True)}" for name in order)

@@ -16,7 +16,7 @@ from rlfactory.inspection.attribution import (
     token_directions,
 )
 from rlfactory.inspection.bridge import boot, streams
-from rlfactory.inspection.direction import contrast, group_means, separation
+from rlfactory.inspection.direction import contrast, good_less_bad, group_means, separation
 from rlfactory.inspection.lens import lens, mean_probabilities, most_changed
 from rlfactory.inspection.texts import Texts, texts_of
 from rlfactory.model.causal_lm import CausalLM
@@ -48,14 +48,15 @@ class TokenView:
 
 @dataclass(frozen=True)
 class DirectionView:
-    """The direction from bad to good samples, as the parts of both networks write it.
+    """The direction from bad to good samples, and what the parts write along it, in one row each.
 
-    `base` and `tuned` have one row a sample; `change` is that of their totals, over prompts. `up`
-    and `down` `[K]` are the tokens that the direction speaks for and against.
+    `gap` is good less bad samples in the base, which makes 1, `shift` tuned less base on the same
+    texts; `change` is that of its sum, over prompts. `up` and `down` `[K]` are the tokens that the
+    direction speaks for and against.
     """
 
-    base: Attribution
-    tuned: Attribution
+    gap: Attribution
+    shift: Attribution
     change: Change
     separation: float
     up: Tensor
@@ -162,8 +163,10 @@ def _direction_view(
     by_prompt = [group_means(a.total()[:, 0], groups).numpy() for a in (before, after)]
     order = _spoken_for(readout(base), direction).argsort(descending=True)
     return DirectionView(
-        base=before,
-        tuned=after,
+        gap=before.map(lambda x: good_less_bad(x[scored], scores, own)[None]),
+        shift=join([before, after]).map(
+            lambda x: (x[len(groups) :] - x[: len(groups)]).mean(0)[None]
+        ),
         change=paired_change(*by_prompt),
         separation=separation(states, scores, own),
         up=order[:count],
