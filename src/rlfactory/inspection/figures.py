@@ -39,7 +39,7 @@ def draw_lens(survey: Survey, tokenizer: Any, path: Path) -> None:
             ax.set_title(title)
             ax.set_xlabel("after layer")
         for height, group in ((0.75, "rose"), (0.25, "fell")):
-            _beside(axes[0], height, group)
+            _beside(axes[1], height, group)
         colour_scale(figure, image, axes, "tuned / base probability, powers of 2")
         figure.suptitle("Logit lens: the tokens that tuning promoted and demoted most")
 
@@ -119,12 +119,11 @@ def _by_layer(found: Attribution) -> Tensor:
 def _pairs(ax: "Axes", title: str, parts: Sequence[str], base: Tensor, tuned: Tensor) -> None:
     at = torch.arange(len(parts))
     for shift, values, color, label in ((-0.2, base, _BASE, "base"), (0.2, tuned, _TUNED, "tuned")):
-        ax.bar(
-            at + shift, values, width=0.38, color=color, label=f"{label}, sum {values.sum():.2f}"
-        )
+        named = f"{label}, sum {values.sum():.2f}"
+        ax.bar(at + shift, values, width=0.38, color=color, label=named)
     ax.axhline(0, color="#9a9ca3", linewidth=0.8)
     ax.set_xticks(at, parts)
-    ax.set_xlim(-0.6, len(parts) - 0.4)
+    ax.set_xlim(-0.5, len(parts) + 0.5)  # above the columns of the heat map, which has a sum
     ax.set_title(title)
     ax.set_ylabel("logit")
     low, high = ax.get_ylim()
@@ -159,6 +158,6 @@ def _short(part: str) -> str:
 
 
 def _beside(ax: "Axes", height: float, text: str) -> None:
-    """What a group of rows is, left of their names."""
-    place = {"xytext": (-58, 0), "textcoords": "offset points", "xycoords": "axes fraction"}
-    ax.annotate(text, (0, height), rotation=90, va="center", fontweight="bold", **place)
+    """What a group of rows is."""
+    place = {"xytext": (5, 0), "textcoords": "offset points", "xycoords": "axes fraction"}
+    ax.annotate(text, (1, height), rotation=270, va="center", fontweight="bold", **place)

@@ -93,9 +93,7 @@ def _tokens(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         change = row["tuned"] - row["base"]
         cells = [number(row["base"]), number(row["tuned"]), number(change, sign=True)]
-        moved = {
-            name: row["tuned_parts"][name] - row["base_parts"][name] for name in row["base_parts"]
-        }
+        moved = {part: row["tuned_parts"][part] - old for part, old in row["base_parts"].items()}
         wrote = _largest(moved, 3)
         lines.append(f"| `{row['token']}` | {' | '.join(cells)} | {wrote} |")
     return lines
@@ -103,11 +101,11 @@ def _tokens(rows: list[dict[str, Any]]) -> list[str]:
 
 def _along(found: dict[str, Any]) -> list[str]:
     separation = float("nan") if found["separation"] is None else found["separation"]
+    shift, low, high = (number(found[key], sign=True) for key in ("shift", "low", "high"))
     return [
-        f"Tuning moved the network by {number(found['shift'], sign=True)} along this direction, on the"
-        f" same texts of {found['prompts']} prompts (95 % interval {number(found['low'], sign=True)}"
-        f" to {number(found['high'], sign=True)}). 1 is the gap between bad and good samples of the"
-        " base.",
+        f"Tuning moved the network by {shift} along this direction, on the same texts of"
+        f" {found['prompts']} prompts (95 % interval {low} to {high}). 1 is the gap between bad and"
+        " good samples of the base.",
         "",
         f"A good sample lies above a bad one, of prompts that had no part in the direction, with"
         f" probability {number(separation)} (0.5 is chance).",

@@ -164,9 +164,7 @@ def _direction_view(
     order = _spoken_for(readout(base), direction).argsort(descending=True)
     return DirectionView(
         gap=before.map(lambda x: good_less_bad(x[scored], scores, own)[None]),
-        shift=join([before, after]).map(
-            lambda x: (x[len(groups) :] - x[: len(groups)]).mean(0)[None]
-        ),
+        shift=_mean_difference(before, after),
         change=paired_change(*by_prompt),
         separation=separation(states, scores, own),
         up=order[:count],
@@ -193,6 +191,12 @@ def _along(bridge: TransformerBridge, texts: Texts, direction: Tensor) -> Attrib
         rows = part.foretold.nonzero()[:, 0].to(u.device)
         means.append(found.map(lambda parts, rows=rows: group_means(parts, rows).cpu()))
     return join(means)
+
+
+def _mean_difference(before: Attribution, after: Attribution) -> Attribution:
+    """One row."""
+    means = [found.map(lambda x: x.mean(0, keepdim=True)) for found in (before, after)]
+    return join(means).map(lambda x: x[1:] - x[:1])
 
 
 def _spoken_for(fixed: Readout, direction: Tensor) -> Tensor:
