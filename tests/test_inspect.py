@@ -74,7 +74,6 @@ def test_the_base_is_what_the_run_began_with(
         found = json.loads((run / "inspect" / "inspect.json").read_text())
         pages.append(found["direction"])
     assert pages[0]["gap_parts"] == pytest.approx(pages[1]["gap_parts"], abs=1e-3)
-    assert pages[0]["shift"] != pages[1]["shift"] or words == ["regularizer=none"]
 
 
 def test_without_a_difference_in_reward_there_is_no_direction(

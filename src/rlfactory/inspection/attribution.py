@@ -82,16 +82,20 @@ def part_names(layers: int) -> list[str]:
 def readout(bridge: TransformerBridge) -> Readout:
     """What is fixed in a network, whatever it reads."""
     norm = bridge.ln_final.original_component
-    bias = getattr(norm, "bias", None)  # RMS norms have none
     fixed = (
         norm.weight,
-        torch.zeros_like(norm.weight) if bias is None else bias,
+        _bias(getattr(norm, "bias", None), norm.weight),
         bridge.W_U,
         bridge.b_U,
         bridge.W_O,
-        bridge.b_O,
+        torch.stack([_bias(block.attn.b_O, norm.weight) for block in bridge.blocks]),
     )
     return Readout(*(t.detach() for t in fixed), centred=not bridge.cfg.uses_rms_norm)
+
+
+def _bias(found: Tensor | None, like: Tensor) -> Tensor:
+    """Llama's kind has none, on norms and matrices."""
+    return torch.zeros_like(like) if found is None else found
 
 
 def attribute(stream: Stream, readout: Readout, directions: Tensor, offset: Tensor) -> Attribution:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -117,10 +118,10 @@ def _by_layer(found: Attribution) -> Tensor:
 
 
 def _pairs(ax: "Axes", title: str, parts: Sequence[str], base: Tensor, tuned: Tensor) -> None:
-    at = torch.arange(len(parts))
+    at = np.arange(len(parts))
     for shift, values, color, label in ((-0.2, base, _BASE, "base"), (0.2, tuned, _TUNED, "tuned")):
         named = f"{label}, sum {values.sum():.2f}"
-        ax.bar(at + shift, values, width=0.38, color=color, label=named)
+        ax.bar(at + shift, values.numpy(), width=0.38, color=color, label=named)
     ax.axhline(0, color="#9a9ca3", linewidth=0.8)
     ax.set_xticks(at, parts)
     ax.set_xlim(-0.5, len(parts) + 0.5)  # above the columns of the heat map, which has a sum

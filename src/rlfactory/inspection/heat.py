@@ -47,7 +47,7 @@ def heat(
     turned: bool = False,
 ) -> Any:
     """Draw `values` `[rows, columns]`, white at 0, with numbers where there is room for them."""
-    image = ax.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+    image = ax.imshow(values.numpy(), cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
     ax.set_yticks(range(len(rows)), rows)
     ax.set_xticks(range(len(columns)), columns, rotation=90 if turned else 0)
     ax.tick_params(length=0)

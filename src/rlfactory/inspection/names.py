@@ -4,7 +4,7 @@ from typing import Any
 
 _SPACE, _LAST_DRAWN = "␣", 0x24F  # the fonts at hand draw Latin letters
 END = "(end)"
-_ESCAPES = {"\n": "\\n", "\t": "\\t", " ": _SPACE, "|": "¦"}
+_ESCAPES = {"\n": "\\n", "\t": "\\t", " ": _SPACE}
 
 
 def token_name(tokenizer: Any, token: int) -> str:

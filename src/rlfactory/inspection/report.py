@@ -89,13 +89,14 @@ def _row(parts: Tensor) -> Any:
 
 
 def _tokens(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| token | base | tuned | change | written by |", "|---|---:|---:|---:|---|"]
+    lines = ["| token | base | tuned | change | logit moved by |", "|---|---:|---:|---:|---|"]
     for row in rows:
         change = row["tuned"] - row["base"]
         cells = [number(row["base"]), number(row["tuned"]), number(change, sign=True)]
         moved = {part: row["tuned_parts"][part] - old for part, old in row["base_parts"].items()}
         wrote = _largest(moved, 3)
-        lines.append(f"| `{row['token']}` | {' | '.join(cells)} | {wrote} |")
+        token = row["token"].replace("|", "\\|")  # else it would end the cell
+        lines.append(f"| `{token}` | {' | '.join(cells)} | {wrote} |")
     return lines
 
 
