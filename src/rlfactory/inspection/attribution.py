@@ -82,20 +82,21 @@ def part_names(layers: int) -> list[str]:
 def readout(bridge: TransformerBridge) -> Readout:
     """What is fixed in a network, whatever it reads."""
     norm = bridge.ln_final.original_component
-    fixed = (
-        norm.weight,
-        _bias(getattr(norm, "bias", None), norm.weight),
-        bridge.W_U,
-        bridge.b_U,
-        bridge.W_O,
-        torch.stack([_bias(block.attn.b_O, norm.weight) for block in bridge.blocks]),
+    gain = norm.weight.detach()
+    return Readout(
+        gain=gain,
+        bias=_bias(getattr(norm, "bias", None), gain),
+        unembed=bridge.W_U.detach(),
+        unembed_bias=bridge.b_U.detach(),
+        output=bridge.W_O.detach(),
+        output_bias=torch.stack([_bias(block.attn.b_O, gain) for block in bridge.blocks]),
+        centred=not bridge.cfg.uses_rms_norm,
     )
-    return Readout(*(t.detach() for t in fixed), centred=not bridge.cfg.uses_rms_norm)
 
 
 def _bias(found: Tensor | None, like: Tensor) -> Tensor:
     """Llama's kind has none, on norms and matrices."""
-    return torch.zeros_like(like) if found is None else found
+    return torch.zeros_like(like) if found is None else found.detach()
 
 
 def attribute(stream: Stream, readout: Readout, directions: Tensor, offset: Tensor) -> Attribution:

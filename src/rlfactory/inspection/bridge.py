@@ -77,7 +77,7 @@ def read(bridge: TransformerBridge, ids: Tensor, where: Tensor) -> Stream:
     _, cache = bridge.run_with_cache(
         ids.to(device), attention_mask=mask, names_filter=lambda name: name in kept
     )
-    if missing := kept - set(cache.keys()):
+    if missing := kept - {*cache}:
         raise InspectionError(f"this network has no {min(missing)}, as one of GPT-2's kind has")
     where = where.to(device)
 

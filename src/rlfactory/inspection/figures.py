@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from rlfactory.inspection.attribution import Attribution, part_names
-from rlfactory.inspection.heat import HEAT_STYLE, colour_limit, colour_scale, factor, heat, page
+from rlfactory.inspection.heat import (
+    HEAT_STYLE,
+    colour_limit,
+    colour_scale,
+    factor,
+    heat,
+    page,
+    plain,
+)
 from rlfactory.inspection.lens import likelier
 from rlfactory.inspection.names import END, token_name
 from rlfactory.inspection.survey import DirectionView, Survey
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BASE, _TUNED = "#8a8d93", "#d9822b"
+_WRITTEN = 9  # columns of the lens that leave room for numbers
 _SHOWN, _PROMPT = 40, 60  # tokens of a sample, and characters of a prompt, that are shown
 
 
@@ -31,11 +40,13 @@ def draw_lens(survey: Survey, tokenizer: Any, path: Path) -> None:
         "All along the response": likelier(survey.base.lens, survey.tuned.lens),
     }
     names, layers = _names(survey, tokenizer), _after(survey)
-    with page(HEAT_STYLE, (2.6 + 1.3 * len(layers), 1.4 + 0.3 * len(names)), path) as figure:
+    written = len(layers) <= _WRITTEN
+    cell = 0.62 if written else 0.36
+    with page(HEAT_STYLE, (2.8 + 2 * cell * len(layers), 1.4 + 0.3 * len(names)), path) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         limit = colour_limit(*panels.values())
         for ax, (title, values) in zip(axes, panels.items(), strict=True):
-            image = heat(ax, values.T, names, layers, limit, write=factor)
+            image = heat(ax, values.T, names, layers, limit, factor if written else None)
             ax.axhline(len(names) / 2 - 0.5, color="#55575e", linewidth=1)
             ax.set_title(title)
             ax.set_xlabel("after layer")
@@ -60,7 +71,7 @@ def draw_samples(survey: Survey, tokenizer: Any, path: Path) -> None:
             i = shown[name]
             ids = survey.texts.ids[i][survey.texts.read[i]][:_SHOWN].tolist()
             tokens = [token_name(tokenizer, token) for token in ids]
-            image = heat(ax, values.T.flip(0), layers[::-1], tokens, limit, turned=True)
+            image = heat(ax, values.T.flip(0), layers[::-1], tokens, limit, None, turned=True)
             ax.set_xlim(-0.5, width - 0.5)
             ax.set_ylabel("after layer")
             prompt = _prompt(survey, tokenizer, i)
@@ -82,7 +93,7 @@ def draw_attribution(survey: Survey, tokenizer: Any, path: Path) -> None:
         _pairs(middle, "Tokens that fell", parts, base[half:].mean(0), tuned[half:].mean(0))
         change = tuned - base
         whole = torch.cat([change, change.sum(1, keepdim=True)], dim=1)
-        image = heat(bottom, whole, names, [*parts, "sum"], colour_limit(whole))
+        image = heat(bottom, whole, names, [*parts, "sum"], colour_limit(whole), plain)
         bottom.grid(visible=False)
         bottom.axhline(half - 0.5, color="#55575e", linewidth=1)
         bottom.axvline(len(parts) - 0.5, color="#55575e", linewidth=1)
@@ -102,7 +113,7 @@ def draw_direction(view: DirectionView, path: Path) -> None:
         for ax, (title, found) in zip(figure.subplots(1, 2), panels.items(), strict=True):
             values = _by_layer(found)
             names = [str(i) for i in range(layers, 0, -1)]
-            image = heat(ax, values.flip(0), names, [*heads, "MLP"], colour_limit(values))
+            image = heat(ax, values.flip(0), names, [*heads, "MLP"], colour_limit(values), plain)
             ax.axvline(columns - 1.5, color="#55575e", linewidth=1)
             ax.set_title(f"{title}: {found.total().item():+.2f}")
             ax.set_xlabel("head")
@@ -160,5 +171,13 @@ def _short(part: str) -> str:
 
 def _beside(ax: "Axes", height: float, text: str) -> None:
     """What a group of rows is."""
-    place = {"xytext": (5, 0), "textcoords": "offset points", "xycoords": "axes fraction"}
-    ax.annotate(text, (1, height), rotation=270, va="center", fontweight="bold", **place)
+    ax.annotate(
+        text,
+        (1, height),
+        xycoords="axes fraction",
+        xytext=(5, 0),
+        textcoords="offset points",
+        rotation=270,
+        va="center",
+        fontweight="bold",
+    )

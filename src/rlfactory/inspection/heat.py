@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 HEAT_STYLE = STYLE | {"axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}
 _MOST_WRITTEN = 200  # cells with a number in them
+_BAR = 0.25  # inches
 
 Write = Callable[[float], str]
 
@@ -42,8 +43,8 @@ def heat(
     rows: Sequence[str],
     columns: Sequence[str],
     limit: float,
+    write: Write | None,
     *,
-    write: Write | None = None,
     turned: bool = False,
 ) -> Any:
     """Draw `values` `[rows, columns]`, white at 0, with numbers where there is room for them."""
@@ -51,10 +52,10 @@ def heat(
     ax.set_yticks(range(len(rows)), rows)
     ax.set_xticks(range(len(columns)), columns, rotation=90 if turned else 0)
     ax.tick_params(length=0)
-    if values.numel() <= _MOST_WRITTEN and not turned:
+    if write is not None and values.numel() <= _MOST_WRITTEN:
         for (y, x), value in _cells(values):
             color = "white" if abs(value) > 0.6 * limit else "#33353b"
-            text = (write or _plain)(value)
+            text = write(value)
             ax.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
     return image
 
@@ -66,7 +67,9 @@ def _cells(values: Tensor) -> list[tuple[tuple[int, int], float]]:
 
 def colour_scale(figure: "Figure", image: Any, axes: Any, label: str) -> None:
     """What the colours mean."""
-    bar = figure.colorbar(image, ax=axes, label=label, fraction=0.05, aspect=18)
+    bar = figure.colorbar(
+        image, ax=axes, label=label, fraction=_BAR / figure.get_figwidth(), aspect=30, pad=0.02
+    )
     bar.outline.set_visible(False)
 
 
@@ -82,6 +85,7 @@ def factor(power: float) -> str:
     return f"×{times:.2g}" if times < 99.5 else f"×{times:.0f}"
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
+    """Two decimals, and no more than one digit for nothing."""
     text = f"{value:.2f}"
     return "0" if float(text) == 0 else text

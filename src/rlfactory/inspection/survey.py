@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -189,7 +190,7 @@ def _along(bridge: TransformerBridge, texts: Texts, direction: Tensor) -> Attrib
         found = attribute(stream, fixed, u, u.new_zeros(1))
         require_complete(found, stream, u, u.new_zeros(1))
         rows = part.foretold.nonzero()[:, 0].to(u.device)
-        means.append(found.map(lambda parts, rows=rows: group_means(parts, rows).cpu()))
+        means.append(found.map(partial(group_means, groups=rows)).map(Tensor.cpu))
     return join(means)
 
 
@@ -203,4 +204,5 @@ def _spoken_for(fixed: Readout, direction: Tensor) -> Tensor:
     """The cosine `[V]` of the direction with each token's, less the vocabulary's mean."""
     own = fixed.unembed - fixed.unembed.mean(1, keepdim=True)
     u = direction.to(own.device)
-    return (u @ own / (own.norm(dim=0) * u.norm()).clamp(min=1e-12)).cpu()
+    cosine: Tensor = u @ own / (own.norm(dim=0) * u.norm()).clamp(min=1e-12)
+    return cosine.cpu()
