@@ -73,6 +73,8 @@ def test_the_base_is_what_the_run_began_with(
         assert cli.dispatch(["inspect", str(run), "--prompts", "2"]) == 0
         found = json.loads((run / "inspect" / "inspect.json").read_text())
         pages.append(found["direction"])
+    sampled = ["sample", str(run), "--prompt", "a", "--weights", "reference"]
+    assert cli.dispatch(sampled) == 0, "the base can be sampled too, kept or not"
     assert pages[0]["gap_parts"] == pytest.approx(pages[1]["gap_parts"], abs=1e-3)
 
 

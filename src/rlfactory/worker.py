@@ -116,7 +116,7 @@ def sample(
             (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
         print(f"{len(texts)} samples in {folder}")
 
-    return _with_weights(path, read_config(RunFolder(path)), draw)
+    return _with_weights(path, read_config(RunFolder(path)), draw, weights)
 
 
 def inspect(path: Path, weights: str, prompts: int) -> int:
