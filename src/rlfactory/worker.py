@@ -12,7 +12,9 @@ from rich.table import Table
 
 from rlfactory.build import Config, build, evaluator
 from rlfactory.hardware.base import HardwareError
+from rlfactory.inspection.errors import InspectionError
 from rlfactory.model.pipeline import ModelError
+from rlfactory.model.weights import REFERENCE
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import RewardError
 from rlfactory.run.best import best_step
@@ -23,6 +25,7 @@ from rlfactory.run.gallery import gallery
 from rlfactory.run.pictures import grid
 from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
+from rlfactory.targets import locate
 from rlfactory.trainer import Parts
 
 log = logging.getLogger(__name__)
@@ -30,6 +33,7 @@ log = logging.getLogger(__name__)
 # What a user can mend; anything else is a defect of ours and keeps its traceback on the screen.
 MENDABLE = (
     HardwareError,
+    InspectionError,
     ModelError,
     PromptError,
     RewardError,
@@ -117,16 +121,36 @@ def sample(
             (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
         print(f"{len(texts)} samples in {folder}")
 
-    return _with_weights(path, read_config(RunFolder(path)), draw, best)
+    return _with_weights(path, read_config(RunFolder(path)), draw, best, weights)
+
+
+def inspect(path: Path, weights: str, prompts: int, best: bool) -> int:
+    """Look inside a run's language model: figures and tables in the run's `inspect` folder."""
+
+    def look(parts: Parts, judge: Evaluator) -> None:
+        from rlfactory.inspection.command import look_inside
+
+        look_inside(RunFolder(path), parts, parts.prompts.held_out(prompts), weights, judge.seed)
+
+    config = read_config(RunFolder(path))
+    if locate(config["model"]["_target_"], "model").media != "texts":
+        _say_error(f"{path} trained an image generator; only language models can be inspected")
+        return 1
+    return _with_weights(path, config, look, best, REFERENCE)
 
 
 def _with_weights(
-    path: Path, config: Config, use: Callable[[Parts, Evaluator], None], best: bool
+    path: Path, config: Config, use: Callable[[Parts, Evaluator], None], best: bool, *sets: str
 ) -> int:
-    """Build a run's parts, restore its newest or its best weights, and hand both over."""
+    """Build a run's parts, restore its newest or its best weights, and hand both over.
+
+    Of `sets`, those that the run did not keep are the weights that it began with.
+    """
     try:
         checkpoint = _checkpoint(path, best)
         parts = build(config)
+        for name in sets:
+            parts.model.weights.add(name)
         load_checkpoint(checkpoint, parts.model)
         use(parts, evaluator(config, parts, Silent()))
     except MENDABLE as error:
