@@ -65,6 +65,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> Path:
     more = [
         "evaluation.every=5",
         "iterations=15",
+        "epochs=4",
+        "updates_per_iteration=4",
         "prompts_per_iteration=64",
         "optimizer.lr=3e-3",
         "ema.decay=0.5",
