@@ -76,8 +76,8 @@ def _panels(metrics: Sequence[Record], reward: str | None) -> list[Panel]:
     if reward is not None:
         panels.append(lambda axes: _reward(axes, metrics, reward))
     lines = [
-        ("KL to the reference", "KL", ["kl/reference"]),
-        ("Diversity", "mean pairwise distance", ["diversity/pairwise", "eval/diversity"]),
+        ("KL to the reference", "KL", ["kl/reference", "eval/kl"]),
+        _diversity(metrics),
         ("Clipped share", "fraction of ratios", ["ratio/clip_fraction"]),
         ("Importance ratio", "mean ratio", ["ratio/mean"]),
         ("Loss", "loss", ["loss/policy", "loss/total"]),
@@ -92,12 +92,19 @@ def _panels(metrics: Sequence[Record], reward: str | None) -> list[Panel]:
     return panels
 
 
+def _diversity(metrics: Sequence[Record]) -> tuple[str, str, list[str]]:
+    """What is measured of pictures, or of texts."""
+    if _series(metrics, "diversity/distinct_2")[0]:
+        return "Diversity", "different word pairs", ["diversity/distinct_2", "eval/diversity"]
+    return "Diversity", "mean pairwise distance", ["diversity/pairwise", "eval/diversity"]
+
+
 def _reward(axes: "Axes", metrics: Sequence[Record], name: str) -> None:
     x, mean = _series(metrics, f"reward/{name}/mean")
     if x:
         axes.plot(x, mean, _marker(x), color=_BLUE, markersize=4, label="training")
     band = _aligned(metrics, [f"reward/{name}/mean", f"reward/{name}/group_std"])
-    if len(band) > 1:
+    if len(band) > 1 and any(spread > 0 for _, _, spread in band):
         at = [i for i, _, _ in band]
         bottom, top = ([m + sign * s for _, m, s in band] for sign in (-1, 1))
         label = "± std within a group"
