@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM
+from transformers.activations import NewGELUActivation
 
 from rlfactory.model.language import disable_dropout, load_language_model
 from rlfactory.model.pipeline import ModelError
@@ -49,3 +51,14 @@ def test_a_tokenizer_without_an_end_is_an_error(gpt2_folder: Path, tmp_path: Pat
 def test_a_folder_that_is_no_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="could not be loaded"):
         load_language_model(str(tmp_path))
+
+
+def test_the_activation_is_the_same_formula_in_one_pass(gpt2_folder: Path) -> None:
+    network, _ = load_language_model(str(gpt2_folder))
+    theirs = AutoModelForCausalLM.from_pretrained(gpt2_folder)
+    assert isinstance(theirs.transformer.h[0].mlp.act, NewGELUActivation)
+    assert isinstance(network.transformer.h[0].mlp.act, nn.GELU)
+    x = torch.linspace(-6, 6, 1001)
+    torch.testing.assert_close(
+        network.transformer.h[0].mlp.act(x), theirs.transformer.h[0].mlp.act(x)
+    )

@@ -6,6 +6,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.activations import NewGELUActivation
 
 from rlfactory.model.pipeline import ModelError, no_bars
 from rlfactory.zoo.models import resolve
@@ -30,6 +31,7 @@ def load_language_model(path: str) -> tuple[PreTrainedModel, Any]:
     # responses are padded by explicit masks, so the end of text can serve as padding too
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     disable_dropout(network)
+    fuse_activations(network)
     return network, tokenizer
 
 
@@ -38,3 +40,11 @@ def disable_dropout(network: nn.Module) -> None:
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+
+
+def fuse_activations(network: nn.Module) -> None:
+    """GPT-2's GELU in one pass over memory; transformers writes the same formula out in eight."""
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, NewGELUActivation):
+                setattr(module, name, nn.GELU(approximate="tanh"))

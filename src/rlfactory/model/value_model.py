@@ -7,7 +7,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from rlfactory.model.language import disable_dropout
+from rlfactory.model.language import disable_dropout, fuse_activations
 from rlfactory.model.pipeline import ModelError, no_bars
 from rlfactory.zoo.models import resolve
 
@@ -34,6 +34,7 @@ class ValueModel(nn.Module):
         if missing:
             nn.init.zeros_(self.network.score.weight)
         disable_dropout(self.network)
+        fuse_activations(self.network)
         self.network.eval().requires_grad_(True)
 
     def forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
