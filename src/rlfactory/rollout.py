@@ -73,6 +73,7 @@ class Tokens:
 
     `mask` is true on the real tokens of a response, an end of text included; `log_prob` and `value`
     `[B, G]` are the behaviour policy's: the value at t is that of the state before token t.
+    `reference_log_prob` is that of the policy to stay near, where it is kept.
     """
 
     prompt: Tensor
@@ -82,6 +83,7 @@ class Tokens:
     ended: Tensor
     log_prob: Tensor
     value: Tensor
+    reference_log_prob: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def test_the_bonus_is_for_entropy(model: CausalLM, rollout: Rollout) -> None:
 def test_the_critic_learns_the_returns(model: CausalLM, rollout: Rollout) -> None:
     batch = batch_of(rollout, model)
     algo = PPO(TOKEN, value_weight=1.0, value_clip=None, clip_range=1e-6)
-    optimizer = torch.optim.Adam(model.head.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.critic.parameters(), lr=1e-2)
     losses = []
     for _ in range(30):
         optimizer.zero_grad()

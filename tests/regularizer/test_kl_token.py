@@ -27,24 +27,26 @@ def shifted(model: CausalLM) -> CausalLM:
     """The policy moved away from its reference."""
     generator = torch.Generator().manual_seed(5)
     for name, parameter in model.weights.parameters.items():
-        if not name.startswith("value_head"):
+        if not name.startswith("critic"):
             parameter.data.add_(0.05 * torch.randn(parameter.shape, generator=generator))
     return model
 
 
-def drawn(model: CausalLM) -> Tokens:
+def drawn(model: CausalLM, dynamics: Token = TOKEN) -> Tokens:
     ids, mask = model.encode(["This", "A film"] * 2)
     uniform = torch.rand(4, 8, generator=torch.Generator().manual_seed(3))
-    return model.rollout(ids, mask, TOKEN, uniform)
+    return model.rollout(ids, mask, dynamics, uniform)
 
 
-def measure(model: CausalLM, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    tokens = drawn(model)
+def measure(
+    model: CausalLM, dynamics: Token = TOKEN, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    regularizer = KLToken(dynamics, coefficient=Fixed(value=0.5), **options)
+    tokens = present(regularizer.shape(model, rollout(drawn(model, dynamics))).tokens, "tokens")
     logits, values = model.forward(tokens)
-    step = TOKEN.step(logits, next=tokens.response[tokens.mask])
+    step = dynamics.step(logits, next=tokens.response[tokens.mask])
     batch = TokenBatch(tokens, torch.zeros(4, 8), torch.zeros(4, 8))
-    outputs = TokenOutputs(step.log_prob, step.log_probs, values)
-    return KLToken(TOKEN, coefficient=Fixed(value=0.5), **options).penalty(model, batch, outputs)
+    return regularizer.penalty(model, batch, TokenOutputs(step.log_prob, step.log_probs, values))
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -108,3 +110,35 @@ def test_in_the_reward_each_token_pays_for_itself(model: CausalLM, micro_batch: 
 def test_a_penalty_of_the_loss_leaves_the_reward_alone(model: CausalLM, placement: Any) -> None:
     regularizer = KLToken(TOKEN, coefficient=Fixed(value=0.5), placement=placement)
     assert regularizer.shape(model, rollout(drawn(model))).penalty is None
+
+
+@pytest.mark.parametrize("placement", ["loss", "reward"])
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_a_token_that_the_reference_would_never_draw_is_compared_all_the_same(
+    model: CausalLM, placement: Any, estimator: Any
+) -> None:
+    greedy = Token(length=8, top_k=1)
+    tokens = drawn(shifted(model), greedy)
+    regularizer = KLToken(
+        greedy, coefficient=Fixed(value=0.5), placement=placement, estimator=estimator
+    )
+    found = regularizer.shape(model, rollout(tokens))
+    _, kl = measure(model, greedy, placement=placement, estimator=estimator)
+    assert kl.isfinite().all()
+    assert kl.abs().sum() > 0
+    if placement == "reward":
+        paid = present(found.penalty, "penalty")
+        torch.testing.assert_close(paid[tokens.mask], 0.5 * kl, atol=1e-5, rtol=1e-4)
+
+
+def test_the_reference_is_asked_once_for_all_passes(
+    model: CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regularizer = KLToken(TOKEN, coefficient=Fixed(value=0.5), estimator="k3")
+    tokens = present(regularizer.shape(model, rollout(drawn(model))).tokens, "tokens")
+    logits, values = model.forward(tokens)
+    step = TOKEN.step(logits, next=tokens.response[tokens.mask])
+    batch = TokenBatch(tokens, torch.zeros(4, 8), torch.zeros(4, 8))
+    monkeypatch.delattr(CausalLM, "logits")
+    for _ in range(3):
+        regularizer.penalty(model, batch, TokenOutputs(step.log_prob, step.log_probs, values))

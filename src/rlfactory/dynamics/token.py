@@ -53,6 +53,11 @@ class Token:
         self.stop_at_end, self.stop, self.stop_after = stop_at_end, stop or [], stop_after
         self.log_prob_of: LogProbOf = log_prob_of
 
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are never drawn."""
+        return self.top_k > 0 or self.top_p < 1
+
     def step(
         self, logits: Tensor, *, noise: Tensor | None = None, next: Tensor | None = None
     ) -> TokenStep:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicLayer
@@ -43,8 +42,7 @@ class RoomyLayer(DynamicLayer):
 
 
 def roomy_cache(config: PretrainedConfig, length: int) -> DynamicCache:
-    """A cache for at most `length` tokens; layers that forget (sliding windows) stay as they are.
-    """
+    """Room for `length` tokens; layers that forget (sliding windows) stay as they are."""
     cache = DynamicCache(config=config)
     cache.layers = [
         RoomyLayer(length) if type(layer) is DynamicLayer else layer for layer in cache.layers

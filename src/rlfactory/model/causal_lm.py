@@ -1,4 +1,4 @@
-"""Any causal language model of transformers, with a value head."""
+"""Any causal language model of transformers, with a critic."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +17,12 @@ from rlfactory.model.lora import Lora
 from rlfactory.model.pipeline import ModelError, no_bars
 from rlfactory.model.text import TextModel
 from rlfactory.model.value_head import Shape, Start, ValueHead
+from rlfactory.model.value_model import ValueModel
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Tokens
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
-VALUE_HEAD_FILE = "value_head.safetensors"
+VALUE_HEAD_FILE, VALUE_MODEL_FOLDER = "value_head.safetensors", "value_model"
 
 
 class CausalLM(TextModel):
@@ -38,6 +39,7 @@ class CausalLM(TextModel):
         lora_alpha: Positive = 32.0,
         lora_targets: list[str] | None = None,
         begin_with_end: bool = True,
+        value_path: str | None = None,
         value_head: Shape = "mlp",
         value_start: Start = "zero",
         value_detach: bool = True,
@@ -49,13 +51,15 @@ class CausalLM(TextModel):
         self.network.to(device).requires_grad_(False).eval()
         self.begin_with_end = begin_with_end
         self.context: int = self.network.config.max_position_embeddings
-        self.head = ValueHead(
-            self.network.config.hidden_size,
-            shape=value_head,
-            start=value_start,
-            detach=value_detach,
-            seed=seed,
-        ).to(device)
+        critic: ValueHead | ValueModel
+        if value_path is None:
+            width = self.network.config.hidden_size
+            critic = ValueHead(
+                width, shape=value_head, start=value_start, detach=value_detach, seed=seed
+            )
+        else:
+            critic = ValueModel(value_path, len(self.tokenizer))
+        self.critic = critic.to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None
         if finetune == "lora":
@@ -65,8 +69,8 @@ class CausalLM(TextModel):
         else:
             self.network.requires_grad_(True)
         trained = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
-        head = {f"value_head.{n}": p for n, p in self.head.named_parameters()}
-        self.weights = Weights(trained | head, self.lora.off if self.lora else None)
+        values = {f"critic.{n}": p for n, p in self.critic.named_parameters()}
+        self.weights = Weights(trained, self.lora.off if self.lora else None, values)
 
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Prompts behind an end of text, as documents begin in training; ModelError if too long."""
@@ -98,20 +102,30 @@ class CausalLM(TextModel):
 
         def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
             hidden = self._hidden(ids, mask, positions, cache)[:, -1]
-            return self._logits(hidden), self.head(hidden)
+            if isinstance(self.critic, ValueHead):
+                return self._logits(hidden), self.critic(hidden)
+            # a network of its own reads the whole response at once, afterwards
+            return self._logits(hidden), hidden.new_zeros(len(hidden))
 
         stop = self._stop_ids(dynamics).to(self.device)
         pad = int(self.tokenizer.pad_token_id)
-        return decode(read, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
+        tokens = decode(read, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
+        if isinstance(self.critic, ValueModel):
+            with torch.no_grad():
+                tokens.value[tokens.mask] = _before(self.critic(*_read(tokens)), tokens)
+        return tokens
 
     def forward(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """One pass over prompts and responses; the last token's own state is not needed."""
-        ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
-        mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-        positions = (mask.long().cumsum(1) - 1).clamp(min=0)
-        hidden = self._hidden(ids, mask, positions, None)
-        before = hidden[:, tokens.prompt.shape[1] - 1 :][tokens.mask]
-        return self._logits(before), self.head(before)
+        """One pass over prompts and responses; with a value model one of its own as well."""
+        read = _read(tokens)
+        before = _before(self._hidden(*read, None), tokens)
+        if isinstance(self.critic, ValueHead):
+            return self._logits(before), self.critic(before)
+        return self._logits(before), _before(self.critic(*read), tokens)
+
+    def logits(self, tokens: Tokens) -> Tensor:
+        """`forward` without the critic."""
+        return self._logits(_before(self._hidden(*_read(tokens), None), tokens))
 
     def _hidden(
         self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None
@@ -150,27 +164,43 @@ class CausalLM(TextModel):
         return decoded
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Matrices, then what is never decayed (gains and biases), then the value head."""
+        """Matrices, then what is never decayed (gains and biases), then the critic."""
         named = self.weights.parameters.items()
-        network = [(n, p) for n, p in named if not n.startswith("value_head.")]
+        network = [(n, p) for n, p in named if not n.startswith("critic.")]
         matrices = [p for _, p in network if p.ndim > 1]
         others = [p for _, p in network if p.ndim <= 1]
         options = {k: v for k, v in self.value_options.items() if v is not None}
-        head: dict[str, Any] = {"params": list(self.head.parameters()), **options}
+        critic: dict[str, Any] = {"params": list(self.critic.parameters()), **options}
         groups: list[dict[str, Any]] = [
             {"params": matrices},
             {"params": others, "weight_decay": 0.0},
-            head,
+            critic,
         ]
         return [group for group in groups if group["params"]]
 
     def export(self, folder: Path) -> None:
-        """A transformers folder, or PEFT's with LoRA; the value head beside it."""
+        """A transformers folder, or PEFT's with LoRA; the critic in it."""
         if self.lora is None:
             with no_bars():
                 self.network.save_pretrained(folder, safe_serialization=True)
         else:
             self.lora.save_for_peft(folder)
         self.tokenizer.save_pretrained(folder)
-        state = {k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}
-        save_file(state, folder / VALUE_HEAD_FILE)
+        if isinstance(self.critic, ValueModel):
+            with no_bars():
+                self.critic.network.save_pretrained(folder / VALUE_MODEL_FOLDER)
+        else:
+            state = {k: v.detach().cpu().contiguous() for k, v in self.critic.state_dict().items()}
+            save_file(state, folder / VALUE_HEAD_FILE)
+
+
+def _read(tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids, mask and positions `[B, P + G - 1]`: the last token's own state is not needed."""
+    ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
+    mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+    return ids, mask, (mask.long().cumsum(1) - 1).clamp(min=0)
+
+
+def _before(states: Tensor, tokens: Tokens) -> Tensor:
+    """What stands `[M, ...]` before each real token of the responses, of `[B, P + G - 1, ...]`."""
+    return states[:, tokens.prompt.shape[1] - 1 :][tokens.mask]

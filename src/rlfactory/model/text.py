@@ -14,7 +14,7 @@ from rlfactory.rollout import Tokens
 
 
 class TextModel(ABC):
-    """A causal language model with a value head. Dropout is off, so that a ratio begins at 1."""
+    """A causal language model with a critic. Dropout is off, so that a ratio begins at 1."""
 
     media: ClassVar[Literal["images", "texts"]] = "texts"
     process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
@@ -38,6 +38,10 @@ class TextModel(ABC):
 
         They come row after row; nothing else goes through the vocabulary's projection.
         """
+
+    @abstractmethod
+    def logits(self, tokens: Tokens) -> Tensor:
+        """The logits `[M, V]` of `forward`, without the values."""
 
     @abstractmethod
     def texts(self, tokens: Tokens) -> list[str]:

@@ -2,7 +2,7 @@
 
 All of them are values of the *trainable* tensors alone. With LoRA these are the adapters, so a set
 costs a few megabytes and the reference, which is the network without adapters, nothing at all; with
-full fine-tuning a set is a copy.
+full fine-tuning a set is a copy. A critic is trained with the policy and belongs to no other set.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,47 +15,57 @@ POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
 
 
 class Weights:
-    """`policy` is live; every other set is kept beside it, swapped in for a `with`."""
+    """`policy` is live; every other set is kept beside it, swapped in for a `with`.
+
+    `parameters` is all that is trained; `critic` the part of it that has no other set.
+    """
 
     def __init__(
         self,
         parameters: Mapping[str, nn.Parameter],
         adapters_off: Callable[[], AbstractContextManager[None]] | None = None,
+        critic: Mapping[str, nn.Parameter] | None = None,
     ) -> None:
-        self.parameters = dict(parameters)
+        self.parameters = {**parameters, **(critic or {})}
+        self._compared = dict(parameters)
         self._adapters_off = adapters_off
         self._sets: dict[str, list[Tensor]] = {}
+        self._in_use = POLICY
 
     def add(self, name: str) -> None:
         """Keep a set under `name`, equal to the policy as it is now."""
         if name == POLICY or (name == REFERENCE and self._adapters_off) or name in self._sets:
             return
-        self._sets[name] = [p.detach().clone() for p in self.parameters.values()]
+        self._sets[name] = [p.detach().clone() for p in self._compared.values()]
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Run the network with the weights of `name`."""
-        if name == POLICY:
-            yield
-        elif name == REFERENCE and self._adapters_off is not None:
-            with self._adapters_off():
+        """Run the network with the weights of `name`; within itself it changes nothing."""
+        outer, self._in_use = self._in_use, name
+        try:
+            if name in (POLICY, outer):
                 yield
-        else:
-            self._swap(name)
-            try:
-                yield
-            finally:
+            elif name == REFERENCE and self._adapters_off is not None:
+                with self._adapters_off():
+                    yield
+            else:
                 self._swap(name)
+                try:
+                    yield
+                finally:
+                    self._swap(name)
+        finally:
+            self._in_use = outer
 
     def _swap(self, name: str) -> None:
         kept = self._sets[name]
-        for i, parameter in enumerate(self.parameters.values()):
+        for i, parameter in enumerate(self._compared.values()):
             kept[i], parameter.data = parameter.data, kept[i]
 
     @torch.no_grad()
     def update(self, name: str, decay: float) -> None:
         """`kept <- decay * kept + (1 - decay) * policy`."""
-        live = [p.data for p in self.parameters.values()]
+        live = [p.data for p in self._compared.values()]
         torch._foreach_lerp_(self._sets[name], live, 1 - decay)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -64,7 +74,7 @@ class Weights:
         kept = {
             f"{name}/{k}": t
             for name, tensors in self._sets.items()
-            for k, t in zip(self.parameters, tensors, strict=True)
+            for k, t in zip(self._compared, tensors, strict=True)
         }
         return live | kept
 
@@ -74,7 +84,8 @@ class Weights:
         names = {key.split("/", 1)[0] for key in state}
         for name in sorted(names - {POLICY}):
             self.add(name)
-        for name in names:
-            targets = self._sets.get(name) or [p.data for p in self.parameters.values()]
-            for key, target in zip(self.parameters, targets, strict=True):
+        for key, parameter in self.parameters.items():
+            parameter.data.copy_(state[f"{POLICY}/{key}"])
+        for name in names - {POLICY}:
+            for key, target in zip(self._compared, self._sets[name], strict=True):
                 target.copy_(state[f"{name}/{key}"])
