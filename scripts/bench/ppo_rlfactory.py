@@ -16,17 +16,20 @@ CRITICS = {
     "shared": [],
     "separate": ["model.value_path={value}"],
 }
+REWARDS = {
+    True: ["reward=reward_model", "reward.path={reward}"],
+    False: ["reward=length"],
+}
 
 
 def overrides(job: dict[str, Any]) -> list[str]:
     """What one would type: TRL's preset, with its batch and lengths, and no end of text."""
-    reward = ["reward=reward_model", "reward.path={reward}"] if job["reward"] else ["reward=length"]
     words = [
         "experiment=trl_v2",
         "model.path={policy}",
         "model.begin_with_end=false",
         *CRITICS[job["critic"]],
-        *reward,
+        *REWARDS["reward" in job],
         "prompts=file",
         "prompts.path={prompts}",
         "hardware=cpu",

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from probe import median
+from processes import HERE, SIZES, make_models, measure
 
-HERE = Path(__file__).parent
 CONSTRAINTS = HERE.parents[1] / "constraints.txt"
 TRL = ["trl==1.12.0", "torch", "transformers", "accelerate", "datasets"]
-SIZES = ["tiny_gpt2", "gpt2"]
-CRITICS = ["shared", "separate"]
+CRITICS = ["separate", "shared"]
 
 Result = dict[str, Any]
 
@@ -39,50 +38,24 @@ def make_environment(folder: Path) -> Path:
     return python
 
 
-def call(python: Path | str, script: str, *words: str, threads: int) -> str:
-    """What a script beside this one prints. This process stays small, as a child's peak memory
-    begins with its parent's.
-    """
-    quiet = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
-    limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        [str(python), str(HERE / script), *words],
-        env=os.environ | quiet | limits,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"{script} failed\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-def make_models(folder: Path, a: argparse.Namespace) -> dict[str, str]:
-    """Where the models and prompts of both sides are."""
-    count = ["--size", a.size, "--prompts", str(a.batch), "--length", str(a.prompt)]
-    given = ["--policy", a.policy] if a.policy else []
-    call(sys.executable, "gpt2_folders.py", str(folder), *count, *given, threads=a.threads)
-    names = {name: str(folder / name) for name in ("policy", "reward", "value")}
-    own = {"policy": a.policy} if a.policy else {}
-    return names | own | {"prompts": str(folder / "prompts.txt")}
-
-
-def measure(a: argparse.Namespace, trl_python: Path) -> dict[str, Result]:
-    """Every side's result, one after another."""
+def results(a: argparse.Namespace, trl_python: Path) -> dict[str, Result]:
+    """Every side's, one after another."""
     keys = ("batch", "prompt", "response", "epochs", "minibatches", "threads")
+    job = {key: getattr(a, key) for key in keys} | {"iterations": a.iterations + 1}
     with tempfile.TemporaryDirectory() as folder:
-        job = {key: getattr(a, key) for key in keys} | make_models(Path(folder), a)
-        job["iterations"] = a.iterations + 1
-
-        def side(python: Path | str, script: str, **more: str) -> Result:
-            printed = call(python, script, json.dumps(job | more), threads=a.threads)
-            return json.loads(printed.splitlines()[-1])
-
-        results = {"trl": side(trl_python, "ppo_trl.py")}
+        job |= make_models(
+            folder,
+            size=a.size,
+            prompts=a.batch,
+            length=a.prompt,
+            threads=a.threads,
+            policy=a.policy,
+        )
+        found = {"trl": measure("ppo_trl.py", job, trl_python)}
         for critic in a.critic:
-            ours = side(sys.executable, "ppo_rlfactory.py", critic=critic)
-            results[f"rlfactory, {critic} critic"] = ours
-    return results
+            ours = measure("ppo_rlfactory.py", job | {"critic": critic})
+            found[f"rlfactory, {critic} critic"] = ours
+    return found
 
 
 def row(result: Result, trl: Result, tokens: int) -> dict[str, float]:
@@ -118,7 +91,7 @@ def arguments() -> argparse.Namespace:
     environment.add_argument("--python", type=Path, help="of an environment that has TRL")
     parser.add_argument("--size", choices=SIZES, default="tiny_gpt2")
     parser.add_argument("--policy", help="a folder with weights, in place of random ones")
-    parser.add_argument("--critic", choices=CRITICS, nargs="+", default=["shared"])
+    parser.add_argument("--critic", choices=CRITICS, nargs="+", default=CRITICS)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=8)
     parser.add_argument("--response", type=int, default=75)
@@ -134,15 +107,15 @@ def main() -> None:
     a = arguments()
     load = os.getloadavg()[0]
     trl_python = make_environment(a.make_environment) if a.make_environment else a.python
-    results = measure(a, trl_python)
+    found = results(a, trl_python)
     tokens = a.batch * a.response
-    rows = {side: row(result, results["trl"], tokens) for side, result in results.items()}
+    rows = {side: row(result, found["trl"], tokens) for side, result in found.items()}
     print(f"{a.threads} threads on {os.cpu_count()} cores; load before: {load:.2f}")
     print(table(rows))
     if a.json:
         words = {key: str(v) if isinstance(v, Path) else v for key, v in vars(a).items()}
-        found = {"asked": words, "load": load, "summary": rows, "measured": results}
-        a.json.write_text(json.dumps(found, indent=1) + "\n")
+        record = {"asked": words, "load": load, "summary": rows, "measured": found}
+        a.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
