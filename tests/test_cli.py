@@ -198,7 +198,7 @@ def test_prompt_files_are_text(refused: Refused, tmp_path: Path, name: str, cont
 
 
 def test_a_folder_that_is_no_pipeline(refused: Refused, tmp_path: Path) -> None:
-    assert "is no pipeline" in refused("check", f"model.path={tmp_path}")
+    assert "holds no model_index.json" in refused("check", f"model.path={tmp_path}")
 
 
 def test_a_used_run_folder_stays_as_it_is(refused: Refused, tmp_path: Path) -> None:

@@ -102,8 +102,14 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (crossings.optimizer_moves, {"optimizer": {"betas": [0.9, 1.0]}}, {}, "optimizer.betas"),
     (crossings.optimizer_moves, {"optimizer": {"momentum": -0.1}}, {}, "optimizer.momentum"),
     (crossings.window_within_steps, {"window": {"size": 1, "low": 10}}, {}, "window.low"),
-    (crossings.model_folder_is_pipeline, {"model": {"path": "./nowhere"}}, {}, "model.path"),
-    (crossings.model_folder_is_pipeline, {"model": {"path": "zoo:nowhere"}}, {}, "model.path"),
+    (crossings.model_folders_hold_models, {"model": {"path": "./nowhere"}}, {}, "model.path"),
+    (crossings.model_folders_hold_models, {"model": {"path": "zoo:nowhere"}}, {}, "model.path"),
+    (
+        crossings.model_folders_hold_models,
+        {"model": {"path": "owner/name", "value_path": "./nowhere"}},
+        {"model": {"media": "texts"}},
+        "model.value_path",
+    ),
 ]
 
 
@@ -147,12 +153,14 @@ def test_a_rule_knows_its_limits(
     assert keys(rule, config, traits) == []
 
 
-@pytest.mark.parametrize("name", ["model_index.json", "config.json"])
-def test_a_folder_with_an_index_is_a_pipeline(tmp_path: Path, name: str) -> None:
-    config = {"model": {"path": str(tmp_path)}}
-    assert keys(crossings.model_folder_is_pipeline, config, {}) == ["model.path"]
+@pytest.mark.parametrize(
+    ("media", "name"), [("images", "model_index.json"), ("texts", "config.json")]
+)
+def test_a_folder_with_an_index_is_a_model(tmp_path: Path, media: str, name: str) -> None:
+    config, traits = {"model": {"path": str(tmp_path)}}, {"model": {"media": media}}
+    assert keys(crossings.model_folders_hold_models, config, traits) == ["model.path"]
     (tmp_path / name).write_text("{}")
-    assert keys(crossings.model_folder_is_pipeline, config, {}) == []
+    assert keys(crossings.model_folders_hold_models, config, traits) == []
 
 
 @pytest.mark.parametrize("updates", range(1, 25))
@@ -177,5 +185,22 @@ def test_the_updates_that_are_proposed_divide(updates: int) -> None:
 def test_what_is_seldom_meant_is_noted(
     regularizer: dict[str, Any], dynamics: dict[str, Any], count: int
 ) -> None:
-    config = {"regularizer": regularizer, "dynamics": dynamics}
+    calm = {"stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
+    config = {"regularizer": regularizer, "dynamics": dynamics, **calm}
+    assert len(list(crossings.cautions(config, STEPWISE))) == count
+
+
+@pytest.mark.parametrize(
+    ("stop", "every", "count"),
+    [
+        ({"kl": 0.1, "reward": None}, 0, 1),
+        ({"kl": None, "reward": 0.0}, 0, 1),
+        ({"kl": 0.1, "reward": None}, 10, 0),
+        ({"kl": None, "reward": None}, 0, 0),
+    ],
+)
+def test_a_run_that_may_stop_is_told_how_its_best_is_found(
+    stop: dict[str, Any], every: int, count: int
+) -> None:
+    config = {"regularizer": {}, "dynamics": {}, "stop": stop, "evaluation": {"every": every}}
     assert len(list(crossings.cautions(config, STEPWISE))) == count

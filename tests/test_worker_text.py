@@ -9,6 +9,8 @@ import yaml
 from transformers import AutoModelForCausalLM
 
 from rlfactory import cli
+from rlfactory.run.best import best_step
+from rlfactory.run.checkpoint import newest
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
 
@@ -60,7 +62,13 @@ def varied(tiny: list[str]) -> str:
 def learned(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> Path:
     """A run that learns to write the letter e."""
     run = tmp_path_factory.mktemp("runs") / "ppo"
-    more = ["iterations=15", "prompts_per_iteration=64", "optimizer.lr=3e-3", "ema.decay=0.5"]
+    more = [
+        "evaluation.every=5",
+        "iterations=15",
+        "prompts_per_iteration=64",
+        "optimizer.lr=3e-3",
+        "ema.decay=0.5",
+    ]
     assert train(run, tiny, *more, "regularizer.coefficient.value=0.0") == 0
     return run
 
@@ -113,6 +121,30 @@ def test_evaluate_repeats_what_the_run_measured(learned: Path) -> None:
     assert cli.dispatch(["evaluate", str(learned)]) == 0
     (new,) = set(folder.evaluations.glob("*.json")) - before
     assert json.loads(new.read_text()) == json.loads(folder.evaluation(15).read_text())
+
+
+def test_the_best_checkpoint_is_kept_and_can_be_used(learned: Path) -> None:
+    folder = RunFolder(learned)
+    means = {i: Scores.load(folder.evaluation(i)).means()["share_of_e"] for i in (5, 10, 15)}
+    best = max(means, key=lambda step: means[step])
+    assert best_step(folder.checkpoints) == best
+    kept = {path.name for path in folder.checkpoints.glob("step_*")}
+    assert kept == {f"step_{best:06d}", "step_000015"}
+    before = set(folder.evaluations.glob("*.json"))
+    assert cli.dispatch(["evaluate", str(learned), "--best"]) == 0
+    (new,) = set(folder.evaluations.glob("*.json")) - before
+    assert Scores.load(new).means()["share_of_e"] == pytest.approx(means[best])
+    new.unlink()
+
+
+def test_a_run_without_a_best_checkpoint_says_so(
+    tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["iterations=1", "prompts_per_iteration=8", "checkpoint.best=false"]
+    assert train(tmp_path / "run", tiny, *words, "evaluation.prompts=6") == 0
+    words = ["sample", str(tmp_path / "run"), "--prompt", "a", "--best"]
+    assert cli.dispatch(words) == 1
+    assert "no best checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -206,3 +238,35 @@ def test_a_failing_judge_ends_the_run_and_keeps_the_folder(
     folder = RunFolder(tmp_path / "run")
     assert folder.read_status() == "failed"
     assert "gone" in folder.log.read_text()
+
+
+def test_a_judge_that_fails_later_costs_nothing_of_what_was_learned(
+    tmp_path: Path, tiny: list[str]
+) -> None:
+    file = tmp_path / "tired.py"
+    file.write_text(
+        "calls = []\n"
+        "def tired(prompts, completions):\n"
+        "    calls.append(1)\n"
+        "    scores = [float(len(text)) for text in completions]\n"
+        "    return scores if len(calls) < 4 else scores[1:]\n"
+    )
+    words = [w for w in tiny if not w.startswith(("reward.function", "evaluation.preview"))]
+    more = ["prompts_per_iteration=8", "evaluation.prompts=6", f"reward.function={file}:tired"]
+    assert train(tmp_path / "run", words, *more) == 1
+    folder = RunFolder(tmp_path / "run")
+    assert "returned 7 scores for 8" in folder.log.read_text()
+    kept = newest(folder.checkpoints)
+    assert kept is not None
+    assert kept.name == "step_000002"
+
+
+def test_a_prompt_without_room_is_found_before_the_first_iteration(
+    tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "long.txt").write_text("short\n" * 50 + "very long " * 7 + "\n")
+    words = [w for w in tiny if not w.startswith("prompts.starts")]
+    more = ["prompts=file", f"prompts.path={tmp_path}/long.txt"]
+    assert train(tmp_path / "run", words, *more) == 1
+    assert "'very long" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

@@ -40,6 +40,9 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     dynamics = make(config, "dynamics")
     algo = make(config, "algo", dynamics=dynamics)
     regularizer = make(config, "regularizer", dynamics=dynamics)
+    prompts = make(config, "prompts")
+    if model.media == "texts":
+        model.require_room(prompts.texts(), dynamics.length)
     for name in {algo.behaviour, regularizer.reference, EMA} - {None}:
         model.weights.add(name)
     return Parts(
@@ -48,7 +51,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         algo=algo,
         regularizer=regularizer,
         reward=make(config, "reward", device=hardware.device),
-        prompts=make(config, "prompts"),
+        prompts=prompts,
         hardware=hardware,
         optimizer=instantiate(config["optimizer"], "optimizer", params=model.parameter_groups()),
         stop=RunStop(**config["stop"]),

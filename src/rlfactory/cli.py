@@ -1,6 +1,5 @@
 """The command `rlfactory`: parses, plans, hands over, prints."""
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +59,8 @@ def dispatch(argv: Sequence[str]) -> int:
         return 0
     if command == "sample":
         return sample(argv[1:])
+    if command == "inspect":
+        return inspect(argv[1:])
     words = prepare(argv)
     command = words[0] if words else ""
     if command in subcommands:
@@ -124,30 +125,36 @@ def list_options(words: Sequence[str]) -> int:
 
 def sample(words: Sequence[str]) -> int:
     """Draw pictures with a run's weights."""
-    parser = argparse.ArgumentParser(prog="rlfactory sample", description=sample.__doc__)
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
-    parser.add_argument("--prompt", action="append", required=True, help="may be given again")
-    parser.add_argument("--count", type=int, default=1, help="pictures of each prompt")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="a folder; default RUN/samples/drawn")
-    parser.add_argument("--weights", choices=["ema", "policy", "reference"], default="ema")
-    a = parser.parse_args(words)
+    from rlfactory.arguments import sample_arguments
+
+    a = sample_arguments(words)
     _require_run(a.run)
-    if a.count < 1:
-        raise PlanError([Problem("--count", f"is {a.count}; allowed are 1 or more")])
     _silence_notices()
     from rlfactory import worker
 
-    return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights)
+    return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights, a.best)
+
+
+def inspect(words: Sequence[str]) -> int:
+    """Look inside a run's language model."""
+    from rlfactory.arguments import inspect_arguments
+
+    a = inspect_arguments(words)
+    _require_run(a.run)
+    _silence_notices()
+    from rlfactory import worker
+
+    return worker.inspect(a.run, a.weights, a.prompts, a.best)
 
 
 def evaluate(words: Sequence[str]) -> int:
     """Evaluate a run's weights, with other settings where overrides say so."""
+    best, words = "--best" in words, [word for word in words if word != "--best"]
     if not words or "=" in words[0]:
         raise PlanError([Problem("RUN", "no run folder named", "rlfactory evaluate RUN")])
     from rlfactory.request import SEARCHPATH, amend
 
-    run, overrides = Path(words[0]), list(words[1:])
+    run, overrides = Path(words[0]), words[1:]
     frozen = _require_run(run)
     message = f"can't be changed in an evaluation; allowed are {', '.join(EVALUATED)}"
     refused = [key for o in overrides if (key := key_of(o)).split(".")[0] not in EVALUATED]
@@ -158,7 +165,7 @@ def evaluate(words: Sequence[str]) -> int:
     _silence_notices()
     from rlfactory import worker
 
-    return worker.evaluate(run, plan.config)
+    return worker.evaluate(run, plan.config, best)
 
 
 def explain_key(words: Sequence[str]) -> int:
@@ -214,7 +221,7 @@ def _placed(problems: Sequence[Problem], overrides: Sequence[str]) -> list[Probl
 
 def _refuse_words(overrides: Sequence[str]) -> None:
     """A word without `=` is a misspelt subcommand or flag."""
-    commands = ["check", "list", "explain", "sample", "evaluate", "--help", "--version"]
+    commands = ["check", "list", "explain", "sample", "evaluate", "inspect", "--help", "--version"]
     for word in overrides:
         if "=" not in word and not word.startswith("~"):
             guess = closest(word, commands)

@@ -66,6 +66,9 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     truncated = dynamics.get("top_k", 0) > 0 or dynamics.get("top_p", 1) < 1
     if node.get("placement") == "reward" and truncated:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
+    stop, evaluation = config["stop"], config["evaluation"]
+    if (stop["kl"], stop["reward"]) != (None, None) and not evaluation["every"]:
+        yield "the best checkpoint is looked for at evaluations: evaluation.every=10 has some"
 
 
 def groups_have_members(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -170,29 +173,28 @@ def _text_fault(path: Path) -> str | None:
     return None if text.strip() else "is empty"
 
 
-def model_folder_is_pipeline(config: Config, traits: Traits) -> Iterator[Problem]:
+def model_folders_hold_models(config: Config, traits: Traits) -> Iterator[Problem]:
     """A path to a model leads to a folder that diffusers or transformers can open."""
-    path = config["model"].get("path")
-    if not isinstance(path, str):
-        return
+    index = "config.json" if traits["model"].get("media") == "texts" else "model_index.json"
+    shipped = Path(__file__).parent / "zoo" / "weights"
+    names = sorted(p.parent.name for p in shipped.glob(f"*/{index}"))
+    for key in ("path", "value_path"):
+        path = config["model"].get(key)
+        fault = _model_fault(path, index, names) if isinstance(path, str) else None
+        if fault:
+            yield Problem(f"model.{key}", f"{path} {fault}", f"model.{key}=zoo:{names[-1]}")
+
+
+def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
     folder = Path(path).expanduser()
     if path.startswith("zoo:"):
-        shipped = Path(__file__).parent / "zoo" / "weights"
-        index = "config.json" if traits["model"].get("media") == "texts" else "model_index.json"
-        names = sorted(p.parent.name for p in shipped.glob(f"*/{index}"))
-        if path.removeprefix("zoo:") not in names:
-            message = f"{path} does not ship; these do: {', '.join(names)}"
-            yield Problem("model.path", message, f"model.path=zoo:{names[0]}" if names else "")
-    elif folder.is_dir():
-        if not any((folder / name).is_file() for name in ("model_index.json", "config.json")):
-            message = f"{path} holds no model_index.json, so it is no pipeline"
-            yield Problem("model.path", message, "model.path=zoo:tiny_sd3")
-    elif path.startswith(("/", ".", "~")) or path.count("/") != 1:
-        yield Problem(
-            "model.path",
-            f"{path} does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME",
-            "model.path=zoo:tiny_sd3",
-        )
+        known = path.removeprefix("zoo:") in shipped
+        return None if known else f"does not ship; these do: {', '.join(shipped)}"
+    if folder.is_dir():
+        return None if (folder / index).is_file() else f"holds no {index}, so it is no model"
+    if path.startswith(("/", ".", "~")) or path.count("/") != 1:
+        return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
+    return None
 
 
 def optimizer_moves(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -230,6 +232,6 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     reward_judges_what_is_made: ("reward._target_", "model._target_"),
     prompts_bring_metadata: ("reward._target_", "prompts._target_"),
     prompt_files_are_readable: ("prompts",),
-    model_folder_is_pipeline: ("model.path",),
+    model_folders_hold_models: ("model.path", "model.value_path", "model._target_"),
     optimizer_moves: ("optimizer",),
 }

@@ -8,7 +8,7 @@ def show_help() -> int:
     """One line a group, and how to begin."""
     print("rlfactory: reinforcement learning for image generators and language models\n")
     print("  rlfactory [GROUP=OPTION ...] [KEY=VALUE ...]   train")
-    print("  rlfactory check|list|explain|sample|evaluate   see below; -m for a multirun\n")
+    print("  rlfactory check|list|explain|sample|...        see below; -m for a multirun\n")
     for group, question in GROUPS.items():
         print(f"  {group:<12} {question}: {_fitting(list(options(group)), 88 - len(question))}")
     print("\nexamples")
@@ -18,8 +18,10 @@ def show_help() -> int:
     print("\n  rlfactory check [OVERRIDES]                    the plan alone")
     print("  rlfactory list [GROUP]                         options, a line each")
     print("  rlfactory explain KEY [OVERRIDES]              where a value comes from")
-    print("  rlfactory sample RUN --prompt TEXT             pictures with a run's weights")
+    print("  rlfactory sample RUN --prompt TEXT             samples with a run's weights")
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
+    print("  rlfactory inspect RUN                          inside a tuned language model")
+    print("  rlfactory sample|evaluate|inspect RUN --best    of its best checkpoint, not its last")
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
     print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')
     return 0

@@ -115,6 +115,11 @@ class Rollout:
     def __getitem__(self, index: Tensor) -> "Rollout":
         return take(self, index)
 
+    @property
+    def mean_length(self) -> float:
+        """Tokens of a response, on average; 1 for a picture."""
+        return 1.0 if self.tokens is None else float(self.tokens.mask.sum()) / len(self)
+
 
 def present(value: T | None, what: str) -> T:
     """The value; an error where a rollout or a batch of this kind holds none."""

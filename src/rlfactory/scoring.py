@@ -1,10 +1,13 @@
 """What a rollout was worth: its scores, the samples that have none, and what to log of both."""
 
+from statistics import fmean
+
 import torch
 from torch import Tensor
 
 from rlfactory.algo.advantages import group_std, group_sum, membership
 from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import Rollout, present
 from rlfactory.run.diversity import distinct, pairwise_distance
 from rlfactory.run.tally import Tally
@@ -59,9 +62,10 @@ def _sample_metrics(rollout: Rollout) -> dict[str, float]:
     """How different the samples are, and how long."""
     if rollout.images is not None:
         return {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups)}
-    tokens = present(rollout.tokens, "tokens")
+    tokens, texts = present(rollout.tokens, "tokens"), present(rollout.texts, "texts")
     return {
-        "diversity/distinct_2": distinct(rollout.texts or [], 2),
+        "diversity/distinct_2": distinct(texts, 2),
+        "text/repetition": fmean(repeated_share(text, 3) for text in texts),
         "text/length": float(tokens.mask.sum()) / len(rollout),
         "text/ended": float(tokens.ended.float().mean()),
     }

@@ -1,5 +1,6 @@
 """One training run, from its first evaluation to its last picture."""
 
+import shutil
 import sys
 from collections.abc import Mapping
 
@@ -7,7 +8,8 @@ from rich.console import Console
 
 from rlfactory.build import Config, budget, build, evaluator, make
 from rlfactory.rollout import Rollout
-from rlfactory.run.checkpoint import checkpoint_bytes, save_checkpoint
+from rlfactory.run.best import Best
+from rlfactory.run.checkpoint import checkpoint_bytes, checkpoint_of, save_checkpoint
 from rlfactory.run.curves import draw_curves
 from rlfactory.run.evaluation import Evaluation, evaluation_metrics
 from rlfactory.run.folder import RunFolder, enough_space
@@ -37,6 +39,8 @@ class Session:
         reward, count = self.parts.reward, config["evaluation"]["grid"]
         media = self.parts.model.media
         self.gallery = gallery(media, folder.samples, reward.main, reward.good, count)
+        self.best = Best(folder.checkpoints, reward.main, config["stop"]["kl"])
+        self.keeps_best: bool = config["checkpoint"]["best"]
         self.done = 0
 
     def run(self) -> bool:
@@ -50,6 +54,11 @@ class Session:
                 self.trainer.run(self.after_iteration)
             except KeyboardInterrupt:
                 finished = False
+            except Exception:
+                # whatever went wrong, what was learned so far is kept
+                if self.done:
+                    self.save()
+                raise
             self.save()
             after = self.evaluate().scores if finished else None
         self.conclude(before.scores, after)
@@ -80,7 +89,16 @@ class Session:
         title = f"{self.parts.reward.main} after {self.done} iterations"
         shown = self.gallery.show(f"eval_{self.done:06d}", title, evaluation.samples, scores)
         log_pictures(self.logger, self.done, shown)
+        if self.keeps_best and self.done and self.best.beaten_by(scores):
+            self.keep_best(scores)
         return evaluation
+
+    def keep_best(self, scores: Scores) -> None:
+        """A checkpoint of this iteration, in the place of the best one before."""
+        self.save()
+        former = self.best.take(self.done, scores)
+        if former is not None and not _due(former, self.checkpoint_every):
+            shutil.rmtree(checkpoint_of(self.folder.checkpoints, former))
 
     def preview(self) -> None:
         """The samples of the strip alone."""
@@ -88,7 +106,7 @@ class Session:
 
     def save(self) -> None:
         """A checkpoint of this iteration, unless it has one."""
-        target = self.folder.checkpoints / f"step_{self.done:06d}"
+        target = checkpoint_of(self.folder.checkpoints, self.done)
         if not target.exists():
             enough_space(self.folder.path, checkpoint_bytes(self.parts.model))
             save_checkpoint(target, self.parts.model, self.weights)

@@ -62,9 +62,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """When weights are written besides the end; 0 is never."""
+    """Which weights are written besides the last; 0 is never."""
 
     every: NonNegativeInt
+    best: bool
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,10 @@ class Trainer:
             for share in self._shares(len(rollout), iteration, epoch):
                 self._learn_from(rollout[share], iteration, tally)
         metrics = tally.means()
-        self._steer("iteration", metrics.get("kl/reference"), rollout)
+        kl = metrics.get("kl/reference")
+        self._steer("iteration", kl, rollout)
+        if kl is not None and rollout.tokens is not None:
+            metrics["kl/sequence"] = kl * rollout.mean_length
         if parts.regularizer.coefficient is not None:
             metrics["kl/coefficient"] = parts.regularizer.coefficient.value
         metrics["optimizer/lr"] = self.parts.optimizer.param_groups[0]["lr"]
@@ -182,10 +185,7 @@ class Trainer:
         coefficient = self.parts.regularizer.coefficient
         if coefficient is None or coefficient.every != moment or kl is None:
             return
-        length = 1.0
-        if rollout.tokens is not None:
-            length = float(rollout.tokens.mask.sum()) / len(rollout)
-        coefficient.update(kl, kl * length, len(rollout))
+        coefficient.update(kl, kl * rollout.mean_length, len(rollout))
 
     def _set_learning_rate(self, iteration: int) -> None:
         budget = self.budget

@@ -12,16 +12,20 @@ from rich.table import Table
 
 from rlfactory.build import Config, build, evaluator
 from rlfactory.hardware.base import HardwareError
+from rlfactory.inspection.errors import InspectionError
 from rlfactory.model.pipeline import ModelError
+from rlfactory.model.weights import REFERENCE
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import RewardError
-from rlfactory.run.checkpoint import load_checkpoint, newest
+from rlfactory.run.best import best_step
+from rlfactory.run.checkpoint import checkpoint_of, load_checkpoint, newest
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.gallery import gallery
 from rlfactory.run.pictures import grid
 from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
+from rlfactory.targets import locate
 from rlfactory.trainer import Parts
 
 log = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ log = logging.getLogger(__name__)
 # What a user can mend; anything else is a defect of ours and keeps its traceback on the screen.
 MENDABLE = (
     HardwareError,
+    InspectionError,
     ModelError,
     PromptError,
     RewardError,
@@ -68,14 +73,12 @@ def run(path: Path) -> int:
     return 0 if finished else 130
 
 
-def evaluate(path: Path, config: Config) -> int:
-    """Evaluate a run's newest weights under `config`; writes scores and a grid, prints the
-    means.
-    """
+def evaluate(path: Path, config: Config, best: bool) -> int:
+    """Evaluate a run's weights under `config`; writes scores and a grid, prints the means."""
 
     def show(parts: Parts, judge: Evaluator) -> None:
         evaluation = judge(config["evaluation"]["weights"])
-        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
         evaluation.scores.save(RunFolder(path).evaluations / f"{stamp}.json")
         reward, count = parts.reward, config["evaluation"]["grid"]
         rooms = gallery(parts.model.media, RunFolder(path).samples, reward.main, reward.good, count)
@@ -86,13 +89,19 @@ def evaluate(path: Path, config: Config) -> int:
         Console().print(table)
         print(f"samples: {shown}")
 
-    return _with_weights(path, config, show)
+    return _with_weights(path, config, show, best)
 
 
 def sample(
-    path: Path, prompts: Sequence[str], count: int, seed: int, out: Path | None, weights: str
+    path: Path,
+    prompts: Sequence[str],
+    count: int,
+    seed: int,
+    out: Path | None,
+    weights: str,
+    best: bool,
 ) -> int:
-    """Write `count` samples of each prompt by a run's newest weights: pictures, or a page."""
+    """Write `count` samples of each prompt by a run's weights: pictures, or a page."""
     folder = out or RunFolder(path).samples / "drawn"
 
     def draw(parts: Parts, judge: Evaluator) -> None:
@@ -112,22 +121,53 @@ def sample(
             (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
         print(f"{len(texts)} samples in {folder}")
 
-    return _with_weights(path, read_config(RunFolder(path)), draw)
+    return _with_weights(path, read_config(RunFolder(path)), draw, best, weights)
 
 
-def _with_weights(path: Path, config: Config, use: Callable[[Parts, Evaluator], None]) -> int:
-    """Build a run's parts, restore its newest weights, and hand both over."""
+def inspect(path: Path, weights: str, prompts: int, best: bool) -> int:
+    """Look inside a run's language model: figures and tables in the run's `inspect` folder."""
+
+    def look(parts: Parts, judge: Evaluator) -> None:
+        from rlfactory.inspection.command import look_inside
+
+        look_inside(RunFolder(path), parts, parts.prompts.held_out(prompts), weights, judge.seed)
+
+    config = read_config(RunFolder(path))
+    if locate(config["model"]["_target_"], "model").media != "texts":
+        _say_error(f"{path} trained an image generator; only language models can be inspected")
+        return 1
+    return _with_weights(path, config, look, best, REFERENCE)
+
+
+def _with_weights(
+    path: Path, config: Config, use: Callable[[Parts, Evaluator], None], best: bool, *sets: str
+) -> int:
+    """Build a run's parts, restore its newest or its best weights, and hand both over.
+
+    Of `sets`, those that the run did not keep are the weights that it began with.
+    """
     try:
-        checkpoint = newest(RunFolder(path).checkpoints)
-        if checkpoint is None:
-            raise RunFolderError(f"{path} holds no checkpoint yet")
+        checkpoint = _checkpoint(path, best)
         parts = build(config)
+        for name in sets:
+            parts.model.weights.add(name)
         load_checkpoint(checkpoint, parts.model)
         use(parts, evaluator(config, parts, Silent()))
     except MENDABLE as error:
         _say_error(str(error))
         return 1
     return 0
+
+
+def _checkpoint(path: Path, best: bool) -> Path:
+    checkpoints = RunFolder(path).checkpoints
+    step = best_step(checkpoints) if best else None
+    found = newest(checkpoints) if step is None else checkpoint_of(checkpoints, step)
+    if best and step is None:
+        raise RunFolderError(f"{path} has kept no best checkpoint; leave out --best")
+    if found is None:
+        raise RunFolderError(f"{path} holds no checkpoint yet")
+    return found
 
 
 class Silent:

@@ -139,8 +139,9 @@ def test_an_export_opens_with_transformers(model: CausalLM, tmp_path: Path) -> N
 
 
 def test_prompts_that_do_not_fit_are_errors(model: CausalLM) -> None:
-    with pytest.raises(ModelError, match="shorten it"):
-        model.encode(["x" * 100])
+    model.require_room(["x" * 50, "y"], 13)
+    with pytest.raises(ModelError, match="'x+'... has 51 tokens.*dynamics.length=14.*64"):
+        model.require_room(["y", "x" * 50], 14)
     with pytest.raises(ModelError, match="dynamics.length=60"):
         roll(model, length=60)
 

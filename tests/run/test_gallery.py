@@ -32,6 +32,14 @@ def test_texts_become_a_table_that_nothing_breaks(tmp_path: Path) -> None:
     assert "two lines" in rows[1]
 
 
+def test_a_text_stands_beside_its_divergence_where_that_is_known(tmp_path: Path) -> None:
+    drawn = Drawn(texts=["x", "y", "z"], kl=torch.tensor([1.5, -0.25, 3.0]))
+    rows = Texts(tmp_path, "main", None, 3).show("eval", "", drawn, SCORES).read_text()
+    assert "| main | KL | prompt | response |" in rows
+    assert "| 0.250 | 1.500 | a" in rows
+    assert "| -0.250 | the second | y |" in rows
+
+
 def test_a_page_shows_the_same_prompts_over_training(tmp_path: Path) -> None:
     shown = Texts(tmp_path, "main", None, 2)
     shown.keep(5, Drawn(texts=["x5", "y5", "z5"]))

@@ -39,6 +39,7 @@ def test_the_file_is_strict_json_with_null(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "s.json").read_text(), parse_constant=refuse)
     assert content == {
         "diversity": None,
+        "kl": None,
         "prompts": ["a"],
         "categories": None,
         "scores": {"x": [None]},

@@ -54,3 +54,25 @@ def test_what_is_drawn_to_be_judged_is_always_the_same(
     one = sampler().draw(["a"] * 4, seed=0, stream="evaluation").texts
     assert one == sampler(3).draw(["a"] * 4, seed=0, stream="evaluation").texts
     assert one != sampler().draw(["a"] * 4, seed=0, stream="other").texts
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}])
+def test_a_text_is_compared_with_the_reference(gpt2_folder: Path, options: dict[str, int]) -> None:
+    model = CausalLM(torch.device("cpu"), path=str(gpt2_folder))
+    sampler = TextSampler(
+        model, dynamics=Token(length=10, **options), batch=3, advance=lambda count: None
+    )
+    assert sampler.draw(["a"], seed=0, stream="").kl is None
+    model.weights.add("reference")
+    at_first = present(sampler.draw(["a"] * 8, seed=0, stream="").kl, "kl")
+    torch.testing.assert_close(at_first, torch.zeros(8), atol=1e-4, rtol=0)
+    for parameter in model.weights.parameters.values():
+        parameter.data.mul_(0.8)
+    moved = sampler.draw(["a"] * 64, seed=0, stream="")
+    # unbiased without truncation, and 64 samples tell it from 0
+    assert options or present(moved.kl, "kl").mean() > 0.1
+    assert present(moved.kl, "kl").abs().max() > 0.1
+    assert present(moved.lengths, "lengths").max() <= 10
+    with model.weights("reference"):
+        itself = present(sampler.draw(["a"] * 8, seed=0, stream="").kl, "kl")
+    torch.testing.assert_close(itself, torch.zeros(8), atol=1e-4, rtol=0)

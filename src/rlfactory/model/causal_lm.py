@@ -72,21 +72,30 @@ class CausalLM(TextModel):
         values = {f"critic.{n}": p for n, p in self.critic.named_parameters()}
         self.weights = Weights(trained, self.lora.off if self.lora else None, values)
 
+    def require_room(self, prompts: Sequence[str], length: int) -> None:
+        """Count their tokens; the message names the longest."""
+        ids = self.tokenizer(self._begun(prompts)).input_ids if prompts else []
+        sizes = [len(row) for row in ids]
+        if all(size + length <= self.context for size in sizes):
+            return
+        most = max(sizes)
+        longest = prompts[sizes.index(most)]
+        raise ModelError(
+            f"prompts leave too little room: {longest[:40]!r}... has {most} tokens, and with"
+            f" dynamics.length={length} that is more than the model's {self.context}; shorten the"
+            " prompts, or dynamics.length"
+        )
+
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Prompts behind an end of text, as documents begin in training; ModelError if too long."""
+        """Prompts behind an end of text, as documents begin in training."""
+        encoded = self.tokenizer(self._begun(prompts), return_tensors="pt", padding=True)
+        return encoded.input_ids.to(self.device), encoded.attention_mask.bool().to(self.device)
+
+    def _begun(self, prompts: Sequence[str]) -> list[str]:
         begin = self.tokenizer.eos_token if self.begin_with_end else ""
         if not begin and "" in prompts:
             raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
-        encoded = self.tokenizer(
-            [begin + prompt for prompt in prompts], return_tensors="pt", padding=True
-        )
-        if encoded.input_ids.shape[1] >= self.context:
-            longest = max(prompts, key=len)
-            raise ModelError(
-                f"the prompt {longest[:40]!r}... has {encoded.input_ids.shape[1]} tokens, and the"
-                f" model takes {self.context} with the response; shorten it"
-            )
-        return encoded.input_ids.to(self.device), encoded.attention_mask.bool().to(self.device)
+        return [begin + prompt for prompt in prompts]
 
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor

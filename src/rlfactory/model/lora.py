@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
@@ -91,3 +92,12 @@ class Lora:
         state = {f"base_model.model.{key}": tensor for key, tensor in self.state_dict().items()}
         save_file(state, folder / "adapter_model.safetensors", {"format": "pt"})
         (folder / "adapter_config.json").write_text(json.dumps(self.metadata(), indent=2))
+
+
+def merge_adapters(network: nn.Module) -> None:
+    """Make adapters part of the matrices, in place; those that are switched off are dropped."""
+    for name, layer in [*network.named_modules()]:
+        if isinstance(layer, BaseTunerLayer):
+            if not layer.disable_adapters:
+                layer.merge()
+            network.set_submodule(name, layer.get_base_layer())

@@ -23,6 +23,10 @@ class TextModel(ABC):
     device: torch.device
 
     @abstractmethod
+    def require_room(self, prompts: Sequence[str], length: int) -> None:
+        """ModelError unless a response of `length` tokens fits behind each prompt."""
+
+    @abstractmethod
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids `[B, P]`, padded on the left, and the mask of the real ones."""
 

@@ -17,7 +17,8 @@ POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
 class Weights:
     """`policy` is live; every other set is kept beside it, swapped in for a `with`.
 
-    `parameters` is all that is trained; `critic` the part of it that has no other set.
+    `parameters` is all that is trained, `critic` the part of it that has no other set; `in_use` is
+    the set that the network has now.
     """
 
     def __init__(
@@ -30,18 +31,22 @@ class Weights:
         self._compared = dict(parameters)
         self._adapters_off = adapters_off
         self._sets: dict[str, list[Tensor]] = {}
-        self._in_use = POLICY
+        self.in_use = POLICY
 
     def add(self, name: str) -> None:
         """Keep a set under `name`, equal to the policy as it is now."""
-        if name == POLICY or (name == REFERENCE and self._adapters_off) or name in self._sets:
+        if name in self:
             return
         self._sets[name] = [p.detach().clone() for p in self._compared.values()]
+
+    def __contains__(self, name: str) -> bool:
+        adapters = name == REFERENCE and self._adapters_off is not None
+        return name == POLICY or adapters or name in self._sets
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Run the network with the weights of `name`; within itself it changes nothing."""
-        outer, self._in_use = self._in_use, name
+        outer, self.in_use = self.in_use, name
         try:
             if name in (POLICY, outer):
                 yield
@@ -55,7 +60,7 @@ class Weights:
                 finally:
                     self._swap(name)
         finally:
-            self._in_use = outer
+            self.in_use = outer
 
     def _swap(self, name: str) -> None:
         kept = self._sets[name]

@@ -25,6 +25,10 @@ class FilePrompts(Prompts):
         chosen = item_indices(len(self.prompts), count, seed=seed, iteration=iteration)
         return [self.prompts[i] for i in chosen]
 
+    def texts(self) -> list[str]:
+        """Those of the file."""
+        return [prompt.text for prompt in self.prompts]
+
     def held_out(self, count: int) -> list[Prompt]:
         """At most `count` prompts of the evaluation file."""
         return [self.eval_prompts[i] for i in spread_indices(len(self.eval_prompts), count)]

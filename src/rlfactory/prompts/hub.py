@@ -37,6 +37,12 @@ class HubPrompts(Prompts):
         chosen = item_indices(len(self.rows), count, seed=seed, iteration=iteration)
         return [self._prompt(self.rows, i) for i in chosen]
 
+    def texts(self) -> list[str]:
+        """Those of the column; PromptError where one is none."""
+        texts = list(self.rows[self.column])
+        odd = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+        return texts if odd is None else [self._prompt(self.rows, odd).text]
+
     def held_out(self, count: int) -> list[Prompt]:
         """At most `count` prompts of the evaluation split."""
         chosen = spread_indices(len(self.eval_rows), count)

@@ -62,6 +62,10 @@ class Movies(Prompts):
         chosen = item_indices(len(self.starts), count, seed=seed, iteration=iteration)
         return [self.starts[i] for i in chosen]
 
+    def texts(self) -> list[str]:
+        """Those to train on."""
+        return [prompt.text for prompt in self.starts]
+
     def held_out(self, count: int) -> list[Prompt]:
         """`count` beginnings in their order, over and over: each draws noise of its own."""
         return [self.held_out_starts[i % len(self.held_out_starts)] for i in range(count)]

@@ -35,6 +35,11 @@ def checkpoint_bytes(model: ImageModel | TextModel) -> int:
     return size + size // len(sets)
 
 
+def checkpoint_of(checkpoints: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return checkpoints / f"step_{step:06d}"
+
+
 def newest(checkpoints: Path) -> Path | None:
     """The last complete checkpoint of a run, if there is any."""
     found = sorted(checkpoints.glob("step_*"))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _BLUE, _ORANGE, _GREEN, _GREY = "#3465a4", "#d9822b", "#3a8f5c", "#8a8d93"
 _COLUMNS = 3
-_STYLE = {
+STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 10,
@@ -56,7 +56,7 @@ def draw_curves(metrics: Sequence[Record], path: Path, *, reward: str | None = N
     span = _span(metrics)
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
         figure = Figure(figsize=(4.1 * columns, 2.9 * rows), layout=layout)
         FigureCanvasAgg(figure)

@@ -77,13 +77,22 @@ class Evaluator:
             values={name: values.double().numpy() for name, values in found.items()},
             categories=tags if len(tags) == len(prompts) else None,
             diversity=spread,
+            kl=_per_token(drawn),
         )
 
 
+def _per_token(drawn: Drawn) -> float:
+    """The KL divergence in nats a token, NaN where there is none."""
+    if drawn.kl is None or drawn.lengths is None:
+        return float("nan")
+    return float(drawn.kl.double().sum() / drawn.lengths.sum())
+
+
 def evaluation_metrics(scores: Scores) -> dict[str, float]:
-    """`eval/<score>/mean`, `eval/<score>/<category>` and `eval/diversity`."""
+    """`eval/<score>/mean`, `eval/<score>/<category>`, `eval/diversity`, and `eval/kl` of texts."""
     metrics = {f"eval/{name}/mean": mean for name, mean in scores.means().items()}
     for name, values in scores.values.items():
         for category, mask in scores.parts().items():
             metrics[f"eval/{name}/{category}"] = float(np.nanmean(values[mask]))
-    return metrics | {"eval/diversity": scores.diversity}
+    metrics["eval/diversity"] = scores.diversity
+    return metrics if np.isnan(scores.kl) else metrics | {"eval/kl": scores.kl}

@@ -70,6 +70,11 @@ class RunFolder:
         return self.path / "evaluations"
 
     @property
+    def inspection(self) -> Path:
+        """Folder of what a look inside found."""
+        return self.path / "inspect"
+
+    @property
     def curves(self) -> Path:
         """The metrics drawn over the iterations."""
         return self.path / "curves.png"

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from torch import Tensor
 
 from rlfactory.run.atomic import write_text
@@ -72,7 +71,9 @@ class Pictures(Gallery):
 
 
 class Texts(Gallery):
-    """A table in Markdown, a response a row; a page of the same prompts over training."""
+    """A table in Markdown, a response a row with its score and KL; a page of the same prompts over
+    training.
+    """
 
     def __init__(self, folder: Path, main: str, good: float | None, count: int) -> None:
         super().__init__(folder, main, good, count)
@@ -82,9 +83,14 @@ class Texts(Gallery):
         """A table."""
         assert drawn.texts is not None
         path = self.folder / f"{name}.md"
-        rows = zip(scores.values[self.main], scores.prompts, drawn.texts, strict=True)
-        lines = [f"# {title}", "", f"| {self.main} | prompt | response |", "|---:|---|---|"]
-        lines += [_row(*row) for row in list(rows)[: self.count]]
+        columns = {self.main: scores.values[self.main].tolist()}
+        if drawn.kl is not None:
+            columns["KL"] = drawn.kl.tolist()
+        lines = [f"# {title}", "", f"| {' | '.join(columns)} | prompt | response |"]
+        lines.append("|" + "---:|" * len(columns) + "---|---|")
+        numbers = zip(*columns.values(), strict=True)
+        rows = list(zip(numbers, scores.prompts, drawn.texts, strict=True))
+        lines += [_row(*row) for row in rows[: self.count]]
         write_text(path, "\n".join(lines) + "\n")
         return path
 
@@ -116,8 +122,9 @@ def log_pictures(logger: Logger, iteration: int, path: Path) -> None:
         logger.images(iteration, "eval/samples", path)
 
 
-def _row(score: np.float64, prompt: str, text: str) -> str:
-    return f"| {number(float(score))} | {_plain(prompt)} | {_plain(text)} |"
+def _row(numbers: Sequence[float], prompt: str, text: str) -> str:
+    cells = [*map(number, numbers), _plain(prompt), _plain(text)]
+    return f"| {' | '.join(cells)} |"
 
 
 def _plain(text: str) -> str:

@@ -15,13 +15,15 @@ class Scores:
     """N prompts with `values[name]` `[N]` (NaN = could not be scored).
 
     `categories` names each prompt's kind, or is None. `diversity` is the mean pairwise distance
-    between samples of one prompt, NaN where it was not measured.
+    between samples of one prompt, `kl` the divergence from the reference in nats a token; NaN where
+    they were not measured.
     """
 
     prompts: list[str]
     values: dict[str, NDArray[np.float64]]
     categories: list[str] | None = None
     diversity: float = float("nan")
+    kl: float = float("nan")
 
     def __post_init__(self) -> None:
         """ValueError unless everything has one entry per prompt."""
@@ -46,6 +48,7 @@ class Scores:
         scores = {name: [_plain(x) for x in array] for name, array in self.values.items()}
         content = {
             "diversity": _plain(self.diversity),
+            "kl": _plain(self.kl),
             "prompts": self.prompts,
             "categories": self.categories,
             "scores": scores,
@@ -59,18 +62,22 @@ class Scores:
         content = json.loads(path.read_text(encoding="utf-8"))
         # numpy reads None as NaN when it is told that these are floats
         values = {k: np.array(v, dtype=np.float64) for k, v in content["scores"].items()}
-        diversity = content["diversity"]
         return cls(
             prompts=content["prompts"],
             values=values,
             categories=content["categories"],
-            diversity=float("nan") if diversity is None else diversity,
+            diversity=_number(content["diversity"]),
+            kl=_number(content.get("kl")),
         )
 
 
 def _mean(array: NDArray[np.float64]) -> float:
     scored = array[~np.isnan(array)]
     return float(scored.mean()) if len(scored) else float("nan")
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _plain(value: float) -> float | None:

@@ -43,7 +43,8 @@ def summary_table(before: Scores, after: Scores) -> Table:
             shown = f"[bold]{difference}[/bold]" if change.is_clear else difference
             style = None if kind == "all" else "dim"
             table.add_row(label, first, second, shown, interval, count, style=style)
-    table.add_row("diversity", *_diversity(before, after))
+    for label, cells in _whole(before, after).items():
+        table.add_row(label, *cells)
     return table
 
 
@@ -85,7 +86,8 @@ def _markdown_table(before: Scores, after: Scores) -> list[str]:
         for kind, change in rows.items():
             label = f"**{name}**" if kind == "all" else f"{name}, {kind}"
             lines.append(f"| {' | '.join([label, *_cells(change)])} |")
-    lines.append(f"| {' | '.join(['diversity', *_diversity(before, after)])} |")
+    for label, cells in _whole(before, after).items():
+        lines.append(f"| {' | '.join([label, *cells])} |")
     note = "Change is the mean over the same prompts and noise; intervals are paired bootstraps."
     return [
         *lines,
@@ -110,9 +112,14 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
     )
 
 
-def _diversity(before: Scores, after: Scores) -> tuple[str, str, str, str, str]:
-    difference = number(after.diversity - before.diversity, sign=True)
-    return number(before.diversity), number(after.diversity), difference, "", ""
+def _whole(before: Scores, after: Scores) -> dict[str, tuple[str, str, str, str, str]]:
+    """What an evaluation has one number for, not one a sample."""
+    pairs = {"diversity": (before.diversity, after.diversity), "KL a token": (before.kl, after.kl)}
+    return {
+        label: (number(old), number(new), number(new - old, sign=True), "", "")
+        for label, (old, new) in pairs.items()
+        if label == "diversity" or new == new
+    }
 
 
 def _cost(metrics: Sequence[Record]) -> list[str]:

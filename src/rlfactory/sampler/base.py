@@ -14,10 +14,16 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Drawn:
-    """Samples of either kind: `images` `[N, 3, H, W]` uint8 on the CPU, or N `texts`."""
+    """Samples of either kind: `images` `[N, 3, H, W]` uint8 on the CPU, or N `texts`.
+
+    `kl` `[N]` is how much likelier a text is than to the reference, in nats; its mean is the KL
+    divergence of a response. `lengths` `[N]` counts tokens.
+    """
 
     images: Tensor | None = None
     texts: list[str] | None = None
+    kl: Tensor | None = None
+    lengths: Tensor | None = None
 
 
 class Sampler(ABC):

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from rlfactory import keyed
 from rlfactory.dynamics.token import Token
+from rlfactory.model.likelihood import compares_whole, response_log_prob
 from rlfactory.model.text import TextModel
+from rlfactory.model.weights import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Rollout, Tokens, chunks, join, take
 from rlfactory.sampler.base import Advance, Drawn, Sampler
@@ -40,10 +42,23 @@ class TextSampler(Sampler):
         )
 
     def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:
-        """Completions, keyed by a prompt's number."""
+        """Completions, keyed by a prompt's number; and their KL where a reference is kept."""
         index = list(range(len(prompts)))
         uniform = keyed.uniform(seed, stream, [], index, [self.dynamics.length])
-        return Drawn(texts=self.model.texts(self._tokens(prompts, uniform)))
+        tokens = self._tokens(prompts, uniform)
+        kl = self._divergence(tokens) if REFERENCE in self.model.weights else None
+        lengths = tokens.mask.sum(1).cpu()
+        return Drawn(texts=self.model.texts(tokens), kl=kl, lengths=lengths)
+
+    def _divergence(self, tokens: Tokens) -> Tensor:
+        """`log p - log p_reference` of each response, `[N]`, with the weights in use as p."""
+        ours = tokens.log_prob
+        if compares_whole(self.dynamics):
+            ours = self._log_prob(tokens, self.model.weights.in_use)
+        return (ours - self._log_prob(tokens, REFERENCE)).sum(1).cpu()
+
+    def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
+        return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
 
     def _tokens(self, prompts: Sequence[str], uniform: Tensor) -> Tokens:
         # all at once, so that every batch has the same width

@@ -1,0 +1,44 @@
+"""The flags of the subcommands that take flags rather than overrides."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlfactory.problems import PlanError, Problem
+
+
+def sample_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """What `rlfactory sample` was told."""
+    parser = _parser("sample", "Draw pictures or texts with a run's weights.")
+    parser.add_argument("--prompt", action="append", required=True, help="may be given again")
+    parser.add_argument("--count", type=int, default=1, help="samples of each prompt")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="a folder; default RUN/samples/drawn")
+    parser.add_argument("--weights", choices=["ema", "policy", "reference"], default="ema")
+    found = parser.parse_args(words)
+    _require_some("--count", found.count)
+    return found
+
+
+def inspect_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """What `rlfactory inspect` was told."""
+    parser = _parser(
+        "inspect", "Look inside a tuned language model: which tokens rose, and what wrote them."
+    )
+    parser.add_argument("--weights", choices=["ema", "policy"], default="ema")
+    parser.add_argument("--prompts", type=int, default=32, help="how many held-out prompts to read")
+    found = parser.parse_args(words)
+    _require_some("--prompts", found.prompts)
+    return found
+
+
+def _parser(command: str, purpose: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"rlfactory {command}", description=purpose)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--best", action="store_true", help="the best checkpoint, not the last")
+    return parser
+
+
+def _require_some(flag: str, count: int) -> None:
+    if count < 1:
+        raise PlanError([Problem(flag, f"is {count}; allowed are 1 or more")])
