@@ -65,6 +65,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> Path:
     more = [
         "evaluation.every=5",
         "iterations=15",
+        "epochs=4",
+        "updates_per_iteration=4",
         "prompts_per_iteration=64",
         "optimizer.lr=3e-3",
         "ema.decay=0.5",
@@ -206,6 +208,9 @@ def test_a_steered_coefficient_moves_and_is_logged(tmp_path: Path, tiny: list[st
         ]["value"]
         == 0.5
     ), "the configuration goes on describing how the run began"
+    state = json.loads((tmp_path / "run/checkpoints/step_000002/state.json").read_text())
+    assert state["iterations"] == 2
+    assert state["coefficient"]["value"] == pytest.approx(0.5 * (1 + 0.2 * 8 / 100) ** 2)
 
 
 REFUSALS = [

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 
@@ -109,7 +110,17 @@ class Session:
         target = checkpoint_of(self.folder.checkpoints, self.done)
         if not target.exists():
             enough_space(self.folder.path, checkpoint_bytes(self.parts.model))
-            save_checkpoint(target, self.parts.model, self.weights)
+            save_checkpoint(target, self.parts.model, self.weights, self._state())
+
+    def _state(self) -> dict[str, Any]:
+        """What a resumed run needs beside weights."""
+        coefficient = self.parts.regularizer.coefficient
+        return {
+            "iterations": self.done,
+            "updates": self.trainer.updates,
+            "coefficient": None if coefficient is None else coefficient.state_dict(),
+            "stop": self.parts.stop.state_dict(),
+        }
 
     def conclude(self, before: Scores, after: Scores | None) -> None:
         """Draw the curves and the strip, write the summary, say where to look."""

@@ -1,5 +1,6 @@
 """Weights on disk: whole or not at all, and back exactly."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,9 @@ def test_every_weight_set_comes_back(
     model: ImageModel, linear: Callable[..., ImageModel], tmp_path: Path
 ) -> None:
     model.weights.parameters["bias"].data.fill_(2.0)
-    save_checkpoint(tmp_path / "step_000003", model, EMA)
+    save_checkpoint(tmp_path / "step_000003", model, EMA, {"updates": 5})
+    state = json.loads((tmp_path / "step_000003" / "state.json").read_text())
+    assert state == {"updates": 5}
     other = linear(0.0, 0.0)
     load_checkpoint(tmp_path / "step_000003", other)
     assert float(other.weights.parameters["bias"].detach()) == 2.0
@@ -38,8 +41,8 @@ def test_every_weight_set_comes_back(
 
 def test_the_export_holds_the_set_that_was_named(model: ImageModel, tmp_path: Path) -> None:
     model.weights.parameters["bias"].data.fill_(2.0)
-    save_checkpoint(tmp_path / "a", model, EMA)
-    save_checkpoint(tmp_path / "b", model, "policy")
+    save_checkpoint(tmp_path / "a", model, EMA, {})
+    save_checkpoint(tmp_path / "b", model, "policy", {})
     assert [(tmp_path / n / "exported").read_text() for n in "ab"] == ["0.25", "2.0"]
 
 
@@ -51,7 +54,7 @@ def test_a_failure_leaves_no_half_checkpoint(
 
     monkeypatch.setattr(model, "export", broken)
     with pytest.raises(OSError, match="disk"):
-        save_checkpoint(tmp_path / "step_000001", model, EMA)
+        save_checkpoint(tmp_path / "step_000001", model, EMA, {})
     assert newest(tmp_path) is None
 
 

@@ -128,7 +128,8 @@ class PPO(Algorithm[TextModel, TokenBatch]):
             step.log_prob - tokens.log_prob[mask], batch.advantage[mask], self.clip_range
         )
         critic = value_loss(values, tokens.value[mask], batch.returns[mask], self.value_clip)
-        spread = entropy(step.log_probs)
+        # without a bonus the entropy is only measured
+        spread = entropy(step.log_probs if self.entropy_weight else step.log_probs.detach())
         loss = losses + self.value_weight * critic - self.entropy_weight * spread
         metrics = {
             "loss/policy": losses.detach(),

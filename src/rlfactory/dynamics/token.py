@@ -63,7 +63,8 @@ class Token:
     ) -> TokenStep:
         """Draw by uniform `noise` `[...]`, or look up the tokens `next` `[...]`, in float32."""
         logits = logits.float()
-        full = (logits / self.temperature).log_softmax(-1)
+        tempered = logits if self.temperature == 1 else logits / self.temperature
+        full = tempered.log_softmax(-1)
         sampled = self._truncated(full)
         if next is None:
             if noise is None:

@@ -7,7 +7,7 @@ from transformers import DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicLayer
 
 
-class RoomyLayer(DynamicLayer):
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """One layer's keys and values `[B, H, t, d]`: the first `t` places of `length`.
 
     transformers' own layer copies all of them at every step to make them longer by one.

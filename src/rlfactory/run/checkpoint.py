@@ -1,22 +1,31 @@
 """A run's weights on disk: every weight set to go on from, and an export that diffusers opens."""
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
 
-WEIGHTS_FILE = "weights.safetensors"
+WEIGHTS_FILE, STATE_FILE = "weights.safetensors", "state.json"
 
 
-def save_checkpoint(folder: Path, model: ImageModel | TextModel, exported: str) -> None:
-    """Write `folder` whole or not at all; the export holds the weight set of that name."""
+def save_checkpoint(
+    folder: Path, model: ImageModel | TextModel, exported: str, state: Mapping[str, Any]
+) -> None:
+    """Write `folder` whole or not at all; the export holds the weight set of that name.
+
+    `state` is what else has moved since the configuration: counts, controllers.
+    """
     partial = folder.with_name(f".{folder.name}")
     partial.mkdir(parents=True, exist_ok=True)
-    state = {k: v.cpu().contiguous() for k, v in model.weights.state_dict().items()}
-    save_file(state, partial / WEIGHTS_FILE)
+    tensors = {k: v.cpu().contiguous() for k, v in model.weights.state_dict().items()}
+    save_file(tensors, partial / WEIGHTS_FILE)
+    (partial / STATE_FILE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
     with model.weights(exported):
         model.export(partial)
     os.replace(partial, folder)
