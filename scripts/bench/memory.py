@@ -25,9 +25,10 @@ def main() -> None:
     parser.add_argument("--critic", choices=["shared", "separate"], default="shared")
     parser.add_argument("--reward-model", action="store_true", help="a third network, as large")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--override", nargs="+", default=[], metavar="KEY=VALUE")
     a = parser.parse_args()
     shape = {"batch": 32, "prompt": 8, "response": 75, "epochs": 4, "minibatches": 4}
-    job = shape | {"iterations": 1, "threads": a.threads, "critic": a.critic}
+    job = shape | {"iterations": 1, "threads": a.threads, "critic": a.critic, "more": a.override}
     with tempfile.TemporaryDirectory() as folder:
         made = make_models(folder, size=a.size, prompts=32, length=8, threads=a.threads)
         if not a.reward_model:

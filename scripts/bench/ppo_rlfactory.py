@@ -44,7 +44,7 @@ def overrides(job: dict[str, Any]) -> list[str]:
         "epochs={epochs}",
         "updates_per_iteration={minibatches}",
     ]
-    return [word.format(**job) for word in words]
+    return [word.format(**job) for word in words] + job["more"]
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def results(a: argparse.Namespace, trl_python: Path) -> dict[str, Result]:
         )
         found = {"trl": measure("ppo_trl.py", job, trl_python)}
         for critic in a.critic:
-            ours = measure("ppo_rlfactory.py", job | {"critic": critic})
+            ours = measure("ppo_rlfactory.py", job | {"critic": critic, "more": a.override})
             found[f"rlfactory, {critic} critic"] = ours
     return found
 
@@ -99,6 +99,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minibatches", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=5, help="that are counted")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--override", nargs="+", default=[], metavar="KEY=VALUE", help="of rlfactory's settings"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
     return parser.parse_args()
 
