@@ -1,0 +1,106 @@
+"""Timed PPO iterations of TRL: the other side of trl_ppo.py, run by a Python that has TRL."""
+
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+import trl
+from datasets import Dataset
+from probe import job, report
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    TrainerCallback,
+)
+from trl.experimental.ppo import PPOConfig, PPOTrainer
+
+
+class Clock(TrainerCallback):
+    """An iteration is learning from the first forward pass of policy and critic together."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self.iterations: list[dict[str, float]] = []
+        self.began = perf_counter()
+        self.rollout: float | None = None
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.began = perf_counter()
+
+    def before_forward(self, module: torch.nn.Module, _: Any, inputs: dict[str, Any]) -> None:
+        assert inputs["input_ids"].shape == self.shape
+        if self.rollout is None:
+            self.rollout = perf_counter() - self.began
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        assert self.rollout is not None
+        learn = perf_counter() - self.began - self.rollout
+        self.iterations.append({"rollout": self.rollout, "learn": learn})
+        self.began, self.rollout = perf_counter(), None
+
+
+def settings(job: dict[str, Any], folder: str) -> PPOConfig:
+    """TRL's own defaults in what is learnt; in how it runs, whatever costs least."""
+    return PPOConfig(
+        output_dir=folder,
+        total_episodes=job["batch"] * job["iterations"],
+        # split further, its optimiser would step once for several minibatches
+        per_device_train_batch_size=job["batch"],
+        gradient_accumulation_steps=1,
+        num_mini_batches=job["minibatches"],
+        num_ppo_epochs=job["epochs"],
+        response_length=job["response"],
+        local_rollout_forward_batch_size=job["batch"],
+        num_sample_generations=0,
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=True,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+
+
+def trainer(job: dict[str, Any], folder: str) -> PPOTrainer:
+    """Four networks, as TRL's example has them."""
+    words = AutoTokenizer.from_pretrained(job["policy"], padding_side="left")
+    if words.pad_token is None:
+        words.add_special_tokens({"pad_token": "[PAD]"})
+    lines = Path(job["prompts"]).read_text(encoding="utf-8").split("\n")
+    policy, reference = (
+        AutoModelForCausalLM.from_pretrained(job["policy"], dtype=torch.float32) for _ in range(2)
+    )
+    reward, value = (
+        AutoModelForSequenceClassification.from_pretrained(job[name], dtype=torch.float32)
+        for name in ("reward", "value")
+    )
+    return PPOTrainer(
+        settings(job, folder),
+        processing_class=words,
+        model=policy,
+        ref_model=reference,
+        reward_model=reward,
+        value_model=value,
+        train_dataset=Dataset.from_dict({"input_ids": words(lines).input_ids}),
+    )
+
+
+def main() -> None:
+    asked = job()
+    torch.set_num_threads(asked["threads"])
+    width = asked["prompt"] + asked["response"]
+    clock = Clock((asked["batch"] // asked["minibatches"], width))
+    with tempfile.TemporaryDirectory() as folder:
+        ppo = trainer(asked, folder)
+        ppo.add_callback(clock)
+        ppo.model.register_forward_pre_hook(clock.before_forward, with_kwargs=True)
+        ppo.train()
+    report("trl", trl.__version__, clock.iterations)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The processes that a benchmark measures: each a script of this folder, with a job."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SIZES = ["tiny_gpt2", "gpt2"]
+
+
+def call(script: str, *words: str, threads: int, python: Path | str = sys.executable) -> str:
+    """What a script prints. Whoever calls should be small: a child's peak begins with its."""
+    quiet = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [str(python), str(HERE / script), *words],
+        env=os.environ | quiet | limits,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{script} failed\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def measure(
+    script: str, job: Mapping[str, Any], python: Path | str = sys.executable
+) -> dict[str, Any]:
+    """What a script reports of a job: its last line."""
+    printed = call(script, json.dumps(job), threads=job["threads"], python=python)
+    found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return found
+
+
+def make_models(
+    folder: str, *, size: str, prompts: int, length: int, threads: int, policy: str | None = None
+) -> dict[str, str]:
+    """Where a policy, its scorers and prompts are, made in `folder` but for a policy that is."""
+    words = [folder, "--size", size, "--prompts", str(prompts), "--length", str(length)]
+    given = ["--policy", policy] if policy else []
+    call("gpt2_folders.py", *words, *given, threads=threads)
+    made = {name: f"{folder}/{name}" for name in ("policy", "reward", "value")}
+    return made | {"policy": policy or made["policy"], "prompts": f"{folder}/prompts.txt"}

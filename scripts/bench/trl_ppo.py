@@ -1,0 +1,125 @@
+"""A PPO iteration beside TRL's: the same models, batch, lengths, epochs, minibatches and threads.
+
+    python scripts/bench/trl_ppo.py --make-environment trl-environment  # once; it measures, too
+    python scripts/bench/trl_ppo.py --python trl-environment/bin/python
+    python scripts/bench/trl_ppo.py --python trl-environment/bin/python --size gpt2 --iterations 3
+
+TRL 1.12 is the last with PPO, and has an environment of its own with the versions that
+constraints.txt names. Each side is a process: every response has its full length, everything is
+float32, the first iteration is not counted, and memory is the process's peak. A rollout ends with
+rewards, divergences and advantages; learning is the rest.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from probe import median
+from processes import HERE, SIZES, make_models, measure
+
+CONSTRAINTS = HERE.parents[1] / "constraints.txt"
+TRL = ["trl==1.12.0", "torch", "transformers", "accelerate", "datasets"]
+CRITICS = ["separate", "shared"]
+
+Result = dict[str, Any]
+
+
+def make_environment(folder: Path) -> Path:
+    """A virtual environment that has TRL; returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "-c", CONSTRAINTS, *TRL], check=True)
+    return python
+
+
+def results(a: argparse.Namespace, trl_python: Path) -> dict[str, Result]:
+    """Every side's, one after another."""
+    keys = ("batch", "prompt", "response", "epochs", "minibatches", "threads")
+    job = {key: getattr(a, key) for key in keys} | {"iterations": a.iterations + 1}
+    with tempfile.TemporaryDirectory() as folder:
+        job |= make_models(
+            folder,
+            size=a.size,
+            prompts=a.batch,
+            length=a.prompt,
+            threads=a.threads,
+            policy=a.policy,
+        )
+        found = {"trl": measure("ppo_trl.py", job, trl_python)}
+        for critic in a.critic:
+            ours = measure("ppo_rlfactory.py", job | {"critic": critic, "more": a.override})
+            found[f"rlfactory, {critic} critic"] = ours
+    return found
+
+
+def row(result: Result, trl: Result, tokens: int) -> dict[str, float]:
+    """A side's medians, and how they stand to TRL's."""
+    seconds, theirs = median(result["iterations"]), median(trl["iterations"])
+    total = sum(seconds.values())
+    return {
+        **{f"{phase} s": spent for phase, spent in seconds.items()},
+        "iteration s": total,
+        "tokens/s": tokens / total,
+        "times faster": sum(theirs.values()) / total,
+        "peak GiB": result["peak_gib"],
+        "of TRL's": result["peak_gib"] / trl["peak_gib"],
+    }
+
+
+def table(rows: Mapping[str, Mapping[str, float]]) -> str:
+    """A line a side."""
+    names = list(next(iter(rows.values())))
+    width = max(map(len, rows))
+    lines = [" " * width + "".join(f"{name:>14}" for name in names)]
+    for side, values in rows.items():
+        lines.append(f"{side:<{width}}" + "".join(f"{values[name]:>14.2f}" for name in names))
+    return "\n".join(lines)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    environment = parser.add_mutually_exclusive_group(required=True)
+    environment.add_argument("--make-environment", type=Path, metavar="FOLDER")
+    environment.add_argument("--python", type=Path, help="of an environment that has TRL")
+    parser.add_argument("--size", choices=SIZES, default="tiny_gpt2")
+    parser.add_argument("--policy", help="a folder with weights, in place of random ones")
+    parser.add_argument("--critic", choices=CRITICS, nargs="+", default=CRITICS)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--prompt", type=int, default=8)
+    parser.add_argument("--response", type=int, default=75)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--minibatches", type=int, default=4)
+    parser.add_argument("--iterations", type=int, default=5, help="that are counted")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--override", nargs="+", default=[], metavar="KEY=VALUE", help="of rlfactory's settings"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
+    return parser.parse_args()
+
+
+def main() -> None:
+    a = arguments()
+    load = os.getloadavg()[0]
+    trl_python = make_environment(a.make_environment) if a.make_environment else a.python
+    found = results(a, trl_python)
+    tokens = a.batch * a.response
+    rows = {side: row(result, found["trl"], tokens) for side, result in found.items()}
+    print(f"{a.threads} threads on {os.cpu_count()} cores; load before: {load:.2f}")
+    print(table(rows))
+    if a.json:
+        words = {key: str(v) if isinstance(v, Path) else v for key, v in vars(a).items()}
+        record = {"asked": words, "load": load, "summary": rows, "measured": found}
+        a.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
