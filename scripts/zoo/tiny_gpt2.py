@@ -209,7 +209,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--work", type=Path, default=Path("outputs/zoo/tiny_gpt2"))
-    parser.add_argument("--steps", type=int, default=3_000)
+    parser.add_argument("--steps", type=int, default=4_000)
     parser.add_argument("--batch", type=int, default=32, help="rows of 128 tokens in each step")
     parser.add_argument("--characters", type=int, default=900, help="of each review, at most")
     parser.add_argument("--seed", type=int, default=0)

@@ -66,7 +66,7 @@ def _sample_metrics(rollout: Rollout) -> dict[str, float]:
     return {
         "diversity/distinct_2": distinct(texts, 2),
         "text/repetition": fmean(repeated_share(text, 3) for text in texts),
-        "text/length": float(tokens.mask.sum()) / len(rollout),
+        "text/length": rollout.mean_length,
         "text/ended": float(tokens.ended.float().mean()),
     }
 

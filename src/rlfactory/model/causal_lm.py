@@ -11,7 +11,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.cache import roomy_cache
-from rlfactory.model.decode import decode
+from rlfactory.model.decode import decode, positions_of
 from rlfactory.model.language import load_language_model
 from rlfactory.model.lora import Lora
 from rlfactory.model.pipeline import ModelError, no_bars
@@ -207,7 +207,7 @@ def _read(tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
     """Ids, mask and positions `[B, P + G - 1]`: the last token's own state is not needed."""
     ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
     mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-    return ids, mask, (mask.long().cumsum(1) - 1).clamp(min=0)
+    return ids, mask, positions_of(mask)
 
 
 def _before(states: Tensor, tokens: Tokens) -> Tensor:

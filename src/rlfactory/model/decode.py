@@ -35,7 +35,7 @@ def decode(
     response = torch.full(uniform.shape, pad, device=prompt.device)
     mask = torch.zeros(uniform.shape, dtype=torch.bool, device=prompt.device)
     seen = torch.cat([prompt_mask, torch.ones_like(mask)], dim=1)
-    positions = (seen.long().cumsum(1) - 1).clamp(min=0)
+    positions = positions_of(seen)
     ended, ids = torch.zeros(count, dtype=torch.bool, device=prompt.device), prompt
     for t in range(uniform.shape[1]):
         known = width + t
@@ -51,3 +51,8 @@ def decode(
                 break
         ids = step.next[:, None]
     return Tokens(prompt, prompt_mask, response, mask, ended, log_prob, value)
+
+
+def positions_of(mask: Tensor) -> Tensor:
+    """The places `[B, L]` of the tokens that `mask` says are real, counted from 0."""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)
