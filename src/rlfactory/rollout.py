@@ -58,13 +58,17 @@ class Condition:
 
 @dataclass(frozen=True)
 class Transitions:
-    """A rollout's stochastic steps: times, log-probability `[B, T]`, states `[B, T, C, H, W]`."""
+    """A rollout's stochastic steps: times, log-probability `[B, T]`, states `[B, T, C, H, W]`.
+
+    `mean` is where the sampling policy's step was centred, kept for the algorithms that ask for it.
+    """
 
     t: Tensor
     t_next: Tensor
     x: Tensor
     next: Tensor
     log_prob: Tensor
+    mean: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,8 @@ class Rollout:
 
     Image models leave `latents` and `images`, and `transitions` where steps are trained; text
     models `tokens` and `texts`. `advantage` is `[B]`, or `[B, G]` as `returns` and `penalty` are.
+    `peers` `[B]` numbers those whom an advantage compares, where they are fewer than a group.
+    `old` `[B, T]` is the behaviour policy's surrogate likelihood, NaN where learning is on-policy.
     """
 
     prompts: list[str]
@@ -108,6 +114,8 @@ class Rollout:
     penalty: Tensor | None = None
     advantage: Tensor | None = None
     returns: Tensor | None = None
+    peers: Tensor | None = None
+    old: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -130,11 +138,15 @@ def present(value: T | None, what: str) -> T:
 
 @dataclass(frozen=True)
 class Taken:
-    """The steps taken, to be replayed: `t_next`, `log_prob` `[N]` and `next` `[N, C, H, W]`."""
+    """The steps taken, to be replayed: `t_next`, `log_prob` `[N]` and `next` `[N, C, H, W]`.
+
+    `mean` is where the sampling policy's steps were centred, if that was kept.
+    """
 
     t_next: Tensor
     next: Tensor
     log_prob: Tensor
+    mean: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +154,8 @@ class Batch:
     """Training items, one network evaluation each: `x` at `t`, and the sample it came from.
 
     `sample` is the row in the rollout, `x0` that sample's latents, `advantage` its worth `[N]`.
+    A sample's `each` items follow one another. `eps` is the noise in `x`; `old` `[N]` what the
+    behaviour policy said of an item, NaN where it is still the policy.
     """
 
     x: Tensor
@@ -151,6 +165,9 @@ class Batch:
     condition: Condition
     advantage: Tensor
     taken: Taken | None = None
+    eps: Tensor | None = None
+    old: Tensor | None = None
+    each: int = 1
 
     def __len__(self) -> int:
         return len(self.t)
@@ -160,14 +177,79 @@ class Batch:
         """How much the mean over this batch counts beside others."""
         return len(self)
 
-    def split(self, size: int) -> Iterator["Batch"]:
-        """Micro-batches of at most `size` items."""
-        for rows in chunks(len(self), size):
-            yield take(self, rows)
-
     def replay(self) -> Taken:
         """The steps taken; an error where the algorithm keeps none."""
         return present(self.taken, "the steps taken")
+
+    def noise(self) -> Tensor:
+        """The noise in `x`; an error where the algorithm adds none."""
+        return present(self.eps, "the noise")
+
+    def by_sample(self, values: Tensor) -> Tensor:
+        """The mean of `values` `[N]` over each sample's items, `[N / each]`."""
+        return values.unflatten(0, (-1, self.each)).mean(1)
+
+
+@dataclass(frozen=True)
+class Items:
+    """What learning from B samples takes, T network evaluations each: `x` `[B, T, C, H, W]` at `t`.
+
+    What belongs to a sample (`x0`, `condition`, `advantage`) is kept once, and repeated for its
+    items in the batches alone. `taken`, `eps` and `old` begin with `[B, T]` too.
+    """
+
+    x: Tensor
+    t: Tensor
+    x0: Tensor
+    condition: Condition
+    advantage: Tensor
+    taken: Taken | None = None
+    eps: Tensor | None = None
+    old: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.t.numel()
+
+    @property
+    def weight(self) -> float:
+        """How much the mean over these items counts beside others."""
+        return len(self)
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Batches of at most `size` items; of whole samples where a sample's items fit."""
+        each = self.t.shape[1]
+        flat = _flattened(self)
+        for rows in chunks(len(self), size - size % each if size >= each else size):
+            sample = rows // each
+            yield Batch(
+                x=take(flat.x, rows).float(),
+                t=take(flat.t, rows),
+                x0=take(self.x0, sample),
+                sample=sample,
+                condition=take(self.condition, sample),
+                advantage=take(self.advantage, sample),
+                taken=_exact(take(flat.taken, rows)),
+                eps=take(flat.eps, rows),
+                old=take(flat.old, rows),
+                each=each,
+            )
+
+
+def _exact(taken: Taken | None) -> Taken | None:
+    """The steps in float32, in which all arithmetic is done, whatever they are stored in."""
+    return None if taken is None else replace(taken, next=taken.next.float())
+
+
+def _flattened(items: Items) -> Items:
+    """Samples and their items in one row: `[B, T, ...]` to `[B T, ...]`."""
+
+    def flat(value: Any) -> Any:
+        if isinstance(value, Taken):
+            return Taken(*(flat(getattr(value, f.name)) for f in fields(value)))
+        return None if value is None else value.flatten(0, 1)
+
+    rows = {name: flat(getattr(items, name)) for name in ("x", "t", "taken", "eps", "old")}
+    return replace(items, **rows)
 
 
 @dataclass(frozen=True)
@@ -194,10 +276,14 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the policy predicts for a batch and, step-wise, the step that this implies."""
+    """What the policy predicts for a batch and, step-wise, the step that this implies.
+
+    `log_ratio` `[N]` or one a sample: new over old, of the algorithms with a surrogate likelihood.
+    """
 
     prediction: Tensor
     step: Step | None = None
+    log_ratio: Tensor | None = None
 
     def step_taken(self) -> Step:
         """The step; an error where the algorithm takes none."""

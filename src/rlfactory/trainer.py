@@ -14,15 +14,17 @@ from torch import Tensor
 from rlfactory import keyed
 from rlfactory.algo.base import Algorithm
 from rlfactory.algo.learning_rate import factor
+from rlfactory.algo.remember import remembered
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import power_decay
 from rlfactory.model.text import TextModel
-from rlfactory.model.weights import EMA
+from rlfactory.model.evaluations import Evaluations, evaluation_metrics
+from rlfactory.model.weights import EMA, POLICY
 from rlfactory.prompts.base import Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
-from rlfactory.rollout import Batch, Rollout, TokenBatch, present
+from rlfactory.rollout import Items, Rollout, TokenBatch, present
 from rlfactory.run.stopping import RunStop
 from rlfactory.run.tally import Tally
 from rlfactory.sampler.base import Sampler
@@ -39,7 +41,7 @@ class Parts:
 
     model: ImageModel | TextModel
     sampler: Sampler
-    algo: Algorithm[Any, Any]
+    algo: Algorithm[Any, Any, Any]
     regularizer: Regularizer[Any, Any, Any]
     reward: Reward
     prompts: Prompts
@@ -81,12 +83,15 @@ class Watcher(Protocol):
 
 @dataclass
 class Trainer:
-    """Runs the loop over its parts; `updates` counts optimiser steps."""
+    """Runs the loop over its parts; `updates` counts optimiser steps, `evaluations` those of the
+    network.
+    """
 
     parts: Parts
     budget: Budget
     watcher: Watcher
     updates: int = 0
+    evaluations: int = 0
     _seconds: dict[str, float] = field(default_factory=dict)
 
     def run(self, after_iteration: Callable[[int, Metrics, Rollout], None]) -> None:
@@ -94,18 +99,29 @@ class Trainer:
         started = perf_counter()
         for iteration in range(self.budget.iterations):
             with self._timed("iteration"):
+                self.parts.model.evaluations.taken()  # what was evaluated in between is no cost
                 with self._timed("sample"):
                     rollout = self.sample(iteration)
+                drawn, sampled = len(rollout), self._evaluations()
                 with self._timed("score"):
                     rollout, metrics = self.score(rollout)
                 with self._timed("learn"):
                     metrics |= self.learn(rollout, iteration)
+            if rollout.images is not None:
+                metrics |= evaluation_metrics(sampled, self._evaluations(), drawn)
+                metrics["nfe/total"] = self.evaluations
             metrics |= {f"time/{name}": spent for name, spent in self._seconds.items()}
             metrics["memory/peak_gb"] = self.parts.hardware.peak_memory()
             after_iteration(iteration, metrics, rollout)
             if (reason := self._reason_to_stop(metrics, started)) is not None:
                 log.info("stopped after iteration %d: %s", iteration + 1, reason)
                 break
+
+    def _evaluations(self) -> Evaluations:
+        """Those since the last time, which also go into the total."""
+        counted = self.parts.model.evaluations.taken()
+        self.evaluations += counted.forward + counted.trained
+        return counted
 
     def _reason_to_stop(self, metrics: Metrics, started: float) -> str | None:
         if (perf_counter() - started) / 60 > (self.budget.max_minutes or math.inf):
@@ -140,6 +156,7 @@ class Trainer:
         """`epochs` passes of `updates_per_iteration` optimiser steps, each on its own share."""
         parts, budget, tally = self.parts, self.budget, Tally()
         self._set_learning_rate(iteration)
+        rollout = self._remember(rollout, iteration)
         for epoch in range(budget.epochs):
             if self._far_enough(tally):
                 break
@@ -154,6 +171,27 @@ class Trainer:
             metrics["kl/coefficient"] = parts.regularizer.coefficient.value
         metrics["optimizer/lr"] = self.parts.optimizer.param_groups[0]["lr"]
         return metrics | parts.algo.after_iteration(parts.model, self.updates)
+
+    def _remember(self, rollout: Rollout, iteration: int) -> Rollout:
+        """The rollout with what the policy says now of samples that it will have moved away from.
+
+        Those of the first update are not among them: there a ratio is 1 by construction.
+        """
+        parts, budget, algo = self.parts, self.budget, self.parts.algo
+        if not algo.surrogate:
+            return rollout
+        shares = self._shares(len(rollout), iteration, 0)
+        if algo.shortcut and algo.behaviour == POLICY and budget.epochs == 1:
+            shares = shares[1:]
+        return remembered(
+            algo,
+            parts.model,
+            rollout,
+            shares,
+            micro_batch=budget.micro_batch,
+            seed=budget.seed,
+            iteration=iteration,
+        )
 
     def _shares(self, count: int, iteration: int, epoch: int) -> Sequence[Tensor]:
         """The samples in random order, as many parts as there are updates in an epoch."""
@@ -199,7 +237,7 @@ class Trainer:
         for group in self.parts.optimizer.param_groups:
             group["lr"] = scale * group.setdefault("peak_lr", group["lr"])
 
-    def _accumulate(self, batch: Batch | TokenBatch, tally: Tally) -> None:
+    def _accumulate(self, batch: Items | TokenBatch, tally: Tally) -> None:
         parts = self.parts
         for chunk in batch.split(self.budget.micro_batch):
             loss = parts.algo.loss(parts.model, chunk)

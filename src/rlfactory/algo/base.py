@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor
 
+from rlfactory.advantage.base import Advantage
 from rlfactory.model.weights import POLICY
-from rlfactory.rollout import Rollout
+from rlfactory.rollout import Rollout, present
 
 ModelT = TypeVar("ModelT")
+ItemsT = TypeVar("ItemsT")
 BatchT = TypeVar("BatchT")
 
 
@@ -25,32 +27,40 @@ class Loss:
     metrics: dict[str, Tensor]
 
 
-class Algorithm(ABC, Generic[ModelT, BatchT]):
-    """Rewards to advantages, samples to training items, items to a loss.
+class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
+    """Rewards to advantages, samples to training items, batches of items to a loss.
 
-    `needs` is what a rollout must provide; `grouped` says that advantages compare the samples of
-    one prompt; `behaviour` names the weight set that samples; `ratio_tolerance` is how far a ratio
-    may be from 1 before the first update.
+    `needs` is what a rollout must provide, `keeps_mean` whether its steps' means too; `behaviour`
+    names the weight set that samples; `on_policy` says that an iteration has room for one update;
+    `surrogate` that `scores` stand in for likelihoods, with `shortcut` not asked for where learning
+    is on-policy; `only_dynamics` names the one class of
+    dynamics that it is derived for; `ratio_tolerance` is how far a ratio may be from 1 before the
+    first update.
     """
 
     needs: ClassVar[Literal["transitions", "forward_process", "tokens"]]
-    grouped: ClassVar[bool] = True
-    behaviour: ClassVar[str] = POLICY
+    keeps_mean: ClassVar[bool] = False
+    on_policy: ClassVar[bool] = False
+    surrogate: ClassVar[bool] = False
+    only_dynamics: ClassVar[str | None] = None
+    behaviour: str = POLICY
+    shortcut: bool = True
     ratio_tolerance: float | None = None
+    advantage: Advantage | None = None
+
+    def appraise(self, rollout: Rollout, main: str) -> Rollout:
+        """The rollout with its advantages; `main` names the reward that trains, without NaN."""
+        return present(self.advantage, "an advantage")(rollout, main)
 
     @abstractmethod
-    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
-        """The rollout with its advantages, from rewards `[B]` without NaN."""
-
-    @abstractmethod
-    def items(self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int) -> BatchT:
+    def items(self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int) -> ItemsT:
         """All that learning from `rollout` takes, sample after sample."""
+
+    def scores(self, model: ModelT, batch: BatchT) -> Tensor:
+        """Surrogate log-likelihoods of a batch's items, `[N]`, where the algorithm has them."""
+        del model, batch
+        raise NotImplementedError
 
     @abstractmethod
     def loss(self, model: ModelT, batch: BatchT) -> Loss:
         """The mean loss over a batch's items."""
-
-    def after_iteration(self, model: ModelT, step: int) -> dict[str, float]:
-        """Move the algorithm's own weight sets; `step` counts optimiser steps. Returns metrics."""
-        del model, step
-        return {}

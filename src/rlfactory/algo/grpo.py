@@ -1,84 +1,79 @@
-"""Flow-GRPO (arXiv 2505.05470): policy gradient on a stochastic sampler's steps, by groups."""
+"""Flow-GRPO (arXiv 2505.05470), DDPO (arXiv 2305.13301): policy gradient on a sampler's steps."""
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantages import group_advantages
+from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.transitions import replayed, transition_items
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Outputs, Rollout, Taken, present, take
+from rlfactory.rollout import Batch, Items, Outputs, Rollout
 from rlfactory.types import Positive
 
+Weighting = Literal["none", "tempflow", "tempflow_noise"]
 
-class GRPO(Algorithm[ImageModel, Batch]):
+
+def step_weight(weighting: Weighting, std: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+    """How much a step's loss counts, `[N]`, from its deviation `std` `[N, 1, ...]`.
+
+    `tempflow` is `2.25 std` (arXiv 2508.04324): the noisy steps, which decide the most, count more;
+    `tempflow_noise` is its variant without the root of the step's length, `2.25 std / sqrt(-dt)`.
+    """
+    deviation = std.flatten()
+    match weighting:
+        case "none":
+            return torch.ones_like(deviation)
+        case "tempflow":
+            return 2.25 * deviation
+        case "tempflow_noise":
+            return 2.25 * deviation / (t - t_next).sqrt()
+
+
+class GRPO(Algorithm[ImageModel, Items, Batch]):
     """With `r` the ratio of a step's likelihoods and A the advantage of the picture it led to,
 
-        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
+        loss = mean w max(-A r, -A clip(r, 1 - c, 1 + c)).
 
     The likelihood is the mean over dimensions, so `r` is the D-th root of the true
-    ratio and c is tiny.
+    ratio and c is tiny. `w` is 1, or TempFlow-GRPO's `step_weight`. `over_steps` says whether the
+    losses of a sample's steps are averaged (DanceGRPO) or summed (DRLX).
     """
 
     needs = "transitions"
-    grouped = True
 
     def __init__(
         self,
         dynamics: Dynamics,
+        advantage: Advantage,
         *,
         clip_range: Positive = 1e-4,
-        advantage_clip: Positive = 5.0,
-        std: Literal["group", "global"] = "group",
-        unbiased: bool = False,
-        eps: Positive = 1e-4,
+        weighting: Weighting = "none",
+        over_steps: Literal["mean", "sum"] = "mean",
     ) -> None:
         self.dynamics = dynamics
+        self.advantage = advantage
         self.clip_range = clip_range
         self.ratio_tolerance = clip_range / 10
-        self.advantage_clip = advantage_clip
-        self.std: Literal["group", "global"] = std
-        self.unbiased = unbiased
-        self.eps = eps
+        self.weighting: Weighting = weighting
+        self.over_steps = over_steps
 
-    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
-        """Group-relative, clipped to `advantage_clip`."""
-        advantage = group_advantages(
-            rewards, rollout.groups, std=self.std, unbiased=self.unbiased, eps=self.eps
-        )
-        return replace(
-            rollout, advantage=advantage.clamp(-self.advantage_clip, self.advantage_clip)
-        )
-
-    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
+    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Items:
         """One item for every kept transition."""
         del seed, iteration
-        kept = present(rollout.transitions, "transitions")
-        samples, steps = kept.log_prob.shape
-        sample = torch.arange(samples).repeat_interleave(steps)
-        return Batch(
-            x=kept.x.flatten(0, 1),
-            t=kept.t.flatten(),
-            x0=take(present(rollout.latents, "latents"), sample),
-            sample=sample,
-            condition=take(present(rollout.condition, "a condition"), sample),
-            advantage=take(present(rollout.advantage, "advantages"), sample).to(model.device),
-            taken=Taken(kept.t_next.flatten(), kept.next.flatten(0, 1), kept.log_prob.flatten()),
-        )
+        return transition_items(rollout, model)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """Replay each step and weigh its new likelihood against the old."""
         taken = batch.replay()
-        prediction = model.predict(batch.x, batch.t, batch.condition)
-        step = self.dynamics.step(batch.x, prediction, batch.t, taken.t_next, next=taken.next)
-        if step.log_prob is None:
-            raise ValueError("GRPO needs dynamics with a log-probability")
+        prediction, step, log_prob = replayed(model, batch, self.dynamics)
         losses, ratio = clipped_surrogate(
-            step.log_prob - taken.log_prob, batch.advantage, self.clip_range
+            log_prob - taken.log_prob, batch.advantage, self.clip_range
         )
+        losses = losses * step_weight(self.weighting, step.std, batch.t, taken.t_next)
+        scale = batch.each if self.over_steps == "sum" else 1
         metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
-        return Loss(losses.mean(), Outputs(prediction, step), metrics)
+        return Loss(scale * losses.mean(), Outputs(prediction, step), metrics)

@@ -1,22 +1,36 @@
 """DiffusionNFT (arXiv 2509.16117): from final samples alone, to the good and off the bad."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory import keyed
-from rlfactory.algo.advantages import group_advantages
+from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.times import stratified
-from rlfactory.dynamics.schedule import shifted
+from rlfactory.algo.forward_process import noised_items, self_normalised
+from rlfactory.algo.times import Times
 from rlfactory.model.base import ImageModel
-from rlfactory.model.decay import Decay, old_policy_decay
 from rlfactory.model.weights import OLD
-from rlfactory.rollout import Batch, Outputs, Rollout, present, take
-from rlfactory.types import Positive, PositiveInt
+from rlfactory.rollout import Batch, Items, Outputs, Rollout
+from rlfactory.types import Positive
+
+AdvantageMode = Literal["all", "positive_only", "negative_only", "one_only", "binary"]
+
+
+def graded(advantage: Tensor, mode: AdvantageMode) -> Tensor:
+    """What is left of advantages `[N]`: all, one side, or 1 for the good (and -1 for the bad)."""
+    match mode:
+        case "all":
+            return advantage
+        case "positive_only":
+            return advantage.clamp(min=0)
+        case "negative_only":
+            return advantage.clamp(max=0)
+        case "one_only":
+            return (advantage > 0).to(advantage)
+        case "binary":
+            return advantage.sign()
 
 
 def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
@@ -38,72 +52,38 @@ def implicit_losses(
     return self_normalised(to_x0(positive) - x0), self_normalised(to_x0(negative) - x0)
 
 
-def self_normalised(error: Tensor) -> Tensor:
-    """Mean square over mean magnitude, `[B]`; the gradient sees the square alone."""
-    error = error.double().flatten(1)
-    scale = error.detach().abs().mean(1).clamp(min=1e-5)
-    return (error**2).mean(1) / scale
-
-
-class NFT(Algorithm[ImageModel, Batch]):
+class NFT(Algorithm[ImageModel, Items, Batch]):
     """With `r` the optimality of a sample, beta the strength and c the advantage's clip,
 
         loss = c mean( r l+ / beta + (1 - r) l- / beta ).
 
-    The `old` weight set samples; after each iteration it follows the policy with `old_decay`.
-    At `v = v_old` the loss does not depend on the reward but its gradient does, by 2 r - 1.
+    The `old` weight set samples, and follows the policy as the root's `old` says. At `v = v_old`
+    the loss does not depend on the reward but its gradient does, by 2 r - 1.
     """
 
     needs = "forward_process"
-    grouped = True
     behaviour = OLD
 
     def __init__(
         self,
+        advantage: Advantage,
+        times: Times,
+        sigmas: Tensor | None = None,
         *,
         beta: Positive = 1.0,
         advantage_clip: Positive = 5.0,
-        std: Literal["group", "global"] = "global",
-        unbiased: bool = False,
-        eps: Positive = 1e-4,
-        times: PositiveInt = 4,
-        time_shift: Positive = 1.0,
-        old_decay: Decay = "nft_1",
+        advantage_mode: AdvantageMode = "all",
     ) -> None:
+        self.advantage = advantage
+        self.times = times
+        self.sigmas = sigmas
         self.beta = beta
         self.advantage_clip = advantage_clip
-        self.std: Literal["group", "global"] = std
-        self.unbiased = unbiased
-        self.eps = eps
-        self.times = times
-        self.time_shift = time_shift
-        self.old_decay: Decay = old_decay
+        self.advantage_mode: AdvantageMode = advantage_mode
 
-    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
-        """Group-relative; the clip is part of `optimality`."""
-        advantage = group_advantages(
-            rewards, rollout.groups, std=self.std, unbiased=self.unbiased, eps=self.eps
-        )
-        return replace(rollout, advantage=advantage)
-
-    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
-        """Each sample, noised anew at `times` stratified times."""
-        index = rollout.index.tolist()
-        draws = keyed.uniform(seed, "times", [iteration], index, [self.times])
-        t = shifted(stratified(draws), self.time_shift).flatten().to(model.device)
-        sample = torch.arange(len(rollout)).repeat_interleave(self.times)
-        latents = present(rollout.latents, "latents")
-        x0 = take(latents, sample)
-        shape = [self.times, *latents.shape[1:]]
-        eps = keyed.normal(seed, "noise", [iteration], index, shape).flatten(0, 1).to(model.device)
-        return Batch(
-            x=model.forward_process.noise(x0, eps, t),
-            t=t,
-            x0=x0,
-            sample=sample,
-            condition=take(present(rollout.condition, "a condition"), sample),
-            advantage=take(present(rollout.advantage, "advantages"), sample).to(model.device),
-        )
+    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Items:
+        """Each sample, noised anew at each of its times."""
+        return noised_items(rollout, model, self.times, self.sigmas, seed=seed, iteration=iteration)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """Compare the implied clean samples with the one drawn, against the old policy's."""
@@ -115,14 +95,8 @@ class NFT(Algorithm[ImageModel, Batch]):
             return model.forward_process.to_x0(batch.x, prediction, batch.t)
 
         good, bad = implicit_losses(v, v_old, batch.x0, to_x0, self.beta)
-        r = optimality(batch.advantage, self.advantage_clip)
+        r = optimality(graded(batch.advantage, self.advantage_mode), self.advantage_clip)
         losses = self.advantage_clip * (r * good + (1 - r) * bad) / self.beta
         moved = (v.detach() - v_old).flatten(1).pow(2).mean(1)
         metrics = {"loss/policy": losses.detach(), "kl/old": moved}
         return Loss(losses.mean(), Outputs(v), metrics)
-
-    def after_iteration(self, model: ImageModel, step: int) -> dict[str, float]:
-        """`old` moves to the policy, the faster the smaller the decay."""
-        decay = old_policy_decay(self.old_decay, step)
-        model.weights.update(OLD, decay)
-        return {"old/decay": decay}

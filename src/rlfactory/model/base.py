@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from rlfactory.model.evaluations import Evaluations
 from rlfactory.model.process import Process
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition
@@ -28,6 +30,11 @@ class ImageModel(ABC):
     latent_shape: tuple[int, int, int]
     shift: float
     device: torch.device
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """How often the network was evaluated; `predict` counts."""
+        return Evaluations()
 
     @abstractmethod
     def encode(self, prompts: Sequence[str]) -> Condition:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.evaluations import Evaluations
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Tokens
 
@@ -21,6 +23,11 @@ class TextModel(ABC):
 
     weights: Weights
     device: torch.device
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """Not counted: a token's share of a pass depends on what is cached."""
+        return Evaluations()
 
     @abstractmethod
     def require_room(self, prompts: Sequence[str], length: int) -> None:

@@ -1,6 +1,7 @@
 """Pictures from an image model."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -8,37 +9,54 @@ from torch import Tensor
 
 from rlfactory import keyed
 from rlfactory.dynamics.base import Dynamics
+from rlfactory.dynamics.solver import Solver
 from rlfactory.dynamics.window import Window
 from rlfactory.model.base import ImageModel
-from rlfactory.model.sampling import sample
+from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, solve, walk
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import Rollout, chunks, join
+from rlfactory.rollout import Condition, Rollout, Transitions, chunks, join
 from rlfactory.sampler.base import Advance, Drawn, Sampler
 
 
-class ImageSampler(Sampler):
-    """Integrates from noise; in rollouts the steps inside the `window`, if any, are stochastic.
+@dataclass(frozen=True)
+class Kept:
+    """What a step-wise algorithm asks of a rollout: the `window` of steps that it learns from.
 
-    `sigmas` and `evaluation_sigmas` are the schedules of rollouts and of everything else.
+    `branches` samples share a start and what precedes the window; with `branch_at` `step` each
+    step of the window has its own. `mean`: whether the steps' means are kept; `dtype` is that of
+    the stored states; `tail` the share of the steps after the window that is taken.
+    """
+
+    window: Window
+    branches: int = 1
+    branch_at: Literal["window", "step"] = "window"
+    mean: bool = False
+    dtype: torch.dtype = torch.float32
+    tail: float | None = None
+
+
+class ImageSampler(Sampler):
+    """Integrates from noise, with the steps that are `kept`, if any, drawn at random.
+
+    Where none are kept, `dynamics` takes every step. `sigmas` and `evaluation_sigmas` are the
+    schedules of rollouts and of everything else, which follows the ODE.
     """
 
     def __init__(
         self,
         model: ImageModel,
         *,
-        dynamics: Dynamics,
+        dynamics: Dynamics | Solver,
         sigmas: Tensor,
         evaluation_sigmas: Tensor,
-        window: Window | None,
-        start_noise: Literal["own", "group"],
+        kept: Kept | None,
         batch: int,
         advance: Advance,
     ) -> None:
         self.model = model
         self.dynamics = dynamics
         self.sigmas, self.evaluation_sigmas = sigmas, evaluation_sigmas
-        self.window = window
-        self.start_noise = start_noise
+        self.kept = kept
         self.batch = batch
         self.advance = advance
 
@@ -46,56 +64,79 @@ class ImageSampler(Sampler):
         self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
     ) -> Rollout:
         """Latents, pictures, and the window's transitions."""
-        steps: list[int] = []
-        if self.window is not None:
-            steps = self.window.steps(len(self.sigmas) - 1, seed=seed, iteration=iteration)
+        total = len(self.sigmas) - 1
+        steps = list(range(total))
+        if self.kept is not None:
+            steps = self.kept.window.steps(total, seed=seed, iteration=iteration)
+        unit = self._alike(steps)
         return join(
             [
-                self._part(
-                    [prompts[g] for g in groups[rows]], groups[rows], rows, steps, seed, iteration
-                )
-                for rows in chunks(len(groups), self.batch)
+                self._part(prompts, groups[rows], rows, steps, seed, iteration)
+                for rows in chunks(len(groups), max(self.batch // unit, 1) * unit)
             ]
         )
+
+    def _alike(self, steps: Sequence[int]) -> int:
+        """How many samples in a row have the same start."""
+        if self.kept is None:
+            return 1
+        return self.kept.branches * (len(steps) if self.kept.branch_at == "step" else 1)
 
     def _part(
         self,
         prompts: Sequence[Prompt],
         groups: Tensor,
         index: Tensor,
-        steps: list[int],
+        steps: Sequence[int],
         seed: int,
         iteration: int,
     ) -> Rollout:
-        model, rows, key = self.model, index.tolist(), [iteration]
-        condition = model.encode([prompt.text for prompt in prompts])
-        starts = groups.tolist() if self.start_noise == "group" else rows
-        start = keyed.normal(seed, "start", key, starts, model.latent_shape).to(model.device)
-        noise = None
-        if steps:
-            shape = [len(steps), *model.latent_shape]
-            noise = keyed.normal(seed, "steps", key, rows, shape).to(model.device)
-        latents, transitions = sample(
-            model,
-            condition,
-            start,
-            self.sigmas,
-            dynamics=self.dynamics,
-            window=steps,
-            step_noise=noise,
-        )
-        images = model.decode(latents)
-        self.advance(len(rows))
+        own = [prompts[group] for group in groups.tolist()]
+        condition = self.model.encode([prompt.text for prompt in own])
+        latents, transitions = self._latents(condition, index, steps, seed, iteration)
+        images = self.model.decode(latents)
+        self.advance(len(own))
         return Rollout(
-            prompts=[prompt.text for prompt in prompts],
-            metadata=[prompt.metadata for prompt in prompts],
+            prompts=[prompt.text for prompt in own],
+            metadata=[prompt.metadata for prompt in own],
             groups=groups,
             index=index,
             condition=condition,
             latents=latents,
             images=images,
             transitions=transitions,
+            peers=self._peers(groups, index, steps),
         )
+
+    def _latents(
+        self, condition: Condition, index: Tensor, steps: Sequence[int], seed: int, iteration: int
+    ) -> tuple[Tensor, Transitions | None]:
+        model, rows, key = self.model, index.tolist(), [iteration]
+        alike = self._alike(steps)
+        starts = (index[::alike] // alike).tolist()
+        start = keyed.normal(seed, "start", key, starts, model.latent_shape).to(model.device)
+        if isinstance(self.dynamics, Solver):
+            generators = [keyed.generator(seed, "solver", iteration, row) for row in rows]
+            return solve(model, condition, start, self.sigmas, self.dynamics, generators), None
+        if not self.dynamics.log_prob:
+            return follow(model, condition, start, self.sigmas), None
+        each = self.kept is not None and self.kept.branch_at == "step"
+        shape = [1 if each else len(steps), *model.latent_shape]
+        noise = keyed.normal(seed, "steps", key, rows, shape).to(model.device)
+        if self.kept is None:
+            drawing = Drawing(self.dynamics, steps, noise)
+            return walk(model, condition, start, self.sigmas, drawing)[0], None
+        drawing = Drawing(
+            self.dynamics, steps, noise, self.kept.mean, self.kept.dtype, self.kept.tail
+        )
+        grow = branch_at_each if each else branch
+        return grow(model, condition, start, self.sigmas, drawing, self.kept.branches)
+
+    def _peers(self, groups: Tensor, index: Tensor, steps: Sequence[int]) -> Tensor | None:
+        """With branches of their own, the samples of a step compare among themselves alone."""
+        if self.kept is None or self.kept.branch_at == "window":
+            return None
+        return groups * len(steps) + index // self.kept.branches % len(steps)
 
     def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:
         """By the ODE, from noise keyed by a prompt's number."""
@@ -105,7 +146,7 @@ class ImageSampler(Sampler):
             condition = self.model.encode([prompts[i] for i in index])
             noise = keyed.normal(seed, stream, [], index, self.model.latent_shape)
             start = noise.to(self.model.device)
-            latents, _ = sample(self.model, condition, start, self.evaluation_sigmas)
+            latents = follow(self.model, condition, start, self.evaluation_sigmas)
             images.append(self.model.decode(latents))
             self.advance(len(index))
         return Drawn(images=torch.cat(images))

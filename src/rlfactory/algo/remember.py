@@ -1,0 +1,37 @@
+"""What the behaviour policy says of samples, asked before the policy moves away from it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.base import Algorithm
+from rlfactory.model.base import ImageModel
+from rlfactory.rollout import Batch, Items, Rollout
+
+
+@torch.no_grad()
+def remembered(
+    algo: Algorithm[ImageModel, Items, Batch],
+    model: ImageModel,
+    rollout: Rollout,
+    shares: Sequence[Tensor],
+    *,
+    micro_batch: int,
+    seed: int,
+    iteration: int,
+) -> Rollout:
+    """The rollout with `old` scores `[B, T]` of the samples in `shares`, NaN for the others.
+
+    The items are those that learning will see: their noise depends on keys alone.
+    """
+    if not shares or not len(rollout):
+        return rollout
+    samples = torch.cat(list(shares))
+    items = algo.items(rollout[samples], model, seed=seed, iteration=iteration)
+    with model.weights(algo.behaviour):
+        scores = torch.cat([algo.scores(model, batch) for batch in items.split(micro_batch)])
+    old = scores.new_full((len(rollout), items.t.shape[1]), torch.nan)
+    old[samples.to(old.device)] = scores.view(len(samples), -1)
+    return replace(rollout, old=old)

@@ -1,0 +1,28 @@
+"""What the step-wise algorithms share: their items, and a step replayed by the policy."""
+
+from torch import Tensor
+
+from rlfactory.dynamics.base import Dynamics, Step
+from rlfactory.model.base import ImageModel
+from rlfactory.rollout import Batch, Items, Rollout, Taken, present
+
+
+def transition_items(rollout: Rollout, model: ImageModel) -> Items:
+    """One item for every kept transition."""
+    kept = present(rollout.transitions, "transitions")
+    return Items(
+        x=kept.x,
+        t=kept.t,
+        x0=present(rollout.latents, "latents"),
+        condition=present(rollout.condition, "a condition"),
+        advantage=present(rollout.advantage, "advantages").to(model.device),
+        taken=Taken(kept.t_next, kept.next, kept.log_prob, kept.mean),
+    )
+
+
+def replayed(model: ImageModel, batch: Batch, dynamics: Dynamics) -> tuple[Tensor, Step, Tensor]:
+    """The policy's predictions, its steps to where the rollout went, and how likely they are."""
+    taken = batch.replay()
+    prediction = model.predict(batch.x, batch.t, batch.condition)
+    step = dynamics.step(batch.x, prediction, batch.t, taken.t_next, next=taken.next)
+    return prediction, step, present(step.log_prob, "dynamics with a log-probability")
