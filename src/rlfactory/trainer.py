@@ -18,8 +18,8 @@ from rlfactory.algo.remember import remembered
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import power_decay
-from rlfactory.model.text import TextModel
 from rlfactory.model.evaluations import Evaluations, evaluation_metrics
+from rlfactory.model.text import TextModel
 from rlfactory.model.weights import EMA, POLICY
 from rlfactory.prompts.base import Prompts
 from rlfactory.regularizer.base import Regularizer

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlfactory import keyed
 from rlfactory.algo.times import Times
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Items, Rollout, present
+from rlfactory.rollout import Items, Rollout, present
 
 Shared = Literal["sample", "group", "batch"]
 
