@@ -29,12 +29,12 @@ def sample(
     """
     if window and (dynamics is None or step_noise is None):
         raise ValueError("the steps of a window need `dynamics` and `step_noise`")
-    x, kept = noise, []
+    x, kept, ode = noise, [], ODE(model.forward_process)
     for i, (sigma, sigma_next) in enumerate(zip(sigmas[:-1], sigmas[1:], strict=True)):
         t, t_next = sigma.expand(len(x)).to(x.device), sigma_next.expand(len(x)).to(x.device)
         v = model.predict(x, t, condition)
         if i not in window or dynamics is None or step_noise is None:
-            x = ODE().step(x, v, t, t_next).next
+            x = ode.step(x, v, t, t_next).next
             continue
         step = dynamics.step(x, v, t, t_next, noise=step_noise[:, list(window).index(i)])
         # replayed from what is stored, so that the log-probability is that of the stored point
