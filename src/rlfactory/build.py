@@ -37,7 +37,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     """
     hardware = make(config, "hardware")
     model = make(config, "model", device=hardware.device, seed=config["seed"])
-    dynamics = make(config, "dynamics")
+    dynamics = make(config, "dynamics", process=model.forward_process)
     algo = make(config, "algo", dynamics=dynamics)
     regularizer = make(config, "regularizer", dynamics=dynamics)
     prompts = make(config, "prompts")
@@ -68,8 +68,10 @@ def _sampler(
     return ImageSampler(
         model,
         dynamics=dynamics,
-        sigmas=schedule.sigmas(model.shift),
-        evaluation_sigmas=schedule.sigmas(model.shift, config["evaluation"]["steps"]),
+        sigmas=schedule.sigmas(model.shift, tokens=model.tokens),
+        evaluation_sigmas=schedule.sigmas(
+            model.shift, config["evaluation"]["steps"], tokens=model.tokens
+        ),
         window=make(config, "window") if keeps_steps else None,
         start_noise=config["start_noise"],
         batch=batch,

@@ -22,7 +22,7 @@ from rlfactory.source import (
     statements,
 )
 
-HANDED_OVER = {"device", "dynamics", "params", "seed"}  # positional, filled by `build`
+HANDED_OVER = {"device", "dynamics", "params", "process", "seed"}  # positional, filled by `build`
 _BUILTINS: Mapping[str, Any] = {
     "Any": Any,
     "None": None,

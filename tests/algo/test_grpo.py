@@ -126,4 +126,4 @@ def test_what_it_lacks_is_an_error(linear: MakeModel, roll: Roll) -> None:
         with pytest.raises(ValueError, match="transitions|advantages"):
             make_algo().items(incomplete, model, seed=0, iteration=0)
     with pytest.raises(ValueError, match="log-probability"):
-        GRPO(ODE()).loss(model, make_batch(model, roll))
+        GRPO(ODE(model.forward_process)).loss(model, make_batch(model, roll))

@@ -1,6 +1,9 @@
 import importlib
+import inspect
 import math
 import pkgutil
+
+from typing import Any
 
 import pytest
 import torch
@@ -8,19 +11,33 @@ from torch import Tensor
 
 import rlfactory.dynamics
 from rlfactory.dynamics.base import Dynamics, gaussian_log_prob
-from rlfactory.dynamics.schedule import uniform_sigmas
+from rlfactory.dynamics.process import Process, RectifiedFlow, VariancePreserving
+from rlfactory.dynamics.schedule import Leading, uniform_sigmas
 
 for _module in pkgutil.iter_modules(rlfactory.dynamics.__path__):
     importlib.import_module(f"rlfactory.dynamics.{_module.name}")
 KINDS = [kind for kind in Dynamics.__subclasses__() if kind.__module__.startswith("rlfactory.")]
 
-SIGMAS = uniform_sigmas(6, 3.0)
+SIGMAS = {"flow": uniform_sigmas(6, 3.0), "vp": Leading().sigmas(1.0, 6)}
+PROCESSES: list[Process] = [RectifiedFlow(), VariancePreserving.scaled_linear()]
+CASES = [(k, p) for k in KINDS for p in PROCESSES if k.process in (p.name, None)]
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-def dynamics(request: pytest.FixtureRequest) -> Dynamics:
-    made: Dynamics = request.param()
-    return made
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0].__name__}-{case[1].name}")
+def case(request: pytest.FixtureRequest) -> tuple[type[Dynamics], Process]:
+    chosen: tuple[type[Dynamics], Process] = request.param
+    return chosen
+
+
+@pytest.fixture
+def dynamics(case: tuple[type[Dynamics], Process]) -> Dynamics:
+    kind, process = case
+    takes: Any = {"process": process} if "process" in inspect.signature(kind).parameters else {}
+    return kind(**takes)
+
+
+def times_at(i: int, name: str) -> tuple[Tensor, Tensor]:
+    return SIGMAS[name][i].expand(4), SIGMAS[name][i + 1].expand(4)
 
 
 def states(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -30,13 +47,16 @@ def states(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.fixture(params=range(6))
-def times(request: pytest.FixtureRequest) -> tuple[Tensor, Tensor]:
-    return SIGMAS[request.param].expand(4), SIGMAS[request.param + 1].expand(4)
+def times(
+    request: pytest.FixtureRequest, case: tuple[type[Dynamics], Process]
+) -> tuple[Tensor, Tensor]:
+    return times_at(request.param, case[1].name)
 
 
 def test_traits_are_declared(dynamics: Dynamics) -> None:
     assert dynamics.log_prob in (True, False)
-    assert dynamics.process in ("flow", "vp", "tokens")
+    assert dynamics.process in ("flow", "vp", None)
+    assert dynamics.decode in ("sample", "x0")
 
 
 def test_shapes_and_finite_values(dynamics: Dynamics, times: tuple[Tensor, Tensor]) -> None:
@@ -85,22 +105,27 @@ def test_noise_enters_by_the_deviation(dynamics: Dynamics, times: tuple[Tensor, 
     torch.testing.assert_close(step.next - step.mean, step.std * noise, rtol=1e-4, atol=1e-5)
 
 
-def test_the_gradient_reaches_the_prediction(dynamics: Dynamics) -> None:
+def test_the_gradient_reaches_the_prediction(
+    dynamics: Dynamics, case: tuple[type[Dynamics], Process]
+) -> None:
     x, v, noise = states()
     v.requires_grad_(True)
-    drawn = dynamics.step(x, v.detach(), SIGMAS[1].expand(4), SIGMAS[2].expand(4), noise=noise)
-    step = dynamics.step(x, v, SIGMAS[1].expand(4), SIGMAS[2].expand(4), next=drawn.next)
+    t, t_next = times_at(1, case[1].name)
+    drawn = dynamics.step(x, v.detach(), t, t_next, noise=noise)
+    step = dynamics.step(x, v, t, t_next, next=drawn.next)
     (step.mean if step.log_prob is None else step.log_prob).sum().backward()
     assert v.grad is not None
     assert (v.grad != 0).any()
 
 
-def test_a_stochastic_step_needs_noise_or_a_next_state(dynamics: Dynamics) -> None:
+def test_a_stochastic_step_needs_noise_or_a_next_state(
+    dynamics: Dynamics, case: tuple[type[Dynamics], Process]
+) -> None:
     if not dynamics.log_prob:
         pytest.skip("deterministic")
     x, v, _ = states()
     with pytest.raises(ValueError, match="noise"):
-        dynamics.step(x, v, SIGMAS[1].expand(4), SIGMAS[2].expand(4))
+        dynamics.step(x, v, *times_at(1, case[1].name))
 
 
 def test_log_density_is_torchs_averaged_over_dimensions() -> None:

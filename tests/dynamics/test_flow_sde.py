@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.ode import ODE
+from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 
 SIGMAS = uniform_sigmas(10, 3.0)
@@ -42,7 +43,7 @@ def test_golden_steps(i: int) -> None:
 @pytest.mark.parametrize("i", range(10))
 def test_without_noise_it_is_euler_bit_for_bit(i: int) -> None:
     step = FlowSDE(noise_level=0.0).step(X, V, *at(i), noise=torch.randn(X.shape))
-    euler = ODE().step(X, V, *at(i))
+    euler = ODE(RectifiedFlow()).step(X, V, *at(i))
     assert torch.equal(step.next, euler.next)
     assert torch.equal(step.mean, euler.mean)
 

@@ -50,7 +50,7 @@ def test_a_window_is_what_is_stochastic_and_kept(linear: MakeModel) -> None:
     x = kept.next[:, 0]
     for i in (1, 2):
         v = model.predict(x, SIGMAS[i].expand(3), condition)
-        x = ODE().step(x, v, SIGMAS[i].expand(3), SIGMAS[i + 1].expand(3)).next
+        x = ODE(model.forward_process).step(x, v, SIGMAS[i].expand(3), SIGMAS[i + 1].expand(3)).next
     assert torch.equal(x, kept.x[:, 1])
     last = model.predict(kept.next[:, 1], SIGMAS[4].expand(3), condition)
     torch.testing.assert_close(latents, kept.next[:, 1] - SIGMAS[4] * last)

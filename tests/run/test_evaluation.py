@@ -26,7 +26,7 @@ def evaluator(linear: Callable[..., ImageModel]) -> Callable[..., Evaluator]:
             model=model,
             sampler=ImageSampler(
                 model,
-                dynamics=ODE(),
+                dynamics=ODE(model.forward_process),
                 sigmas=uniform_sigmas(4, 3.0),
                 evaluation_sigmas=uniform_sigmas(4, 3.0),
                 window=None,

@@ -22,8 +22,8 @@ def guarded_log_ratio(
     """`(log r + b) std` with `b = mean (mu - mu_old)^2 / (2 std^2)`, `[N]`.
 
     Under the old policy `log r` is centred at `-b`, below zero; adding b centres it at zero, and
-    the factor makes its spread the same at every noise level. `batch` averages b over the batch too,
-    as the published code does by a slip.
+    the factor makes its spread the same at every noise level. `batch` averages b over the batch
+    too, as the published code does by a slip.
     """
     deviation = std.flatten()
     moved = (mean - mean_old).pow(2).flatten(1).mean(1) / (2 * deviation**2)

@@ -8,6 +8,7 @@ one.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -31,10 +32,14 @@ class Step:
 
 
 class Dynamics(ABC):
-    """One way to step. `log_prob`: whether steps have a likelihood; `process`: what it undoes."""
+    """One way to step. `log_prob`: whether steps have a likelihood; `process`: what it undoes,
+    None for any. `decode`: what a last step that is stochastic leaves to make a picture of, the
+    noisy sample or its last estimate of x0.
+    """
 
     log_prob: ClassVar[bool]
-    process: ClassVar[Literal["flow", "vp", "tokens"]]
+    process: ClassVar[Literal["flow", "vp", "tokens"] | None]
+    decode: Literal["sample", "x0"] = "sample"
 
     @abstractmethod
     def step(
@@ -64,12 +69,23 @@ def gaussian_log_prob(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return density.flatten(1).mean(1)
 
 
-def gaussian_step(mean: Tensor, std: Tensor, noise: Tensor | None, next: Tensor | None) -> Step:
-    """Draw from, or replay, a normal step."""
+def quadratic_log_prob(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """`gaussian_log_prob` without its constants: the part that depends on the mean, `[B]`."""
+    return -((x - mean) ** 2 / (2 * std**2)).flatten(1).mean(1)
+
+
+def gaussian_step(
+    mean: Tensor,
+    std: Tensor,
+    noise: Tensor | None,
+    next: Tensor | None,
+    log_prob: Callable[[Tensor, Tensor, Tensor], Tensor] = gaussian_log_prob,
+) -> Step:
+    """Draw from, or replay, a normal step; `log_prob(next, mean, std)` is what it is said to be."""
     if next is None:
         if noise is None:
             raise ValueError(
                 "a stochastic step needs `noise` to draw with, or the `next` to replay"
             )
         next = mean + std * noise
-    return Step(next, mean, std, gaussian_log_prob(next, mean, std))
+    return Step(next, mean, std, log_prob(next, mean, std))

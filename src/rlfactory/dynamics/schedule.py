@@ -1,9 +1,10 @@
-"""At which noise levels a rectified flow is sampled.
+"""At which noise levels a sample is drawn.
 
-Two "10-step" schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
+For a rectified flow two "10-step" schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
 (Flow-Factory, FLUX); `diffusers` is what SD3's scheduler does: it spaces evenly down to its
 smallest sigma, *already shifted*, and shifts again, so that its last step is very short (0.0089
-for shift 3).
+for shift 3). A variance-preserving model knows whole timesteps alone: `Leading` is the choice of them
+that Stable Diffusion 1 and 2 are sampled with.
 """
 
 import math
@@ -12,9 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.types import Positive, PositiveInt
-
-TRAIN_STEPS = 1000
+from rlfactory.dynamics.process import TRAIN_STEPS
+from rlfactory.types import NonNegativeInt, Positive, PositiveInt
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:
@@ -43,25 +43,80 @@ def diffusers_sigmas(steps: int, shift: float) -> Tensor:
     return _ending_at_zero(shifted(torch.linspace(1, smallest, steps), shift))
 
 
+def leading_timesteps(steps: int, offset: int) -> Tensor:
+    """`[steps]`, falling: every `1000 // steps`-th from `offset` on, as `DDIMScheduler` has them."""
+    timesteps = torch.arange(steps).flip(0) * (TRAIN_STEPS // steps) + offset
+    if steps > TRAIN_STEPS or timesteps[0] >= TRAIN_STEPS:
+        raise ValueError(f"{steps} steps from timestep {offset} on end beyond {TRAIN_STEPS - 1}")
+    return timesteps
+
+
+def compressed(times: Tensor, start: int, share: float) -> Tensor:
+    """A schedule `[n + 1]` whose steps from number `start` on are merged into `share` as many, at
+    least one (MixGRPO-Flash). The ends of the tail stay, and between them its times are taken
+    evenly by index.
+    """
+    remaining = len(times) - 1 - start
+    if remaining < 1:
+        return times
+    steps = max(1, int(remaining * share + 1e-9))  # 100 x 0.29 is 28.999...
+    place = start + torch.linspace(0, remaining, steps + 1)[1:-1]
+    left = place.long()
+    between = torch.lerp(times[left], times[left + 1], place - left)
+    return torch.cat([times[: start + 1], between, times[-1:]])
+
+
 def _ending_at_zero(sigmas: Tensor) -> Tensor:
     return torch.cat([sigmas, torch.zeros(1)])
 
 
 class Schedule:
-    """A number of steps, their spacing, and a shift; without one, the model's own."""
+    """A number of steps of a flow, their spacing, and a shift.
+
+    Without a shift it is the model's own; `dynamic` is FLUX's, which grows with the picture.
+    """
+
+    process = "flow"
 
     def __init__(
         self,
         *,
         kind: Literal["uniform", "diffusers"] = "uniform",
         steps: PositiveInt = 10,
-        shift: Positive | None = None,
+        shift: Positive | Literal["dynamic"] | None = None,
     ) -> None:
         self.kind = kind
         self.steps = steps
         self.shift = shift
 
-    def sigmas(self, model_shift: float, steps: int | None = None) -> Tensor:
-        """Noise levels `[steps + 1]`, from 1 to 0."""
+    def sigmas(
+        self, model_shift: float, steps: int | None = None, *, tokens: int | None = None
+    ) -> Tensor:
+        """Noise levels `[steps + 1]`, from 1 to 0, for pictures of so many `tokens`."""
         spacing = uniform_sigmas if self.kind == "uniform" else diffusers_sigmas
-        return spacing(steps or self.steps, self.shift or model_shift)
+        return spacing(steps or self.steps, self._shift(model_shift, tokens))
+
+    def _shift(self, model_shift: float, tokens: int | None) -> float:
+        if self.shift != "dynamic":
+            return self.shift or model_shift
+        if tokens is None:
+            raise ValueError("schedule.shift=dynamic: this model does not tell its image tokens")
+        return dynamic_shift(tokens)
+
+
+class Leading:
+    """Timesteps that are evenly spaced from `steps_offset` on, as times (timestep / 1000)."""
+
+    process = "vp"
+
+    def __init__(self, *, steps: PositiveInt = 50, steps_offset: NonNegativeInt = 1) -> None:
+        self.steps = steps
+        self.steps_offset = steps_offset
+
+    def sigmas(
+        self, model_shift: float, steps: int | None = None, *, tokens: int | None = None
+    ) -> Tensor:
+        """Times `[steps + 1]`, falling to 0; such a model knows no shift."""
+        del model_shift, tokens
+        timesteps = leading_timesteps(steps or self.steps, self.steps_offset)
+        return _ending_at_zero(timesteps / TRAIN_STEPS)

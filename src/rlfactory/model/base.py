@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from rlfactory.dynamics.process import Process
 from rlfactory.model.evaluations import Evaluations
-from rlfactory.model.process import Process
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition
 
@@ -19,7 +19,7 @@ class ImageModel(ABC):
     """A text-to-image model. Guidance is applied in `predict` alone, so it is always the same.
 
     `latent_shape` is `(C, h, w)`, `shift` the schedule's shift that the model was made for,
-    `device` where `predict` runs.
+    `tokens` the image tokens of a transformer (None: it is none), `device` where `predict` runs.
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
@@ -29,6 +29,7 @@ class ImageModel(ABC):
     weights: Weights
     latent_shape: tuple[int, int, int]
     shift: float
+    tokens: int | None = None
     device: torch.device
 
     @cached_property

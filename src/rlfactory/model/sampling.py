@@ -78,7 +78,7 @@ def walk(
         else:
             x = step.next
     if drawing.tail is not None and at < len(times) - 1:
-        tail = compressed(times, at, drawing.tail)
+        tail = compressed(times, at, drawing.tail)[at:]
         return solve(model, condition, x, tail, DPMSolver(model.forward_process)), _stack(kept)
     return follow(model, condition, x, times[at:]), _stack(kept)
 
@@ -93,7 +93,7 @@ def branch(
     branches: int,
 ) -> tuple[Tensor, Transitions]:
     """As `walk`, but `branches` samples grow from each of `starts` `[S, C, h, w]`: what comes
-    before the first step that is drawn is computed once for them. `condition` has S x branches rows.
+    before the first step that is drawn is computed once for them. `condition` has a row a sample.
     """
     first = drawing.steps[0]
     x = follow(model, _every(condition, branches), starts, times[: first + 1])

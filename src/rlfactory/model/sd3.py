@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rlfactory.model.base import ImageModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
 from rlfactory.model.pipeline import ModelError, decode_latents, load_pipeline
-from rlfactory.model.process import RectifiedFlow
+from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
@@ -52,6 +52,7 @@ class SD3(ImageModel):
         self.shift = float(self.pipe.scheduler.config.shift)
         edge = self._latent_edge(size)
         self.latent_shape = (self.transformer.config.in_channels, edge, edge)
+        self.tokens = (edge // int(self.transformer.config.patch_size)) ** 2
         self._encoded: dict[str, tuple[Tensor, Tensor]] = {}
         self._negative = self.encode([negative_prompt]) if guidance > 1 else None
         self.lora: Lora | None = None

@@ -20,6 +20,7 @@ class TextModel(ABC):
 
     media: ClassVar[Literal["images", "texts"]] = "texts"
     process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
+    forward_process: ClassVar[None] = None
 
     weights: Weights
     device: torch.device

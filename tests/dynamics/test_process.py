@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.model.process import Process, RectifiedFlow
+from rlfactory.dynamics.process import Process, RectifiedFlow
 
 
 @pytest.fixture(params=[RectifiedFlow()], ids=lambda process: process.name)

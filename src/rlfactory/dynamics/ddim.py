@@ -1,0 +1,64 @@
+"""DDIM with noise, the stochastic sampler of DDPO (arXiv 2010.02502, eq. 12 and 16)."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.dynamics.base import Dynamics, Step, column, gaussian_step
+from rlfactory.dynamics.process import VariancePreserving
+from rlfactory.types import NonNegative, PositiveFraction
+
+
+class DDIM(Dynamics):
+    """From `abar` to `abar'`, with the predicted x0 and noise eps, the step is normal with
+
+        std  = eta sqrt((1 - abar') / (1 - abar) (1 - abar / abar')),
+        mean = sqrt(abar') x0 + sqrt(1 - abar' - std^2) eps.
+
+    At time 0, where the schedule ends, `final_alpha` takes abar' from the table (`first`, as every
+    peer) or as `one`; then the last step has no noise and no likelihood, unless `min_std` gives it
+    one (DRLX: 1e-6). Without eta it is the step of the ODE.
+    """
+
+    log_prob = True
+    process = "vp"
+
+    def __init__(
+        self,
+        process: VariancePreserving,
+        *,
+        eta: PositiveFraction = 1.0,
+        final_alpha: Literal["first", "one"] = "first",
+        min_std: NonNegative = 0.0,
+    ) -> None:
+        self.forward_process = process
+        self.eta = eta
+        self.final_alpha: Literal["first", "one"] = final_alpha
+        self.min_std = min_std
+
+    def step(
+        self,
+        x: Tensor,
+        prediction: Tensor,
+        t: Tensor,
+        t_next: Tensor,
+        *,
+        noise: Tensor | None = None,
+        next: Tensor | None = None,
+    ) -> Step:
+        """One stochastic step; see the class for the formula."""
+        x, eps = x.float(), prediction.float()
+        abar, abar_next = (
+            self.forward_process.abar(column(t, x)),
+            self._abar_next(column(t_next, x)),
+        )
+        variance = self.eta**2 * (1 - abar_next) / (1 - abar) * (1 - abar / abar_next)
+        x0 = self.forward_process.to_x0(x, eps, t)
+        # the floor is for the likelihood alone: the mean is that of the published scheduler
+        mean = abar_next.sqrt() * x0 + (1 - abar_next - variance).sqrt() * eps
+        return gaussian_step(mean, variance.sqrt().clamp(min=self.min_std), noise, next)
+
+    def _abar_next(self, t_next: Tensor) -> Tensor:
+        abar = self.forward_process.abar(t_next)
+        return abar if self.final_alpha == "first" else torch.where(t_next > 0, abar, 1.0)
