@@ -29,6 +29,7 @@ STEPWISE: dict[str, Any] = {
     "regularizer": {"needs": "transitions"},
     "reward": {"media": "images", "metadata": ("include",)},
     "prompts": {"metadata": ("tag", "include")},
+    "window": {},
 }
 
 
@@ -90,6 +91,19 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "window.size",
     ),
+    (
+        crossings.window_within_steps,
+        {"window": {"size": 9, "low": 0, "high": None}},
+        {"window": {"margin": 2}},
+        "window.size",
+    ),
+    (
+        crossings.window_within_steps,
+        {"window": {"size": 1, "low": 8, "high": None}},
+        {"window": {"margin": 2}},
+        "window.low",
+    ),
+    (crossings.window_within_steps, {"window": {"size": 1, "low": 5, "high": 5}}, {}, "window.low"),
     (crossings.reward_judges_what_is_made, {}, {"reward": {"media": "texts"}}, "reward"),
     (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "prompts"),
     (
@@ -138,6 +152,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (crossings.window_within_steps, {"window": {"size": 2, "low": 8, "high": 10}}, {}),
     (crossings.window_within_steps, {"window": {"size": 10, "low": 0, "high": None}}, {}),
+    (
+        crossings.window_within_steps,
+        {"window": {"size": 8, "low": 0, "high": None}},
+        {"window": {"margin": 2}},
+    ),
+    (
+        crossings.window_within_steps,
+        {"window": {"size": 10, "low": 0, "high": 10}},
+        {"window": {"margin": 2}},
+    ),
     (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": None}}),
     (crossings.prompts_bring_metadata, {}, {"reward": {"media": "images"}}),
     (crossings.reward_judges_what_is_made, {}, {"reward": {}}),

@@ -26,6 +26,7 @@ def plan(*overrides: str) -> Plan:
         ),
         (["algo=grpo", "window=fixed"], 3, "10 of the network to sample a picture, 3 to"),
         (["algo=grpo", "window=random_subset"], 2, "10 of the network"),
+        (["algo=grpo", "window=exp_decay", "window.size=3"], 3, "10 of the network"),
         (
             ["algo=grpo", "window=all", "schedule.steps=4"],
             3,

@@ -106,7 +106,8 @@ def window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
     if traits["algo"].get("needs") != "transitions":
         return
     steps, window = config["schedule"]["steps"], config["window"]
-    high = window.get("high") or steps
+    low = window.get("low", 0)
+    high = window.get("high") or max(steps - traits["window"].get("margin", 0), 1)
     outside = [step for step in _numbers(window.get("steps")) if step >= steps]
     if outside:
         inside = ",".join(str(step) for step in window["steps"] if step < steps)
@@ -117,16 +118,15 @@ def window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
     if window.get("skip_last", 0) >= steps:
         message = f"skips {window['skip_last']} of {steps} steps, so nothing would be trained"
         yield Problem("window.skip_last", message, "window.skip_last=1")
-    if window.get("low", 0) >= steps:
-        message = f"is {window['low']}, but steps are 0 to {steps - 1}"
-        yield Problem("window.low", message, "window.low=0")
-    elif high > steps:
+    if high > steps:
         message = f"is {high}, but there are {steps} steps"
         yield Problem("window.high", message, f"window.high={steps}")
-    elif window.get("size", 1) > high - window.get("low", 0):
-        room = high - window.get("low", 0)
-        message = f"is {window['size']}, but steps {window.get('low', 0)} to {high - 1} are {room}"
-        yield Problem("window.size", message, f"window.size={max(room, 1)}")
+    elif low >= high:
+        message = f"is {low}, but the steps to choose from end at {high - 1}"
+        yield Problem("window.low", message, "window.low=0")
+    elif window.get("size", 1) > high - low:
+        message = f"is {window['size']}, but steps {low} to {high - 1} are {high - low}"
+        yield Problem("window.size", message, f"window.size={high - low}")
 
 
 def _numbers(value: object) -> list[int]:

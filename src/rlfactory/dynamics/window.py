@@ -1,19 +1,26 @@
 """Which steps of a rollout are stochastic, and so are trained; the others follow the ODE.
 
 A window is drawn once an iteration and shared by all samples, so that the members of a group
-compare like with like.
+compare like with like. No window is ever empty, and none is shorter than its `size`.
 """
 
+import math
 from abc import ABC, abstractmethod
+from itertools import accumulate
+from typing import ClassVar, Literal
 
 import torch
 
 from rlfactory import keyed
-from rlfactory.types import NonNegativeInt, PositiveInt
+from rlfactory.types import NonNegative, NonNegativeInt, PositiveInt
+
+AtEnd = Literal["clip", "roll_back"]
 
 
 class Window(ABC):
-    """A choice of steps."""
+    """A choice of steps. `margin` is how many are left out at the clean end without a `high`."""
+
+    margin: ClassVar[int] = 0
 
     @abstractmethod
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
@@ -77,4 +84,136 @@ class RandomContiguous(Window):
             self.low, last + 1, (), generator=keyed.generator(seed, "window", iteration)
         )
         start = int(drawn)
+        return list(range(start, start + self.size))
+
+
+def starts(low: int, last: int, step: int) -> list[int]:
+    """Where a moving window stands, in order: from `low` by `step` up to `last`, never beyond.
+
+    Each place but the last is a whole number of steps from `low`; a window that would stick out
+    is moved back to `last`. A step of 0 never leaves `low`.
+    """
+    return [low] if not step or last <= low else [*range(low, last, step), last]
+
+
+def place(iteration: int, dwells: list[int], at_end: AtEnd) -> int:
+    """The number of the place that `iteration` falls on, if each is kept for `dwells` iterations.
+
+    After the last one the window stays there (`clip`) or begins anew (`roll_back`).
+    """
+    ends = list(accumulate(dwells))
+    if at_end == "roll_back":
+        iteration %= ends[-1]
+    return next((i for i, end in enumerate(ends) if iteration < end), len(ends) - 1)
+
+
+class Progressive(Window):
+    """`size` adjacent steps that move from the noisy end to the clean one (MixGRPO, 2507.21802).
+
+    They stay for `iterations` and move on by `step`: 0 is a frozen window, null the size, so that
+    windows do not overlap. Without `high`, the last two steps are never chosen, as published. The
+    published window shrinks at that end and is empty at last; this one keeps its size.
+    """
+
+    margin = 2
+
+    def __init__(
+        self,
+        *,
+        size: PositiveInt = 4,
+        iterations: PositiveInt = 25,
+        step: NonNegativeInt | None = 1,
+        low: NonNegativeInt = 0,
+        high: PositiveInt | None = None,
+        at_end: AtEnd = "clip",
+    ) -> None:
+        self.size, self.low, self.high = size, low, high
+        self.iterations, self.at_end = iterations, at_end
+        self.step = size if step is None else step
+
+    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
+        """The window that is due."""
+        del seed
+        high = self.high or max(total - self.margin, 1)
+        places = starts(self.low, high - self.size, self.step)
+        start = places[place(iteration, [self.iterations] * len(places), self.at_end)]
+        return list(range(start, start + self.size))
+
+
+class Decay(Window):
+    """A moving window that stays the shorter the nearer to the clean end it is (MixGRPO):
+
+    `iterations` at step 0, falling linearly towards `least` (null: a quarter) at the range's end.
+    """
+
+    margin = 2
+
+    def __init__(
+        self,
+        *,
+        size: PositiveInt = 4,
+        iterations: PositiveInt = 25,
+        least: PositiveInt | None = None,
+        step: NonNegativeInt | None = 1,
+        low: NonNegativeInt = 0,
+        high: PositiveInt | None = None,
+        at_end: AtEnd = "clip",
+    ) -> None:
+        self.size, self.low, self.high = size, low, high
+        self.iterations, self.at_end = iterations, at_end
+        self.least = least or max(1, iterations // 4)
+        self.step = size if step is None else step
+
+    def dwell(self, start: int, high: int) -> int:
+        """For how many iterations the window stays at `start`."""
+        progress = start / high
+        mixed = self.iterations * (1 - progress) + self.least * progress
+        return max(self.least, int(mixed))
+
+    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
+        """The window that is due."""
+        del seed
+        high = self.high or max(total - self.margin, 1)
+        places = starts(self.low, high - self.size, self.step)
+        start = places[place(iteration, [self.dwell(s, high) for s in places], self.at_end)]
+        return list(range(start, start + self.size))
+
+
+class ExpDecay(Window):
+    """A moving window that stays ever shorter beyond `threshold` (MixGRPO):
+
+    `ceil(iterations exp(-rate max(0, start - threshold)))` iterations at `start`. The published
+    threshold of 13 counts steps of 25; with fewer than 18 steps it is never reached.
+    """
+
+    margin = 2
+
+    def __init__(
+        self,
+        *,
+        size: PositiveInt = 4,
+        iterations: PositiveInt = 25,
+        threshold: NonNegativeInt = 13,
+        rate: NonNegative = 0.1,
+        step: NonNegativeInt | None = 1,
+        low: NonNegativeInt = 0,
+        high: PositiveInt | None = None,
+        at_end: AtEnd = "clip",
+    ) -> None:
+        self.size, self.low, self.high = size, low, high
+        self.iterations, self.at_end = iterations, at_end
+        self.threshold, self.rate = threshold, rate
+        self.step = size if step is None else step
+
+    def dwell(self, start: int) -> int:
+        """For how many iterations the window stays at `start`."""
+        beyond = max(0, start - self.threshold)
+        return math.ceil(self.iterations * math.exp(-self.rate * beyond))
+
+    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
+        """The window that is due."""
+        del seed
+        high = self.high or max(total - self.margin, 1)
+        places = starts(self.low, high - self.size, self.step)
+        start = places[place(iteration, [self.dwell(s) for s in places], self.at_end)]
         return list(range(start, start + self.size))
