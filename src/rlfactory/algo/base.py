@@ -30,13 +30,15 @@ class Algorithm(ABC, Generic[ModelT, BatchT]):
 
     `needs` is what a rollout must provide; `grouped` says that advantages compare the samples of
     one prompt; `behaviour` names the weight set that samples; `ratio_tolerance` is how far a ratio
-    may be from 1 before the first update.
+    may be from 1 before the first update; `surrogate` that the loss hands over a `log_ratio` of a
+    surrogate of the likelihood.
     """
 
     needs: ClassVar[Literal["transitions", "forward_process", "tokens"]]
     grouped: ClassVar[bool] = True
     behaviour: ClassVar[str] = POLICY
     ratio_tolerance: float | None = None
+    surrogate: ClassVar[bool] = False
 
     @abstractmethod
     def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
