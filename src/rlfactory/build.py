@@ -10,21 +10,17 @@ from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.base import Advance, Sampler
 from rlfactory.sampler.image import ImageSampler
 from rlfactory.sampler.text import TextSampler
-from rlfactory.targets import instantiate, locate
+from rlfactory.targets import instantiate
 from rlfactory.trainer import Budget, Parts, Watcher
 
 Config = Mapping[str, Any]
 
 
 def make(config: Config, group: str, **available: object) -> Any:
-    """The object of one group. Its constructor's positional parameters name what it takes of
+    """The object of one group, with what its constructor and those of its parts name of
     `available`.
     """
-    node = config[group]
-    parameters = inspect.signature(locate(node["_target_"], group)).parameters.values()
-    wanted = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
-    runtime = {name: value for name, value in available.items() if name in wanted}
-    return instantiate(node, group, **runtime)
+    return instantiate(config[group], group, **available)
 
 
 def ignore(count: int) -> None:
@@ -43,7 +39,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     prompts = make(config, "prompts")
     if model.media == "texts":
         model.require_room(prompts.texts(), dynamics.length)
-    for name in {algo.behaviour, regularizer.reference, EMA} - {None}:
+    for name in {algo.behaviour, EMA, *regularizer.references}:
         model.weights.add(name)
     return Parts(
         model=model,

@@ -39,15 +39,66 @@ def stepwise_needs_likelihood(config: Config, traits: Traits) -> Iterator[Proble
         yield Problem("dynamics", message, "dynamics=flow_sde")
 
 
+def _penalties(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    """Key, configuration and traits of the regularizer or, of a sum, of each of its terms."""
+    node, ours = config["regularizer"], traits["regularizer"]
+    if ours.get("needs") != "terms":
+        yield "regularizer", node, ours
+        return
+    terms = node.get("terms")
+    for name, term in terms.items() if isinstance(terms, Mapping) else ():
+        key = f"regularizer.terms.{name}"
+        yield key, term, traits.get(key, {})
+
+
 def regularizer_fits_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
     """Divergences of steps need an algorithm that takes steps, those of tokens one on tokens."""
-    needs, algo = traits["regularizer"].get("needs"), traits["algo"].get("needs")
-    if needs != "nothing" and (needs == "tokens") != (algo == "tokens"):
-        remedy = "regularizer=kl_token" if algo == "tokens" else "regularizer=kl_v"
-        yield Problem("regularizer", "this divergence is of another kind of model", remedy)
-    elif needs == "transitions" and algo != "transitions":
-        message = "this divergence compares sampling steps, and this algorithm keeps none"
-        yield Problem("regularizer", message, "regularizer=kl_v")
+    algo = traits["algo"].get("needs")
+    for key, _, ours in _penalties(config, traits):
+        needs = ours.get("needs")
+        if needs != "nothing" and (needs == "tokens") != (algo == "tokens"):
+            remedy = "regularizer=kl_token" if algo == "tokens" else "regularizer=kl_v"
+            message = "this divergence is of another kind of model"
+            yield Problem(key, message, remedy if key == "regularizer" else "")
+        elif needs == "transitions" and algo != "transitions":
+            message = "this divergence compares sampling steps, and this algorithm keeps none"
+            yield Problem(key, message, "regularizer=kl_v" if key == "regularizer" else "")
+
+
+def divergence_fits_process(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A divergence scaled by the noise of flow steps is one of flow models."""
+    theirs = traits["model"].get("process")
+    for key, _, ours in _penalties(config, traits):
+        process = ours.get("process")
+        if process and theirs and theirs != "tokens" and process != theirs:
+            message = f"this divergence is for a {process} process, the model's is {theirs}"
+            yield Problem(key, message, "regularizer=kl_v" if key == "regularizer" else "")
+
+
+def behaviour_has_surrogate(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Only an algorithm that has a surrogate of the likelihood can compare two of them."""
+    for key, node, _ in _penalties(config, traits):
+        if node.get("compare") == "surrogate" and not traits["algo"].get("surrogate"):
+            message = "is surrogate, and this algorithm has none; allowed is prediction"
+            yield Problem(f"{key}.compare", message, f"{key}.compare=prediction")
+
+
+_MEASURED = ("approx", "coefficient", "sequence")
+
+
+def terms_add_up(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A sum has terms, each a penalty on images, under a name of its own."""
+    if traits["regularizer"].get("needs") != "terms":
+        return
+    if not config["regularizer"].get("terms"):
+        message = "is empty, so nothing would be added; regularizer=none says that"
+        yield Problem("regularizer.terms", message)
+    for key, _, ours in _penalties(config, traits):
+        name = key.rpartition(".")[2]
+        if ours.get("needs") in ("nothing", "terms", "tokens"):
+            yield Problem(key, "is no divergence of images; a sum's terms are kl_v, kl_x and such")
+        elif name in _MEASURED:
+            yield Problem(key, f"kl/{name} is another metric already; the term needs another name")
 
 
 def divergence_teaches(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -66,9 +117,31 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     truncated = dynamics.get("top_k", 0) > 0 or dynamics.get("top_p", 1) < 1
     if node.get("placement") == "reward" and truncated:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
+    yield from _unheld(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
+    names = [key.rpartition(".")[2] for key, *_ in _penalties(config, traits)]
+    if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:
+        yield "stop.kl goes by kl/reference, and no term of this sum is named reference"
     if (stop["kl"], stop["reward"]) != (None, None) and not evaluation["every"]:
         yield "the best checkpoint is looked for at evaluations: evaluation.every=10 has some"
+
+
+def _unheld(config: Config, traits: Traits) -> Iterator[str]:
+    """Whether nothing keeps AWM near where it has just been."""
+    algo = config.get("algo", {})
+    unclipped = "clip_range" in algo and algo["clip_range"] is None
+    if not (unclipped and str(algo.get("_target_")).endswith(".AWM")):
+        return
+    held = (
+        (node.get("reference") == "old" or "compare" in node)
+        and node["coefficient"].get("value") != 0
+        for _, node, _ in _penalties(config, traits)
+    )
+    if not any(held):
+        yield (
+            "AWM with neither a clip_range nor a penalty toward the old policy rose and then"
+            " wandered in the prototype: algo.clip_range=1 or regularizer=kl_ema holds it"
+        )
 
 
 def groups_have_members(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -223,7 +296,10 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     algorithm_fits_model: ("algo._target_", "model._target_"),
     dynamics_fit_model: ("dynamics._target_", "model._target_"),
     stepwise_needs_likelihood: ("algo._target_", "dynamics._target_"),
-    regularizer_fits_algorithm: ("regularizer._target_", "algo._target_"),
+    regularizer_fits_algorithm: ("regularizer._target_", "regularizer.terms", "algo._target_"),
+    divergence_fits_process: ("regularizer._target_", "regularizer.terms", "model._target_"),
+    behaviour_has_surrogate: ("regularizer", "algo._target_"),
+    terms_add_up: ("regularizer._target_", "regularizer.terms"),
     divergence_teaches: ("regularizer",),
     groups_have_members: ("algo._target_", "group_size"),
     samples_differ: ("start_noise", "algo._target_"),

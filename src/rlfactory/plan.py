@@ -13,8 +13,9 @@ from rlfactory.problems import PlanError, Problem, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS, Settings
 from rlfactory.signature import Signature, read
 from rlfactory.source import TargetError
-from rlfactory.targets import is_allowed
+from rlfactory.targets import holds_nodes, is_allowed
 from rlfactory.typecheck import describe, fits
+from rlfactory.types import Component
 
 Config = Mapping[str, Any]
 
@@ -111,7 +112,9 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
         yield Problem(key, "has no value yet", f"{key}=...")
     elif not fits(value, kind):
         shown = "null" if value is None else repr(value)
-        yield Problem(key, f"is {shown}; allowed is {describe(kind)}", f"{key}=...")
+        is_price = kind is Component and isinstance(value, int | float)
+        remedy = f"{key}.value" if is_price else f"{key}=..."  # a number for what has a value
+        yield Problem(key, f"is {shown}; allowed is {describe(kind)}", remedy)
 
 
 def _component_problems(
@@ -135,16 +138,29 @@ def _component_problems(
         yield Problem(f"{key}._target_", f"{target} can't be found: {error} ({hint})")
         return
     for name, value in node.items():
-        if isinstance(value, Mapping) and "_target_" in value:
-            yield from _component_problems(config, f"{key}.{name}", value, signatures)
-        elif name in signature.parameters:
+        if name in signature.parameters:
             kind = signature.parameters[name].kind
             yield from _value_problems(f"{key}.{name}", value, kind)
         elif name != "_target_" and not signature.takes_any:
             yield unknown_key(f"{key}.{name}", signature.parameters)
+        if holds_nodes(value):
+            yield from _nested_problems(config, f"{key}.{name}", value, signatures)
     for name, parameter in signature.parameters.items():
         if parameter.required and name not in node:
             yield Problem(f"{key}.{name}", "is missing", f"+{key}.{name}=...")
+
+
+def _nested_problems(
+    config: Config, key: str, value: object, signatures: dict[str, Signature]
+) -> Iterator[Problem]:
+    """The faults of the components that a value is or holds."""
+    if not isinstance(value, Mapping | list):
+        return
+    if isinstance(value, Mapping) and "_target_" in value:
+        yield from _component_problems(config, key, value, signatures)
+        return
+    for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _nested_problems(config, f"{key}.{name}", inner, signatures)
 
 
 def _blocked(key: str, target: str) -> Problem:

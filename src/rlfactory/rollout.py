@@ -278,12 +278,15 @@ class TokenBatch:
 class Outputs:
     """What the policy predicts for a batch and, step-wise, the step that this implies.
 
-    `log_ratio` `[N]` or one a sample: new over old, of the algorithms with a surrogate likelihood.
+    `log_ratio` `[n]`, with its gradient: log of the surrogate likelihood's ratio, new over old, an
+    item or a sample each. `others`: what other weight sets predict for the same batch, by name,
+    filled by whoever asks first, so that no network runs twice.
     """
 
     prediction: Tensor
     step: Step | None = None
     log_ratio: Tensor | None = None
+    others: dict[str, Tensor] = field(default_factory=dict)
 
     def step_taken(self) -> Step:
         """The step; an error where the algorithm takes none."""

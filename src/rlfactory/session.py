@@ -114,11 +114,11 @@ class Session:
 
     def _state(self) -> dict[str, Any]:
         """What a resumed run needs beside weights."""
-        coefficient = self.parts.regularizer.coefficient
+        coefficients = self.parts.regularizer.coefficients
         return {
             "iterations": self.done,
             "updates": self.trainer.updates,
-            "coefficient": None if coefficient is None else coefficient.state_dict(),
+            "coefficients": {name: c.state_dict() for name, c in coefficients.items()},
             "stop": self.parts.stop.state_dict(),
         }
 

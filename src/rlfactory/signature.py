@@ -136,6 +136,10 @@ def _names(node: ast.expr) -> Iterator[str]:
     return (n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in ast.walk(node))
 
 
+def _names_of_bases(node: ast.ClassDef) -> list[str]:
+    return [name for base in node.bases for name in _names(base)]
+
+
 def _field_options(value: ast.expr | None) -> set[str | None]:
     """The keywords of `field(...)`; a plain default counts as `value`."""
     if isinstance(value, ast.Call) and "field" in _names(value.func):
@@ -176,9 +180,10 @@ def _generic(module: Module, name: str, inner: ast.expr) -> Any:
         return typing.Annotated[_known_type(module, items[0]), *bounds, None]
     if name in ("list", "List", "Sequence", "Iterable"):
         return list[_known_type(module, inner)]  # type: ignore[misc]
-    return {"dict": dict, "Dict": dict, "Mapping": dict}.get(
-        name, list[Any] if name in ("tuple", "Tuple") else _Unknown
-    )
+    if name in ("dict", "Dict", "Mapping"):
+        of_components = _known_type(module, items[-1]) is types.Component
+        return dict[str, types.Component] if of_components else dict
+    return list[Any] if name in ("tuple", "Tuple") else _Unknown
 
 
 def _interval(mark: ast.Call) -> types.Interval | None:
@@ -198,5 +203,7 @@ def _named_type(module: Module, name: str, node: ast.expr) -> Any:
     if name in _BUILTINS:
         return _BUILTINS[name]
     where, found = resolve_expression(module, node)
+    if isinstance(found, ast.ClassDef) and "ABC" in _names_of_bases(found):
+        return types.Component
     value = assigned(found)
     return _Unknown if value is None else _type(where, value)

@@ -1,8 +1,9 @@
 """From an import path to an object, for paths that a configuration may name."""
 
 import importlib
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -78,14 +79,47 @@ def _is_node(value: object) -> bool:
     return isinstance(value, Mapping) and "_target_" in value
 
 
-def instantiate(node: Mapping[str, Any], key: str, **runtime: object) -> Any:
+def holds_nodes(value: object) -> bool:
+    """Whether a value is a node, or a mapping or list that has one somewhere inside."""
+    inside = value.values() if isinstance(value, Mapping) else value
+    return _is_node(value) or (
+        isinstance(inside, Collection)
+        and not isinstance(inside, str)
+        and any(map(holds_nodes, inside))
+    )
+
+
+def instantiate(node: Mapping[str, Any], key: str, **available: object) -> Any:
     """Call a node's target with the node's other values and what only the run knows.
 
-    A value that names a target of its own is made first.
+    Positional parameters name what a target takes of `available`. Nodes among the values, also
+    those inside mappings and lists, are made first, in the same way.
     """
+    target = locate(node["_target_"], key)
     values = {
-        name: instantiate(value, f"{key}.{name}") if _is_node(value) else value
+        name: _made(value, f"{key}.{name}", available)
         for name, value in node.items()
         if name != "_target_"
     }
-    return locate(node["_target_"], key)(**runtime, **values)
+    return target(**_wanted(target, available), **values)
+
+
+def _made(value: object, key: str, available: Mapping[str, object]) -> Any:
+    """A value of a node, with objects in the place of the nodes inside it."""
+    if not holds_nodes(value):
+        return value
+    if isinstance(value, Mapping):
+        if _is_node(value):
+            return instantiate(value, key, **available)
+        return {name: _made(inner, f"{key}.{name}", available) for name, inner in value.items()}
+    assert isinstance(value, Sequence)
+    return [_made(inner, f"{key}.{i}", available) for i, inner in enumerate(value)]
+
+
+def _wanted(target: Any, available: Mapping[str, object]) -> dict[str, object]:
+    """What the positional parameters of a target name of `available`."""
+    if not available:
+        return {}
+    parameters = inspect.signature(target).parameters.values()
+    names = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+    return {name: value for name, value in available.items() if name in names}

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -22,7 +22,7 @@ from rlfactory.model.evaluations import Evaluations, evaluation_metrics
 from rlfactory.model.text import TextModel
 from rlfactory.model.weights import EMA, POLICY
 from rlfactory.prompts.base import Prompts
-from rlfactory.regularizer.base import Regularizer
+from rlfactory.regularizer.base import KL, Regularizer
 from rlfactory.reward.base import Reward
 from rlfactory.rollout import Items, Rollout, TokenBatch, present
 from rlfactory.run.stopping import RunStop
@@ -127,7 +127,7 @@ class Trainer:
         if (perf_counter() - started) / 60 > (self.budget.max_minutes or math.inf):
             return f"max_minutes={self.budget.max_minutes} have passed"
         reward = metrics[f"reward/{self.parts.reward.main}/mean"]
-        return self.parts.stop.update(metrics.get("kl/reference"), reward)
+        return self.parts.stop.update(metrics.get(KL), reward)
 
     def sample(self, iteration: int) -> Rollout:
         """`group_size` samples for each of this iteration's prompts, from the behaviour policy."""
@@ -163,12 +163,11 @@ class Trainer:
             for share in self._shares(len(rollout), iteration, epoch):
                 self._learn_from(rollout[share], iteration, tally)
         metrics = tally.means()
-        kl = metrics.get("kl/reference")
-        self._steer("iteration", kl, rollout)
-        if kl is not None and rollout.tokens is not None:
-            metrics["kl/sequence"] = kl * rollout.mean_length
-        if parts.regularizer.coefficient is not None:
-            metrics["kl/coefficient"] = parts.regularizer.coefficient.value
+        self._steer("iteration", metrics, rollout)
+        if KL in metrics and rollout.tokens is not None:
+            metrics["kl/sequence"] = metrics[KL] * rollout.mean_length
+        coefficients = parts.regularizer.coefficients
+        metrics |= {name: coefficient.value for name, coefficient in coefficients.items()}
         metrics["optimizer/lr"] = self.parts.optimizer.param_groups[0]["lr"]
         return metrics | parts.algo.after_iteration(parts.model, self.updates)
 
@@ -211,19 +210,16 @@ class Trainer:
         if is_first:
             require_replay(tally, parts.algo.ratio_tolerance)
         tally.add("grad/norm", self._update())
-        self._steer("step", tally.latest("kl/reference"), samples)
+        self._steer("step", tally.latest_of("kl/"), samples)
 
     def _far_enough(self, tally: Tally) -> bool:
         """Whether the last update has moved the policy by more than `target_kl`."""
         moved, target = tally.latest("kl/approx"), self.budget.target_kl
         return moved is not None and target is not None and moved > target
 
-    def _steer(self, moment: str, kl: float | None, rollout: Rollout) -> None:
-        """Let the penalty's coefficient follow the divergence, in nats a token."""
-        coefficient = self.parts.regularizer.coefficient
-        if coefficient is None or coefficient.every != moment or kl is None:
-            return
-        coefficient.update(kl, kl * rollout.mean_length, len(rollout))
+    def _steer(self, moment: str, metrics: Mapping[str, float], rollout: Rollout) -> None:
+        """Let the penalties' coefficients follow the divergences of their samples."""
+        self.parts.regularizer.steer(moment, metrics, rollout.mean_length, len(rollout))
 
     def _set_learning_rate(self, iteration: int) -> None:
         budget = self.budget
@@ -241,14 +237,15 @@ class Trainer:
         parts = self.parts
         for chunk in batch.split(self.budget.micro_batch):
             loss = parts.algo.loss(parts.model, chunk)
-            penalty, kl = parts.regularizer.penalty(parts.model, chunk, loss.outputs)
+            penalty, divergences = parts.regularizer.penalty(parts.model, chunk, loss.outputs)
             total = loss.value + penalty
             if not torch.isfinite(total):
                 raise TrainingError(f"the loss is {total.item()}; try a smaller optimizer.lr")
             parts.hardware.backward(total * (chunk.weight / batch.weight))
-            tally.extend(loss.metrics)
-            if parts.regularizer.needs != "nothing":
-                tally.extend({"loss/total": total.detach(), "kl/reference": kl})
+            # a term that has the name of one of the algorithm's metrics takes its place
+            tally.extend(loss.metrics | divergences)
+            if divergences:
+                tally.extend({"loss/total": total.detach()})
             self.watcher.advance(len(chunk))
 
     def _update(self) -> float:

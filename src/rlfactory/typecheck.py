@@ -1,11 +1,11 @@
 """Whether a plain value fits an annotation, and how to say what would."""
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from rlfactory.types import Interval
+from rlfactory.types import Component, Interval
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -23,11 +23,14 @@ def fits(value: object, kind: Any) -> bool:
         return any(fits(value, option) for option in args)
     if kind is None or kind is type(None):
         return value is None
+    if kind is Component:
+        return isinstance(value, Mapping) and "_target_" in value
     if origin in (list, tuple, Sequence):
         item = args[0] if args else Any
         return isinstance(value, list | tuple) and all(fits(v, item) for v in value)
     if origin is dict or kind is dict:
-        return isinstance(value, dict)
+        item = args[1] if args else Any
+        return isinstance(value, dict) and all(fits(v, item) for v in value.values())
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
@@ -60,6 +63,10 @@ def describe(kind: Any) -> str:
         return "null"
     if origin in (list, tuple, Sequence):
         return f"a list, each {describe(args[0])}" if args else "a list"
+    if kind is Component:
+        return "a mapping with a _target_"
+    if origin is dict and args[1] is Component:
+        return f"a mapping, each {describe(args[1])}"
     if origin is dict or kind is dict or is_dataclass(kind):
         return "a mapping"
     return _NAMES.get(kind, "anything")

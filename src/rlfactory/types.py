@@ -14,6 +14,10 @@ class Interval:
     lt: float | None = None
 
 
+class Component:
+    """What an abstract class is in a configuration: a mapping that names a target."""
+
+
 PositiveInt = Annotated[int, Interval(ge=1)]
 NonNegativeInt = Annotated[int, Interval(ge=0)]
 Positive = Annotated[float, Interval(gt=0)]

@@ -2,6 +2,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,21 +12,29 @@ from rlfactory.algo.grpo import GRPO
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import Regularizer
+from rlfactory.regularizer.coefficient import Fixed, PerStep, Proportional
 from rlfactory.regularizer.none import NoRegularizer
 from rlfactory.rollout import Batch, Outputs, Rollout
 
 for _module in pkgutil.iter_modules(rlfactory.regularizer.__path__):
     importlib.import_module(f"rlfactory.regularizer.{_module.name}")
 OURS = [k for k in Regularizer.__subclasses__() if k.__module__.startswith("rlfactory.")]
-KINDS = [kind for kind in OURS if kind.needs != "tokens"]
+KINDS = [kind for kind in OURS if kind.needs not in ("tokens", "terms")]
 PULLING = [kind for kind in KINDS if kind is not NoRegularizer]
+FREE = [kind for kind in PULLING if "reference" in inspect.signature(kind).parameters]
 WEIGHT_SETS = ["reference", "old", "ema"]
+KL = "kl/reference"
 
 DYNAMICS = FlowSDE(noise_level=0.7)
 
 
-def make(kind: type[Regularizer], **options: object) -> Regularizer:
+def make(kind: type[Regularizer], value: float = 1.0, **options: object) -> Any:
+    """Of those that leave the choice, one that compares with `old` what every batch has."""
     takes = inspect.signature(kind).parameters
+    if "coefficient" in takes:
+        options = {"coefficient": Fixed(value=value), **options}
+    if "compare" in takes:
+        options = {"compare": "prediction", **options}
     return kind(DYNAMICS, **options) if "dynamics" in takes else kind(**options)
 
 
@@ -44,66 +53,96 @@ def setting(
 
 
 def outputs(model: ImageModel, batch: Batch) -> Outputs:
-    return GRPO(DYNAMICS).loss(model, batch).outputs
+    found = GRPO(DYNAMICS).loss(model, batch).outputs
+    assert isinstance(found, Outputs)
+    return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def measure(
+    regularizer: Regularizer[Any, Any, Any], model: ImageModel, batch: Batch
+) -> tuple[torch.Tensor, torch.Tensor]:
+    penalty, measured = regularizer.penalty(model, batch, outputs(model, batch))
+    return penalty, measured[KL]
+
+
+def gradients(model: ImageModel) -> list[float]:
+    found = [parameter.grad for parameter in model.weights.parameters.values()]
+    return [float(grad) for grad in found if grad is not None]
+
+
+@pytest.mark.parametrize("kind", PULLING)
 def test_it_returns_a_scalar_and_one_divergence_an_item(
     kind: type[Regularizer], setting: tuple[ImageModel, Batch]
 ) -> None:
     model, batch = setting
-    penalty, kl = make(kind).penalty(model, batch, outputs(model, batch))
+    penalty, kl = measure(make(kind), model, batch)
     assert penalty.shape == ()
     assert kl.shape == (len(batch),)
     assert not kl.requires_grad
     assert (kl >= 0).all()
-    assert kind.needs in ("nothing", "velocity", "transitions")
+    assert kind.needs in ("velocity", "transitions")
 
 
-@pytest.mark.parametrize("kind", PULLING)
+@pytest.mark.parametrize("kind", FREE)
 @pytest.mark.parametrize("name", WEIGHT_SETS)
-def test_the_gradient_reaches_the_policy_and_not_the_reference(
+def test_any_weight_set_may_be_the_reference(
     kind: type[Regularizer], name: str, setting: tuple[ImageModel, Batch]
 ) -> None:
     model, batch = setting
-    regularizer = make(kind, beta=1.0, reference=name)
-    assert regularizer.reference == name
-    penalty, kl = regularizer.penalty(model, batch, outputs(model, batch))
+    for other in {*WEIGHT_SETS} - {name}:
+        model.weights.update(other, 0.0)
+    regularizer = make(kind, reference=name)
+    assert regularizer.references == {name}
+    assert (measure(regularizer, model, batch)[1] > 0).all()
+
+
+@pytest.mark.parametrize("kind", PULLING)
+def test_the_gradient_reaches_the_policy_and_not_the_reference(
+    kind: type[Regularizer], setting: tuple[ImageModel, Batch]
+) -> None:
+    model, batch = setting
+    regularizer = make(kind)
+    (name,) = regularizer.references
+    penalty, kl = measure(regularizer, model, batch)
     assert (kl > 0).all()
     penalty.backward()
+    assert len(gradients(model)) == 2
+    assert all(gradient != 0 for gradient in gradients(model))
     before = {k: p.detach().clone() for k, p in model.weights.parameters.items()}
-    assert all(p.grad is not None and p.grad != 0 for p in model.weights.parameters.values())
     with model.weights(name):
         # the gradient is the policy's alone: a step down it lessens the divergence
         assert not any(torch.equal(p, before[k]) for k, p in model.weights.parameters.items())
+    size = sum(gradient**2 for gradient in gradients(model)) ** 0.5
     with torch.no_grad():
         for parameter in model.weights.parameters.values():
-            parameter -= 1e-3 * parameter.grad
-    _, after = regularizer.penalty(model, batch, outputs(model, batch))
-    assert after.mean() < kl.mean()
+            parameter -= 1e-3 * parameter.grad / size
+    assert measure(regularizer, model, batch)[1].mean() < kl.mean()
 
 
 @pytest.mark.parametrize("kind", PULLING)
-def test_it_vanishes_at_the_reference(
+def test_it_vanishes_at_the_reference_with_its_gradient(
     kind: type[Regularizer], setting: tuple[ImageModel, Batch]
 ) -> None:
     model, batch = setting
-    model.weights.update("old", 0.0)
-    penalty, kl = make(kind, reference="old").penalty(model, batch, outputs(model, batch))
+    for name in WEIGHT_SETS:
+        model.weights.update(name, 0.0)
+    penalty, kl = measure(make(kind), model, batch)
     assert penalty == 0
     assert torch.equal(kl, torch.zeros(len(batch)))
+    penalty.backward()
+    assert gradients(model) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("kind", PULLING)
-def test_beta_scales_the_penalty_and_not_the_divergence(
+def test_the_coefficient_scales_the_penalty_and_not_the_divergence(
     kind: type[Regularizer], setting: tuple[ImageModel, Batch]
 ) -> None:
     model, batch = setting
-    penalty, kl = make(kind, beta=0.5).penalty(model, batch, outputs(model, batch))
+    penalty, kl = measure(make(kind, 0.5), model, batch)
     torch.testing.assert_close(penalty, 0.5 * kl.mean())
-    none, same = make(kind, beta=0.0).penalty(model, batch, outputs(model, batch))
+    none, same = measure(make(kind, 0.0), model, batch)
     assert none == 0
-    assert torch.equal(same, kl)
+    assert torch.equal(same, kl), "a weight of 0 still measures"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,3 +153,47 @@ def test_the_policys_own_weights_are_left_as_they_were(
     before = {k: p.detach().clone() for k, p in model.weights.state_dict().items()}
     make(kind).penalty(model, batch, outputs(model, batch))
     assert all(torch.equal(v, before[k]) for k, v in model.weights.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", PULLING)
+def test_what_a_weight_set_predicts_is_asked_once(
+    kind: type[Regularizer], setting: tuple[ImageModel, Batch]
+) -> None:
+    model, batch = setting
+    known = outputs(model, batch)
+    first, _ = make(kind).penalty(model, batch, known)
+    evaluations = model.evaluations  # type: ignore[attr-defined]
+    again, _ = make(kind).penalty(model, batch, known)
+    assert model.evaluations == evaluations  # type: ignore[attr-defined]
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("kind", PULLING)
+def test_a_coefficient_follows_the_divergence_at_its_moment(kind: type[Regularizer]) -> None:
+    each_iteration = Proportional(value=1.0, target=0.1, horizon=10)
+    regularizer = make(kind, coefficient=each_iteration)
+    assert regularizer.coefficients == {"kl/coefficient": each_iteration}
+    regularizer.steer("step", {KL: 1.0}, 1.0, 5)
+    regularizer.steer("iteration", {"kl/other": 1.0}, 1.0, 5)
+    assert each_iteration.value == 1.0
+    regularizer.steer("iteration", {KL: 1.0}, 1.0, 5)
+    assert each_iteration.value == pytest.approx(1 + 0.2 * 5 / 10)
+
+    each_step = PerStep(value=1.0, target=0.1, horizon=10)
+    regularizer = make(kind, coefficient=each_step)
+    regularizer.steer("iteration", {KL: 1.0}, 1.0, 5)
+    assert each_step.value == 1.0
+    regularizer.steer("step", {KL: 0.0}, 1.0, 5)
+    assert each_step.value == pytest.approx(1 - 0.3 / 10)
+
+
+def test_a_sequence_is_as_long_as_it_is() -> None:
+    coefficient = Proportional(value=1.0, target=8.0, horizon=10, clip=5.0)
+    regularizer = make(PULLING[0], coefficient=coefficient)
+    regularizer.steer("iteration", {KL: 2.0}, 6.0, 5)
+    assert coefficient.value == pytest.approx(1 + (2 * 6 / 8 - 1) * 5 / 10)
+
+
+def test_what_measures_nothing_steers_nothing() -> None:
+    NoRegularizer().steer("iteration", {KL: 1.0}, 1.0, 5)
+    assert NoRegularizer().coefficients == {}

@@ -46,7 +46,9 @@ def measure(
     logits, values = model.forward(tokens)
     step = dynamics.step(logits, next=tokens.response[tokens.mask])
     batch = TokenBatch(tokens, torch.zeros(4, 8), torch.zeros(4, 8))
-    return regularizer.penalty(model, batch, TokenOutputs(step.log_prob, step.log_probs, values))
+    outputs = TokenOutputs(step.log_prob, step.log_probs, values)
+    penalty, measured = regularizer.penalty(model, batch, outputs)
+    return penalty, measured["kl/reference"]
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -3,6 +3,7 @@ from torch import Tensor, nn
 
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.weights import REFERENCE, Weights
+from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_x import KLMean
 from rlfactory.rollout import Batch, Condition, Outputs, Taken
 
@@ -34,9 +35,10 @@ def test_golden() -> None:
     batch = Batch(X, T, X, torch.arange(2), Condition({}), nothing, Taken(T_NEXT, NEXT, nothing))
     prediction = model.predict(X, T, batch.condition)
     step = FlowSDE(noise_level=0.7).step(X, prediction, T, T_NEXT, next=NEXT)
-    penalty, kl = KLMean(FlowSDE(noise_level=0.7), beta=2.0).penalty(
+    penalty, measured = KLMean(FlowSDE(noise_level=0.7), coefficient=Fixed(value=2.0)).penalty(
         model, batch, Outputs(prediction, step)
     )
+    kl = measured["kl/reference"]
     torch.testing.assert_close(kl, torch.tensor(GOLDEN), rtol=1e-4, atol=0)
     torch.testing.assert_close(penalty, 2 * kl.mean())
     # (s - 0.9)^2 grows at s = 1 by 20 times its value

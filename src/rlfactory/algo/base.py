@@ -32,8 +32,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
 
     `needs` is what a rollout must provide, `keeps_mean` whether its steps' means too; `behaviour`
     names the weight set that samples; `on_policy` says that an iteration has room for one update;
-    `surrogate` that `scores` stand in for likelihoods, with `shortcut` not asked for where learning
-    is on-policy; `only_dynamics` names the one class of
+    `surrogate` that `scores` stand in for likelihoods and the loss hands over their `log_ratio`,
+    with `shortcut` unasked where learning is on-policy; `only_dynamics` names the one class of
     dynamics that it is derived for; `ratio_tolerance` is how far a ratio may be from 1 before the
     first update.
     """

@@ -99,4 +99,4 @@ class NFT(Algorithm[ImageModel, Items, Batch]):
         losses = self.advantage_clip * (r * good + (1 - r) * bad) / self.beta
         moved = (v.detach() - v_old).flatten(1).pow(2).mean(1)
         metrics = {"loss/policy": losses.detach(), "kl/old": moved}
-        return Loss(losses.mean(), Outputs(v), metrics)
+        return Loss(losses.mean(), Outputs(v, others={OLD: v_old}), metrics)

@@ -4,9 +4,15 @@ from torch import Tensor
 
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import Regularizer, WeightSet, mean_square, reference_step
+from rlfactory.regularizer.base import (
+    Regularizer,
+    WeightSet,
+    mean_square,
+    reference_step,
+    weighed,
+)
+from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.rollout import Batch, Outputs
-from rlfactory.types import NonNegative
 
 
 class KLGaussian(Regularizer[ImageModel, Batch, Outputs]):
@@ -14,17 +20,20 @@ class KLGaussian(Regularizer[ImageModel, Batch, Outputs]):
 
     needs = "transitions"
     reference: WeightSet
+    coefficient: Coefficient
 
     def __init__(
-        self, dynamics: Dynamics, *, beta: NonNegative = 4e-3, reference: WeightSet = "reference"
+        self, dynamics: Dynamics, *, coefficient: Coefficient, reference: WeightSet = "reference"
     ) -> None:
         self.dynamics = dynamics
-        self.beta = beta
+        self.coefficient = coefficient
         self.reference = reference
 
-    def penalty(self, model: ImageModel, batch: Batch, outputs: Outputs) -> tuple[Tensor, Tensor]:
-        """`beta mean kl` and the divergences `[N]`."""
-        other = reference_step(model, batch, self.reference, self.dynamics)
+    def penalty(
+        self, model: ImageModel, batch: Batch, outputs: Outputs
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """`coefficient mean kl` and the divergences `[N]`."""
+        other = reference_step(model, batch, outputs, self.reference, self.dynamics)
         step = outputs.step_taken()
         kl = mean_square((step.mean - other.mean) / step.std) / 2
-        return self.beta * kl.mean(), kl.detach()
+        return weighed(self.coefficient, kl)

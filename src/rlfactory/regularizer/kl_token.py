@@ -10,7 +10,7 @@ from rlfactory.algo.divergence import estimate, exact
 from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.likelihood import compares_whole, counted, response_log_prob, spread
 from rlfactory.model.text import TextModel
-from rlfactory.regularizer.base import Regularizer, WeightSet
+from rlfactory.regularizer.base import KL, Regularizer, WeightSet
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.rollout import Rollout, TokenBatch, TokenOutputs, Tokens, chunks, join, present, take
 
@@ -46,11 +46,11 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
 
     def penalty(
         self, model: TextModel, batch: TokenBatch, outputs: TokenOutputs
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """`coefficient mean kl` over tokens in the loss, else 0; and the divergences `[M]`."""
         kl = self._divergence(model, batch.tokens, outputs)
         weight = self.coefficient.value if self.placement == "loss" else 0.0
-        return weight * kl.mean() if weight else kl.new_zeros(()), kl.detach()
+        return weight * kl.mean() if weight else kl.new_zeros(()), {KL: kl.detach()}
 
     @torch.no_grad()
     def shape(self, model: TextModel, rollout: Rollout) -> Rollout:

@@ -14,8 +14,7 @@ class NoRegularizer(Regularizer[object, Batch | TokenBatch, object]):
 
     def penalty(
         self, model: object, batch: Batch | TokenBatch, outputs: object
-    ) -> tuple[Tensor, Tensor]:
-        """Zeros."""
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Zero, and nothing measured."""
         del model, outputs
-        zero = torch.zeros(len(batch), device=batch.advantage.device)
-        return zero.sum(), zero
+        return torch.zeros((), device=batch.advantage.device), {}

@@ -31,6 +31,11 @@ class Tally:
         values = self._values.get(name)
         return float(values[-1].float().mean()) if values else None
 
+    def latest_of(self, prefix: str) -> dict[str, float]:
+        """The same of all names that begin so."""
+        found = (name for name in self._values if name.startswith(prefix))
+        return {name: value for name in found if (value := self.latest(name)) is not None}
+
     def largest(self, name: str) -> float:
         """The largest value so far."""
         return float(torch.cat(self._values[name]).max())

@@ -1,0 +1,37 @@
+"""Divergence of two steps as Flow-GRPO publishes it, `mean (mu - mu_ref)^2 / (2 g^2)`."""
+
+from torch import Tensor
+
+from rlfactory.dynamics.base import Dynamics
+from rlfactory.model.base import ImageModel
+from rlfactory.regularizer.base import Regularizer, WeightSet, mean_square, reference_step, weighed
+from rlfactory.regularizer.coefficient import Coefficient
+from rlfactory.rollout import Batch, Outputs
+
+
+class KLFlowGRPO(Regularizer[ImageModel, Batch, Outputs]):
+    """`kl_gaussian` times `|dt|`: the deviation of a step is `g sqrt(-dt)`, and the published code
+    divides by `g` alone. So it weighs short steps less, and wants a coefficient about 4e-2.
+    """
+
+    needs = "transitions"
+    process = "flow"
+    reference: WeightSet
+    coefficient: Coefficient
+
+    def __init__(
+        self, dynamics: Dynamics, *, coefficient: Coefficient, reference: WeightSet = "reference"
+    ) -> None:
+        self.dynamics = dynamics
+        self.coefficient = coefficient
+        self.reference = reference
+
+    def penalty(
+        self, model: ImageModel, batch: Batch, outputs: Outputs
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """`coefficient mean kl` and the divergences `[N]`."""
+        other = reference_step(model, batch, outputs, self.reference, self.dynamics)
+        step = outputs.step_taken()
+        length = (batch.t - batch.replay().t_next).float()
+        kl = length * mean_square((step.mean - other.mean) / step.std) / 2
+        return weighed(self.coefficient, kl)
