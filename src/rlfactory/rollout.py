@@ -92,6 +92,8 @@ class Rollout:
 
     Image models leave `latents` and `images`, and `transitions` where steps are trained; text
     models `tokens` and `texts`. `advantage` is `[B]`, or `[B, G]` as `returns` and `penalty` are.
+    `weight` is the factor on the mean loss over these samples: below 1 where others, whose loss is
+    zero, were left out of a mean that is meant to be over all.
     """
 
     prompts: list[str]
@@ -108,6 +110,7 @@ class Rollout:
     penalty: Tensor | None = None
     advantage: Tensor | None = None
     returns: Tensor | None = None
+    weight: float = 1.0
 
     def __len__(self) -> int:
         return len(self.groups)

@@ -114,11 +114,12 @@ class Session:
 
     def _state(self) -> dict[str, Any]:
         """What a resumed run needs beside weights."""
-        coefficient = self.parts.regularizer.coefficient
+        coefficient, advantage = self.parts.regularizer.coefficient, self.parts.algo.advantage
         return {
             "iterations": self.done,
             "updates": self.trainer.updates,
             "coefficient": None if coefficient is None else coefficient.state_dict(),
+            "advantage": None if advantage is None else advantage.state_dict(),
             "stop": self.parts.stop.state_dict(),
         }
 

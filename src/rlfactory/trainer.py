@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -15,10 +15,9 @@ from rlfactory import keyed
 from rlfactory.algo.base import Algorithm
 from rlfactory.algo.learning_rate import factor
 from rlfactory.hardware.base import Hardware
+from rlfactory.model.averaging import Average, Clock
 from rlfactory.model.base import ImageModel
-from rlfactory.model.decay import power_decay
 from rlfactory.model.text import TextModel
-from rlfactory.model.weights import EMA
 from rlfactory.prompts.base import Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
@@ -26,7 +25,14 @@ from rlfactory.rollout import Batch, Rollout, TokenBatch, present
 from rlfactory.run.stopping import RunStop
 from rlfactory.run.tally import Tally
 from rlfactory.sampler.base import Sampler
-from rlfactory.scoring import TrainingError, require_replay, reward_metrics, score, scored
+from rlfactory.scoring import (
+    TrainingError,
+    require_replay,
+    reward_metrics,
+    score,
+    scored,
+    zero_groups,
+)
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +41,7 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class Parts:
-    """The live objects of an experiment."""
+    """The live objects of an experiment; `averages` are the weight sets that follow the policy."""
 
     model: ImageModel | TextModel
     sampler: Sampler
@@ -46,6 +52,7 @@ class Parts:
     hardware: Hardware
     optimizer: torch.optim.Optimizer
     stop: RunStop
+    averages: Mapping[str, Average]
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,6 @@ class Budget:
     micro_batch: int
     max_grad_norm: float
     max_failed: float
-    ema_decay: float
     target_kl: float | None = None
     max_minutes: float | None = None
     warmup: int = 0
@@ -130,10 +136,13 @@ class Trainer:
         self.watcher.phase("score", total=len(rollout))
         rollout = replace(rollout, rewards=score(parts.reward, rollout))
         metrics = reward_metrics(rollout)
-        rollout = scored(rollout, parts.reward.main, self.budget.max_failed)
+        names = parts.algo.trained_scores(parts.reward.main)
+        rollout = scored(rollout, names, self.budget.max_failed)
+        metrics |= zero_groups(rollout, names)
         rollout = parts.regularizer.shape(parts.model, rollout)
-        rollout = parts.algo.appraise(rollout, rollout.rewards[parts.reward.main])
-        metrics["advantage/std"] = float(present(rollout.advantage, "advantages").std())
+        rollout = parts.algo.appraise(rollout, parts.reward.main)
+        if len(rollout):
+            metrics["advantage/std"] = float(present(rollout.advantage, "advantages").std())
         return rollout, metrics
 
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
@@ -153,7 +162,7 @@ class Trainer:
         if parts.regularizer.coefficient is not None:
             metrics["kl/coefficient"] = parts.regularizer.coefficient.value
         metrics["optimizer/lr"] = self.parts.optimizer.param_groups[0]["lr"]
-        return metrics | parts.algo.after_iteration(parts.model, self.updates)
+        return metrics | self._follow("iteration", iteration)
 
     def _shares(self, count: int, iteration: int, epoch: int) -> Sequence[Tensor]:
         """The samples in random order, as many parts as there are updates in an epoch."""
@@ -173,6 +182,8 @@ class Trainer:
         if is_first:
             require_replay(tally, parts.algo.ratio_tolerance)
         tally.add("grad/norm", self._update())
+        for name, decay in self._follow("step", iteration).items():
+            tally.add(name, decay)
         self._steer("step", tally.latest("kl/reference"), samples)
 
     def _far_enough(self, tally: Tally) -> bool:
@@ -220,8 +231,17 @@ class Trainer:
         if not math.isfinite(norm):
             raise TrainingError(f"the gradient's norm is {norm}; try a smaller optimizer.lr")
         self.updates += 1
-        parts.model.weights.update(EMA, power_decay(self.updates, budget.ema_decay))
         return norm
+
+    def _follow(self, moment: Clock, iteration: int) -> Metrics:
+        """Move each weight set whose moment this is; the decays."""
+        decays: Metrics = {}
+        for name, average in self.parts.averages.items():
+            decay = average.due(moment, step=self.updates, iteration=iteration + 1)
+            if decay is not None:
+                self.parts.model.weights.update(name, decay)
+                decays[f"{name}/decay"] = decay
+        return decays
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

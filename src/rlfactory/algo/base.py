@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor
 
+from rlfactory.advantage.base import Advantage
 from rlfactory.model.weights import POLICY
-from rlfactory.rollout import Rollout
+from rlfactory.rollout import Rollout, present
 
 ModelT = TypeVar("ModelT")
 BatchT = TypeVar("BatchT")
@@ -28,19 +29,23 @@ class Loss:
 class Algorithm(ABC, Generic[ModelT, BatchT]):
     """Rewards to advantages, samples to training items, items to a loss.
 
-    `needs` is what a rollout must provide; `grouped` says that advantages compare the samples of
-    one prompt; `behaviour` names the weight set that samples; `ratio_tolerance` is how far a ratio
-    may be from 1 before the first update.
+    `needs` is what a rollout must provide; `behaviour` names the weight set that samples;
+    `advantage` is what appraises, where that is a choice of its own; `ratio_tolerance` is how far a
+    ratio may be from 1 before the first update.
     """
 
     needs: ClassVar[Literal["transitions", "forward_process", "tokens"]]
-    grouped: ClassVar[bool] = True
     behaviour: ClassVar[str] = POLICY
+    advantage: Advantage | None = None
     ratio_tolerance: float | None = None
 
-    @abstractmethod
-    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
-        """The rollout with its advantages, from rewards `[B]` without NaN."""
+    def trained_scores(self, main: str) -> list[str]:
+        """The names of the scores that train; `main` is the reward's own."""
+        return [main] if self.advantage is None else self.advantage.names(main)
+
+    def appraise(self, rollout: Rollout, main: str) -> Rollout:
+        """The rollout with its advantages, from rewards without NaN."""
+        return present(self.advantage, "an advantage")(rollout, main)
 
     @abstractmethod
     def items(self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int) -> BatchT:
@@ -49,8 +54,3 @@ class Algorithm(ABC, Generic[ModelT, BatchT]):
     @abstractmethod
     def loss(self, model: ModelT, batch: BatchT) -> Loss:
         """The mean loss over a batch's items."""
-
-    def after_iteration(self, model: ModelT, step: int) -> dict[str, float]:
-        """Move the algorithm's own weight sets; `step` counts optimiser steps. Returns metrics."""
-        del model, step
-        return {}

@@ -1,12 +1,8 @@
 """Flow-GRPO (arXiv 2505.05470): policy gradient on a stochastic sampler's steps, by groups."""
 
-from dataclasses import replace
-from typing import Literal
-
 import torch
-from torch import Tensor
 
-from rlfactory.algo.advantages import group_advantages
+from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.dynamics.base import Dynamics
@@ -25,34 +21,17 @@ class GRPO(Algorithm[ImageModel, Batch]):
     """
 
     needs = "transitions"
-    grouped = True
 
     def __init__(
         self,
         dynamics: Dynamics,
+        advantage: Advantage,
         *,
         clip_range: Positive = 1e-4,
-        advantage_clip: Positive = 5.0,
-        std: Literal["group", "global"] = "group",
-        unbiased: bool = False,
-        eps: Positive = 1e-4,
     ) -> None:
-        self.dynamics = dynamics
+        self.dynamics, self.advantage = dynamics, advantage
         self.clip_range = clip_range
         self.ratio_tolerance = clip_range / 10
-        self.advantage_clip = advantage_clip
-        self.std: Literal["group", "global"] = std
-        self.unbiased = unbiased
-        self.eps = eps
-
-    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
-        """Group-relative, clipped to `advantage_clip`."""
-        advantage = group_advantages(
-            rewards, rollout.groups, std=self.std, unbiased=self.unbiased, eps=self.eps
-        )
-        return replace(
-            rollout, advantage=advantage.clamp(-self.advantage_clip, self.advantage_clip)
-        )
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
         """One item for every kept transition."""

@@ -1,19 +1,16 @@
 """DiffusionNFT (arXiv 2509.16117): from final samples alone, to the good and off the bad."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from rlfactory import keyed
-from rlfactory.algo.advantages import group_advantages
+from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.times import stratified
 from rlfactory.dynamics.schedule import shifted
 from rlfactory.model.base import ImageModel
-from rlfactory.model.decay import Decay, old_policy_decay
 from rlfactory.model.weights import OLD
 from rlfactory.rollout import Batch, Outputs, Rollout, present, take
 from rlfactory.types import Positive, PositiveInt
@@ -50,41 +47,27 @@ class NFT(Algorithm[ImageModel, Batch]):
 
         loss = c mean( r l+ / beta + (1 - r) l- / beta ).
 
-    The `old` weight set samples; after each iteration it follows the policy with `old_decay`.
+    The `old` weight set samples; it follows the policy as the root's `old` says.
     At `v = v_old` the loss does not depend on the reward but its gradient does, by 2 r - 1.
     """
 
     needs = "forward_process"
-    grouped = True
     behaviour = OLD
 
     def __init__(
         self,
+        advantage: Advantage,
         *,
         beta: Positive = 1.0,
         advantage_clip: Positive = 5.0,
-        std: Literal["group", "global"] = "global",
-        unbiased: bool = False,
-        eps: Positive = 1e-4,
         times: PositiveInt = 4,
         time_shift: Positive = 1.0,
-        old_decay: Decay = "nft_1",
     ) -> None:
+        self.advantage = advantage
         self.beta = beta
         self.advantage_clip = advantage_clip
-        self.std: Literal["group", "global"] = std
-        self.unbiased = unbiased
-        self.eps = eps
         self.times = times
         self.time_shift = time_shift
-        self.old_decay: Decay = old_decay
-
-    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
-        """Group-relative; the clip is part of `optimality`."""
-        advantage = group_advantages(
-            rewards, rollout.groups, std=self.std, unbiased=self.unbiased, eps=self.eps
-        )
-        return replace(rollout, advantage=advantage)
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
         """Each sample, noised anew at `times` stratified times."""
@@ -120,9 +103,3 @@ class NFT(Algorithm[ImageModel, Batch]):
         moved = (v.detach() - v_old).flatten(1).pow(2).mean(1)
         metrics = {"loss/policy": losses.detach(), "kl/old": moved}
         return Loss(losses.mean(), Outputs(v), metrics)
-
-    def after_iteration(self, model: ImageModel, step: int) -> dict[str, float]:
-        """`old` moves to the policy, the faster the smaller the decay."""
-        decay = old_policy_decay(self.old_decay, step)
-        model.weights.update(OLD, decay)
-        return {"old/decay": decay}
