@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from rlfactory.model.weights import EMA
+from rlfactory.model.averaging import Average
+from rlfactory.model.weights import EMA, OLD
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.base import Advance, Sampler
@@ -34,7 +35,8 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     hardware = make(config, "hardware")
     model = make(config, "model", device=hardware.device, seed=config["seed"])
     dynamics = make(config, "dynamics", process=model.forward_process)
-    algo = make(config, "algo", dynamics=dynamics)
+    advantage = make(config, "advantage")
+    algo = make(config, "algo", dynamics=dynamics, advantage=advantage)
     regularizer = make(config, "regularizer", dynamics=dynamics)
     prompts = make(config, "prompts")
     if model.media == "texts":
@@ -51,6 +53,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         hardware=hardware,
         optimizer=instantiate(config["optimizer"], "optimizer", params=model.parameter_groups()),
         stop=RunStop(**config["stop"]),
+        averages={name: Average(**config[name]) for name in (EMA, OLD) if name in model.weights},
     )
 
 
@@ -77,7 +80,7 @@ def _sampler(
 
 def budget(config: Config) -> Budget:
     """The numbers that stand at the root of a configuration."""
-    nested = {"ema_decay": config["ema"]["decay"], **config["learning_rate"]}
+    nested = config["learning_rate"]
     names = set(inspect.signature(Budget).parameters) - nested.keys()
     return Budget(**{name: config[name] for name in names}, **nested)
 

@@ -146,10 +146,46 @@ def _unheld(config: Config, traits: Traits) -> Iterator[str]:
 
 def groups_have_members(config: Config, traits: Traits) -> Iterator[Problem]:
     """An advantage relative to a group of one is always zero."""
-    by_group = config["algo"].get("baseline") in ("group", "rloo")
-    if (traits["algo"].get("grouped") or by_group) and config.get("group_size") == 1:
+    if config["group_size"] == 1 and _by_group(config, traits):
         message = "is 1, but advantages compare the samples of a group; allowed are 2 or more"
         yield Problem("group_size", message, "group_size=12")
+
+
+def _by_group(config: Config, traits: Traits) -> bool:
+    """Whether advantages compare the samples of a prompt."""
+    if traits["algo"].get("needs") == "tokens":
+        return config["algo"].get("baseline") in ("group", "rloo")
+    node = config["advantage"]
+    scopes = (node.get("mean"), node.get("std"))
+    at_large = scopes in (("global", "global"), ("global", "none"))
+    return bool(traits["advantage"].get("grouped")) and not (
+        at_large and node.get("aggregate") != "gdpo"
+    )
+
+
+def weights_weigh(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Scores that are named to train count for something."""
+    weights = config["advantage"].get("weights")
+    if isinstance(weights, Mapping) and not any(weights.values()):
+        message = "gives no score a weight other than 0, so nothing would be trained"
+        yield Problem("advantage.weights", message, "advantage.weights=null")
+
+
+def buffers_fill(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A prompt's buffer can hold as many rewards as its statistics need."""
+    size, least = (config["advantage"].get(name, 0) for name in ("buffer_size", "min_count"))
+    if least > size:
+        message = f"is {least}, and a buffer holds {size}: no prompt would have its own statistics"
+        yield Problem("advantage.min_count", message, f"advantage.min_count={size}")
+
+
+def averages_have_time(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A warm-up that a cosine follows ends before it does."""
+    for key in ("ema", "old"):
+        node = config[key]
+        if node["schedule"] == "warmup_cosine" and node["warmup"] >= node["total"]:
+            message = f"is {node['warmup']}, and the schedule ends at total={node['total']}"
+            yield Problem(f"{key}.warmup", message, f"{key}.warmup={node['total'] // 10 or 1}")
 
 
 def samples_differ(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -301,7 +337,10 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     behaviour_has_surrogate: ("regularizer", "algo._target_"),
     terms_add_up: ("regularizer._target_", "regularizer.terms"),
     divergence_teaches: ("regularizer",),
-    groups_have_members: ("algo._target_", "group_size"),
+    groups_have_members: ("algo", "advantage", "group_size"),
+    weights_weigh: ("advantage.weights",),
+    buffers_fill: ("advantage",),
+    averages_have_time: ("ema", "old"),
     samples_differ: ("start_noise", "algo._target_"),
     updates_have_samples: ("prompts_per_iteration", "group_size", "updates_per_iteration"),
     window_within_steps: ("algo._target_", "schedule.steps", "window"),

@@ -71,8 +71,11 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
 
 
 def _relevant(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
-    """The choices that mean something to the model: tokens know no noise levels."""
-    hidden = {"schedule", "window"} if traits["model"].get("process") == "tokens" else set()
+    """The choices that mean something to the model: tokens know no noise levels, and algorithms on
+    them have advantages of their own.
+    """
+    of_images = {"schedule", "window", "advantage"}
+    hidden = of_images if traits["model"].get("process") == "tokens" else set()
     return {group: option for group, option in choices.items() if group not in hidden}
 
 

@@ -98,6 +98,8 @@ class Rollout:
     models `tokens` and `texts`. `advantage` is `[B]`, or `[B, G]` as `returns` and `penalty` are.
     `peers` `[B]` numbers those whom an advantage compares, where they are fewer than a group.
     `old` `[B, T]` is the behaviour policy's surrogate likelihood, NaN where learning is on-policy.
+    `weight` is the factor on the mean loss over these samples: below 1 where others, whose loss is
+    zero, were left out of a mean that is meant to be over all.
     """
 
     prompts: list[str]
@@ -116,6 +118,7 @@ class Rollout:
     returns: Tensor | None = None
     peers: Tensor | None = None
     old: Tensor | None = None
+    weight: float = 1.0
 
     def __len__(self) -> int:
         return len(self.groups)

@@ -1,11 +1,12 @@
 """What a rollout was worth: its scores, the samples that have none, and what to log of both."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantages import group_std, group_sum, membership
+from rlfactory.advantage.statistics import constant, group_std, group_sum, membership
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import Rollout, present
@@ -30,13 +31,19 @@ def score(reward: Reward, rollout: Rollout) -> dict[str, Tensor]:
     )
 
 
-def scored(rollout: Rollout, main: str, max_failed: float) -> Rollout:
-    """The samples that have the score that trains; an error where too many have none."""
-    known = torch.isfinite(rollout.rewards[main])
+def scored(rollout: Rollout, names: Sequence[str], max_failed: float) -> Rollout:
+    """The samples that have every score that trains; an error where too many lack one."""
+    missing = [name for name in names if name not in rollout.rewards]
+    if missing:
+        raise TrainingError(
+            f"advantage.weights names {', '.join(missing)}, and the reward gives no such score;"
+            f" it gives {', '.join(rollout.rewards)}"
+        )
+    known = torch.stack([torch.isfinite(rollout.rewards[name]) for name in names]).all(0)
     failed = 1 - known.float().mean().item()
     if failed > max_failed:
         raise TrainingError(
-            f"{failed:.1%} of the samples got no score from reward {main}, more than"
+            f"{failed:.1%} of the samples got no score from reward {', '.join(names)}, more than"
             f" max_failed={max_failed:.1%} allows; see log.txt for the reward's own errors"
         )
     return rollout if known.all() else rollout[known.nonzero().flatten()]
@@ -56,6 +63,14 @@ def reward_metrics(rollout: Rollout) -> dict[str, float]:
             f"reward/{name}/failed": 1 - float(known.float().mean()),
         }
     return metrics
+
+
+def zero_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, float]:
+    """The share of groups whose samples all have the same scores; nothing where none has two."""
+    member, size = membership(rollout.groups)
+    alike = torch.stack([constant(rollout.rewards[name], rollout.groups) for name in names]).all(0)
+    of_group = torch.zeros(len(size), dtype=torch.bool).index_put((member,), alike)[size > 1]
+    return {"advantage/zero_groups": float(of_group.float().mean())} if len(of_group) else {}
 
 
 def _sample_metrics(rollout: Rollout) -> dict[str, float]:

@@ -114,11 +114,13 @@ class Session:
 
     def _state(self) -> dict[str, Any]:
         """What a resumed run needs beside weights."""
-        coefficients = self.parts.regularizer.coefficients
+        coefficients, advantage = self.parts.regularizer.coefficients, self.parts.algo.advantage
         return {
             "iterations": self.done,
             "updates": self.trainer.updates,
+            "evaluations": self.trainer.evaluations,
             "coefficients": {name: c.state_dict() for name, c in coefficients.items()},
+            "advantage": None if advantage is None else advantage.state_dict(),
             "stop": self.parts.stop.state_dict(),
         }
 

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlfactory.types import Fraction, NonNegativeInt, Positive, PositiveInt
+from rlfactory.types import BelowOne, Fraction, NonNegativeInt, Positive, PositiveInt
 
 GROUPS = {
     "schedule": "at which noise levels a sample is drawn",
     "window": "which of the steps are stochastic and trained",
+    "advantage": "how much better a sample is than others",
     "dynamics": "how a sample is drawn, and how likely it was",
     "regularizer": "what keeps the policy near another one",
     "reward": "what a sample is worth",
@@ -22,10 +23,29 @@ COMPONENTS = [group for group in GROUPS if group != "experiment"]
 
 
 @dataclass(frozen=True)
-class Ema:
-    """The moving average of the weights that is evaluated."""
+class Averaging:
+    """How a weight set follows the policy, and when."""
 
-    decay: Fraction
+    schedule: Literal[
+        "constant",
+        "power",
+        "linear",
+        "piecewise_linear",
+        "cosine",
+        "warmup_cosine",
+        "nft_0",
+        "nft_1",
+        "nft_2",
+    ]
+    decay: BelowOne
+    initial: BelowOne
+    warmup: PositiveInt
+    flat: NonNegativeInt
+    ramp: Positive
+    total: PositiveInt
+    clock: Literal["step", "iteration"]
+    update: Literal["step", "iteration"]
+    interval: PositiveInt
 
 
 @dataclass(frozen=True)
@@ -88,7 +108,8 @@ class Settings:
     optimizer: dict[str, Any]
     learning_rate: LearningRate
     stop: Stop
-    ema: Ema
+    ema: Averaging
+    old: Averaging
     evaluation: Evaluation
     checkpoint: Checkpoint
     run_dir: str | None

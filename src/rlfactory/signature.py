@@ -22,7 +22,8 @@ from rlfactory.source import (
     statements,
 )
 
-HANDED_OVER = {"device", "dynamics", "params", "process", "seed"}  # positional, filled by `build`
+# positional, filled by `build`
+HANDED_OVER = {"advantage", "device", "dynamics", "params", "process", "seed", "sigmas", "times"}
 _BUILTINS: Mapping[str, Any] = {
     "Any": Any,
     "None": None,
@@ -178,11 +179,10 @@ def _generic(module: Module, name: str, inner: ast.expr) -> Any:
     if name == "Annotated":
         bounds = [_interval(mark) for mark in items[1:] if isinstance(mark, ast.Call)]
         return typing.Annotated[_known_type(module, items[0]), *bounds, None]
+    if name in ("dict", "Dict", "Mapping") and len(items) == 2:
+        return dict[_known_type(module, items[0]), _known_type(module, items[1])]  # type: ignore[misc]
     if name in ("list", "List", "Sequence", "Iterable"):
         return list[_known_type(module, inner)]  # type: ignore[misc]
-    if name in ("dict", "Dict", "Mapping"):
-        of_components = _known_type(module, items[-1]) is types.Component
-        return dict[str, types.Component] if of_components else dict
     return list[Any] if name in ("tuple", "Tuple") else _Unknown
 
 

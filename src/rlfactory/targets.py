@@ -15,6 +15,7 @@ PLUGINS = "rlfactory.conf"
 # Only packages that hold components: were all of ours allowed, a YAML file could name
 # `rlfactory.targets.instantiate`, which calls whatever its arguments say.
 _ROOTS = (
+    "rlfactory.advantage",
     "rlfactory.algo",
     "rlfactory.dynamics",
     "rlfactory.hardware",

@@ -16,11 +16,11 @@ from rlfactory.algo.base import Algorithm
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
 from rlfactory.hardware.base import Hardware
+from rlfactory.model.averaging import Average, Clock
 from rlfactory.model.base import ImageModel
-from rlfactory.model.decay import power_decay
 from rlfactory.model.evaluations import Evaluations, evaluation_metrics
 from rlfactory.model.text import TextModel
-from rlfactory.model.weights import EMA, POLICY
+from rlfactory.model.weights import POLICY
 from rlfactory.prompts.base import Prompts
 from rlfactory.regularizer.base import KL, Regularizer
 from rlfactory.reward.base import Reward
@@ -28,7 +28,14 @@ from rlfactory.rollout import Items, Rollout, TokenBatch, present
 from rlfactory.run.stopping import RunStop
 from rlfactory.run.tally import Tally
 from rlfactory.sampler.base import Sampler
-from rlfactory.scoring import TrainingError, require_replay, reward_metrics, score, scored
+from rlfactory.scoring import (
+    TrainingError,
+    require_replay,
+    reward_metrics,
+    score,
+    scored,
+    zero_groups,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +44,7 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class Parts:
-    """The live objects of an experiment."""
+    """The live objects of an experiment; `averages` are the weight sets that follow the policy."""
 
     model: ImageModel | TextModel
     sampler: Sampler
@@ -48,6 +55,7 @@ class Parts:
     hardware: Hardware
     optimizer: torch.optim.Optimizer
     stop: RunStop
+    averages: Mapping[str, Average]
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,6 @@ class Budget:
     micro_batch: int
     max_grad_norm: float
     max_failed: float
-    ema_decay: float
     target_kl: float | None = None
     max_minutes: float | None = None
     warmup: int = 0
@@ -146,10 +153,13 @@ class Trainer:
         self.watcher.phase("score", total=len(rollout))
         rollout = replace(rollout, rewards=score(parts.reward, rollout))
         metrics = reward_metrics(rollout)
-        rollout = scored(rollout, parts.reward.main, self.budget.max_failed)
+        names = parts.algo.trained_scores(parts.reward.main)
+        rollout = scored(rollout, names, self.budget.max_failed)
+        metrics |= zero_groups(rollout, names)
         rollout = parts.regularizer.shape(parts.model, rollout)
-        rollout = parts.algo.appraise(rollout, rollout.rewards[parts.reward.main])
-        metrics["advantage/std"] = float(present(rollout.advantage, "advantages").std())
+        rollout = parts.algo.appraise(rollout, parts.reward.main)
+        if len(rollout):
+            metrics["advantage/std"] = float(present(rollout.advantage, "advantages").std())
         return rollout, metrics
 
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
@@ -169,7 +179,7 @@ class Trainer:
         coefficients = parts.regularizer.coefficients
         metrics |= {name: coefficient.value for name, coefficient in coefficients.items()}
         metrics["optimizer/lr"] = self.parts.optimizer.param_groups[0]["lr"]
-        return metrics | parts.algo.after_iteration(parts.model, self.updates)
+        return metrics | self._follow("iteration", iteration)
 
     def _remember(self, rollout: Rollout, iteration: int) -> Rollout:
         """The rollout with what the policy says now of samples that it will have moved away from.
@@ -210,6 +220,8 @@ class Trainer:
         if is_first:
             require_replay(tally, parts.algo.ratio_tolerance)
         tally.add("grad/norm", self._update())
+        for name, decay in self._follow("step", iteration).items():
+            tally.add(name, decay)
         self._steer("step", tally.latest_of("kl/"), samples)
 
     def _far_enough(self, tally: Tally) -> bool:
@@ -255,8 +267,17 @@ class Trainer:
         if not math.isfinite(norm):
             raise TrainingError(f"the gradient's norm is {norm}; try a smaller optimizer.lr")
         self.updates += 1
-        parts.model.weights.update(EMA, power_decay(self.updates, budget.ema_decay))
         return norm
+
+    def _follow(self, moment: Clock, iteration: int) -> Metrics:
+        """Move each weight set whose moment this is; the decays."""
+        decays: Metrics = {}
+        for name, average in self.parts.averages.items():
+            decay = average.due(moment, step=self.updates, iteration=iteration + 1)
+            if decay is not None:
+                self.parts.model.weights.update(name, decay)
+                decays[f"{name}/decay"] = decay
+        return decays
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

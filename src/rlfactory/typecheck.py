@@ -29,8 +29,10 @@ def fits(value: object, kind: Any) -> bool:
         item = args[0] if args else Any
         return isinstance(value, list | tuple) and all(fits(v, item) for v in value)
     if origin is dict or kind is dict:
-        item = args[1] if args else Any
-        return isinstance(value, dict) and all(fits(v, item) for v in value.values())
+        key, item = args or (Any, Any)
+        return isinstance(value, dict) and all(
+            fits(k, key) and fits(v, item) for k, v in value.items()
+        )
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
@@ -65,8 +67,8 @@ def describe(kind: Any) -> str:
         return f"a list, each {describe(args[0])}" if args else "a list"
     if kind is Component:
         return "a mapping with a _target_"
-    if origin is dict and args[1] is Component:
-        return f"a mapping, each {describe(args[1])}"
+    if origin is dict and args[1] is not Any:
+        return f"a mapping of {describe(args[0])}, each {describe(args[1])}"
     if origin is dict or kind is dict or is_dataclass(kind):
         return "a mapping"
     return _NAMES.get(kind, "anything")

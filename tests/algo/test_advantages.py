@@ -2,8 +2,6 @@ from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor
-
 from rlfactory.algo.advantages import (
     group_advantages,
     group_mean,
@@ -11,6 +9,7 @@ from rlfactory.algo.advantages import (
     membership,
     rloo_advantages,
 )
+from torch import Tensor
 
 Scope = Literal["group", "global"]
 

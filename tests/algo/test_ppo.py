@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from rlfactory.algo.advantages import group_advantages
 from torch import Tensor
 
-from rlfactory.algo.advantages import group_advantages
 from rlfactory.algo.ppo import PPO
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM

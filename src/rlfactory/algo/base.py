@@ -52,6 +52,10 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         """The rollout with its advantages; `main` names the reward that trains, without NaN."""
         return present(self.advantage, "an advantage")(rollout, main)
 
+    def trained_scores(self, main: str) -> list[str]:
+        """The names of the scores that train; `main` is the reward's own."""
+        return [main] if self.advantage is None else self.advantage.names(main)
+
     @abstractmethod
     def items(self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int) -> ItemsT:
         """All that learning from `rollout` takes, sample after sample."""

@@ -6,11 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantages import group_advantages, rloo_advantages
+from rlfactory.advantage.formulas import group_advantages
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.divergence import entropy
 from rlfactory.algo.gae import gae, terminal_rewards
 from rlfactory.algo.masked import whiten
+from rlfactory.algo.rloo import rloo_advantages
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.value_loss import value_loss
 from rlfactory.dynamics.token import Token
@@ -31,7 +32,6 @@ class PPO(Algorithm[TextModel, TokenBatch]):
     """
 
     needs = "tokens"
-    grouped = False
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class PPO(Algorithm[TextModel, TokenBatch]):
         self.whiten_token_rewards = whiten_token_rewards
         self.missing_end, self.missing_end_value = missing_end, missing_end_value
 
-    def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
+    def appraise(self, rollout: Rollout, main: str) -> Rollout:
         """Advantages and returns `[B, G]` from the scores, less what each token pays for itself."""
         tokens = present(rollout.tokens, "tokens")
         mask = tokens.mask
-        scores = self._scaled(self._ended(rewards.to(mask.device), tokens.ended))
+        scores = self._scaled(self._ended(rollout.rewards[main].to(mask.device), tokens.ended))
         if self.baseline != "value":
             return self._by_group(rollout, scores)
         earned = terminal_rewards(scores, mask)
@@ -87,7 +87,7 @@ class PPO(Algorithm[TextModel, TokenBatch]):
         if rollout.penalty is not None:
             scores = scores - rollout.penalty.sum(1)
         compare = rloo_advantages if self.baseline == "rloo" else group_advantages
-        each = compare(scores.cpu(), rollout.groups).to(tokens.mask.device)
+        each = compare(scores.cpu().double(), rollout.groups).float().to(tokens.mask.device)
         advantage = each[:, None] * tokens.mask
         return replace(rollout, advantage=advantage, returns=advantage + tokens.value)
 

@@ -1,0 +1,1 @@
+"""How much better a sample is than what it is compared with."""
