@@ -15,6 +15,7 @@ from rlfactory.dynamics.window import All
 from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA
+from rlfactory.parts import Budget, Metrics, Parts
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.regularizer.none import NoRegularizer
 from rlfactory.reward.base import Reward, Samples
@@ -22,7 +23,7 @@ from rlfactory.rollout import Rollout
 from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.image import ImageSampler
 from rlfactory.scoring import TrainingError
-from rlfactory.trainer import Budget, Metrics, Parts, Trainer
+from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
 
 BUDGET = Budget(

@@ -4,15 +4,18 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
+from rlfactory.algo.base import Algorithm
 from rlfactory.model.averaging import Average
 from rlfactory.model.weights import EMA, OLD
+from rlfactory.parts import Budget, Parts, Watcher
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.base import Advance, Sampler
-from rlfactory.sampler.image import ImageSampler
+from rlfactory.sampler.image import ImageSampler, Kept
 from rlfactory.sampler.text import TextSampler
 from rlfactory.targets import instantiate
-from rlfactory.trainer import Budget, Parts, Watcher
 
 Config = Mapping[str, Any]
 
@@ -45,7 +48,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         model.weights.add(name)
     return Parts(
         model=model,
-        sampler=_sampler(config, model, dynamics, algo.needs == "transitions", advance),
+        sampler=_sampler(config, model, dynamics, algo, advance),
         algo=algo,
         regularizer=regularizer,
         reward=make(config, "reward", device=hardware.device),
@@ -58,7 +61,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
 
 
 def _sampler(
-    config: Config, model: Any, dynamics: Any, keeps_steps: bool, advance: Advance
+    config: Config, model: Any, dynamics: Any, algo: Algorithm[Any, Any, Any], advance: Advance
 ) -> Sampler:
     batch = config["sample_batch"]
     if model.media == "texts":
@@ -71,10 +74,21 @@ def _sampler(
         evaluation_sigmas=schedule.sigmas(
             model.shift, config["evaluation"]["steps"], tokens=model.tokens
         ),
-        window=make(config, "window") if keeps_steps else None,
-        start_noise=config["start_noise"],
+        kept=_kept(config, algo.keeps_mean) if algo.needs == "transitions" else None,
         batch=batch,
         advance=advance,
+    )
+
+
+def _kept(config: Config, mean: bool) -> Kept:
+    """What a step-wise algorithm has of a rollout."""
+    return Kept(
+        make(config, "window"),
+        branches=config["branches"],
+        branch_at=config["branch_at"],
+        mean=mean,
+        dtype=getattr(torch, config["latent_storage"]),
+        tail=config["tail"],
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from rlfactory.build import Config, budget, build, evaluator, make
+from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
 from rlfactory.run.best import Best
 from rlfactory.run.checkpoint import checkpoint_bytes, checkpoint_of, save_checkpoint
@@ -19,7 +20,7 @@ from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
 from rlfactory.run.summary import summary_table, where_to_look, write_summary
-from rlfactory.trainer import Metrics, Trainer
+from rlfactory.trainer import Trainer
 
 
 class Session:
@@ -117,7 +118,7 @@ class Session:
         coefficients, advantage = self.parts.regularizer.coefficients, self.parts.algo.advantage
         return {
             "iterations": self.done,
-            "updates": self.trainer.updates,
+            "updates": self.trainer.learner.updates,
             "evaluations": self.trainer.evaluations,
             "coefficients": {name: c.state_dict() for name, c in coefficients.items()},
             "advantage": None if advantage is None else advantage.state_dict(),

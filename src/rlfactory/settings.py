@@ -100,7 +100,10 @@ class Settings:
     updates_per_iteration: PositiveInt
     micro_batch: PositiveInt
     sample_batch: PositiveInt
-    start_noise: Literal["own", "group"]
+    branches: PositiveInt
+    branch_at: Literal["window", "step"]
+    latent_storage: Literal["float32", "bfloat16", "float16"]
+    tail: PositiveFraction | None
     max_grad_norm: Positive
     max_failed: Fraction
     max_minutes: Positive | None

@@ -15,6 +15,7 @@ from rlfactory.hardware.base import HardwareError
 from rlfactory.inspection.errors import InspectionError
 from rlfactory.model.pipeline import ModelError
 from rlfactory.model.weights import REFERENCE
+from rlfactory.parts import Parts
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import RewardError
 from rlfactory.run.best import best_step
@@ -26,7 +27,6 @@ from rlfactory.run.pictures import grid
 from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
 from rlfactory.targets import locate
-from rlfactory.trainer import Parts
 
 log = logging.getLogger(__name__)
 

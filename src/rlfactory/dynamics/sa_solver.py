@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.process import Process
-from rlfactory.dynamics.solver import Span, Predict, Solver, at, first_order, intervals
+from rlfactory.dynamics.solver import Predict, Solver, Span, at, first_order, intervals
 from rlfactory.types import Fraction, NonNegative
 
 

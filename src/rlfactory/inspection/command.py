@@ -7,9 +7,9 @@ from rlfactory.inspection.figures import draw_attribution, draw_direction, draw_
 from rlfactory.inspection.report import NO_DIRECTION, contents, write_report
 from rlfactory.inspection.survey import survey
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.parts import Parts
 from rlfactory.prompts.base import Prompt
 from rlfactory.run.folder import RunFolder
-from rlfactory.trainer import Parts
 
 
 def look_inside(

@@ -8,12 +8,12 @@ import torch
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
+from rlfactory.parts import Watcher
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.run.diversity import diversity
 from rlfactory.run.scores import Scores
 from rlfactory.sampler.base import Drawn, Sampler
-from rlfactory.trainer import Watcher
 
 _DIVERSITY_PROMPTS = 16
 _DIVERSITY_SAMPLES = 4
