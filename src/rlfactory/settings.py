@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlfactory.types import BelowOne, Fraction, NonNegativeInt, Positive, PositiveInt
+from rlfactory.types import (
+    BelowOne,
+    Fraction,
+    NonNegativeInt,
+    Positive,
+    PositiveFraction,
+    PositiveInt,
+)
 
 GROUPS = {
     "schedule": "at which noise levels a sample is drawn",
