@@ -23,9 +23,9 @@ from transformers import (
 
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
+from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.model.sampling import sample
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition, Rollout

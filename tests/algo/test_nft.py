@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.algo.nft import NFT, implicit_losses, optimality
-from rlfactory.model.base import ImageModel
 from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import OLD, Weights
 from rlfactory.rollout import Batch, Condition, Rollout, present, take
 

@@ -2,7 +2,6 @@ import importlib
 import inspect
 import math
 import pkgutil
-
 from typing import Any
 
 import pytest

@@ -3,7 +3,6 @@
 import math
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from rlfactory.dynamics.base import Dynamics, Step, column, gaussian_log_prob, gaussian_step

@@ -8,10 +8,10 @@ import torch
 from diffusers import StableDiffusion3Pipeline
 from torch import Tensor, nn
 
+from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.model.base import ImageModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
 from rlfactory.model.pipeline import ModelError, decode_latents, load_pipeline
-from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
