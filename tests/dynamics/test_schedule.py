@@ -3,10 +3,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 
 from rlfactory.dynamics.schedule import (
+    Leading,
     Schedule,
+    compressed,
     diffusers_sigmas,
     dynamic_shift,
     shifted,
@@ -79,3 +81,63 @@ def test_a_schedule_takes_the_models_shift_unless_it_has_its_own() -> None:
     assert torch.equal(Schedule(kind="uniform", steps=10).sigmas(3.0), uniform_sigmas(10, 3.0))
     assert torch.equal(Schedule(steps=10, shift=1.5).sigmas(3.0), uniform_sigmas(10, 1.5))
     assert torch.equal(Schedule(kind="diffusers").sigmas(2.0, 4), diffusers_sigmas(4, 2.0))
+
+
+# Provenance: diffusion.md 1.0: mu at 384, 512, 720 and 1024 pixels.
+@pytest.mark.parametrize(
+    ("edge", "mu"), [(384, 0.554167), (512, 0.63), (720, 0.799440), (1024, 1.15)]
+)
+def test_a_dynamic_shift_grows_with_the_picture(edge: int, mu: float) -> None:
+    tokens = (edge // 16) ** 2
+    found = Schedule(shift="dynamic").sigmas(3.0, 6, tokens=tokens)
+    torch.testing.assert_close(found, uniform_sigmas(6, math.exp(mu)), rtol=0, atol=1e-6)
+    if edge == 512:
+        torch.testing.assert_close(found, torch.tensor(FLUX), rtol=0, atol=1e-6)
+
+
+def test_a_dynamic_shift_needs_the_number_of_tokens() -> None:
+    with pytest.raises(ValueError, match="schedule.shift=dynamic"):
+        Schedule(shift="dynamic").sigmas(3.0)
+    assert torch.equal(Schedule().sigmas(3.0, tokens=9), Schedule().sigmas(3.0))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("steps", [1, 4, 7, 50, 333, 999])
+def test_leading_times_are_those_of_ddim(steps: int, offset: int) -> None:
+    scheduler = DDIMScheduler(timestep_spacing="leading", steps_offset=offset)
+    scheduler.set_timesteps(steps)
+    times = Leading(steps=steps, steps_offset=offset).sigmas(3.0)
+    assert torch.equal(times[:-1], scheduler.timesteps / 1000)
+    assert times[-1] == 0
+    assert torch.equal(Leading(steps_offset=offset).sigmas(1.0, steps), times)
+    if steps == 50 and offset == 1:
+        # Provenance: diffusion.md 1.1
+        assert (1000 * times[[0, 24, 48, 49]]).round().tolist() == [981, 501, 21, 1]
+
+
+@pytest.mark.parametrize("steps", [1000, 1001, 5000])
+def test_more_leading_steps_than_timesteps_are_an_error(steps: int) -> None:
+    with pytest.raises(ValueError, match=f"{steps} steps"):
+        Leading(steps=steps).sigmas(1.0)
+
+
+# Provenance: diffusion.md 1.5 and 3.3: MixGRPO-Flash keeps 0.4 of what follows its window of four
+# steps, Flash* 0.2, so that 4 + 4 of 25 evaluations are left.
+@pytest.mark.parametrize(("share", "left"), [(0.2, 4), (0.4, 8), (1.0, 21), (0.01, 1)])
+def test_a_compressed_tail(share: float, left: int) -> None:
+    times = uniform_sigmas(25, 3.0)
+    short = compressed(times, 4, share)
+    assert len(short) - 1 == 4 + left
+    assert torch.equal(short[:5], times[:5])
+    assert short[-1] == 0
+    assert (short.diff() < 0).all()
+    if share == 1:
+        torch.testing.assert_close(short, times)
+
+
+def test_a_compressed_tail_is_even_in_index() -> None:
+    times = torch.tensor([1.0, 0.9, 0.7, 0.4, 0.0])
+    expected = torch.tensor([1.0, 0.9, 0.55, 0.0])
+    torch.testing.assert_close(compressed(times, 1, 0.7), expected)
+    assert torch.equal(compressed(times, 4, 0.2), times)
+    assert len(compressed(torch.linspace(1, 0, 101), 0, 0.29)) == 30

@@ -49,10 +49,8 @@ class DDIM(Dynamics):
     ) -> Step:
         """One stochastic step; see the class for the formula."""
         x, eps = x.float(), prediction.float()
-        abar, abar_next = (
-            self.forward_process.abar(column(t, x)),
-            self._abar_next(column(t_next, x)),
-        )
+        abar = self.forward_process.abar(column(t, x))
+        abar_next = self._abar_next(column(t_next, x))
         variance = self.eta**2 * (1 - abar_next) / (1 - abar) * (1 - abar / abar_next)
         x0 = self.forward_process.to_x0(x, eps, t)
         # the floor is for the likelihood alone: the mean is that of the published scheduler

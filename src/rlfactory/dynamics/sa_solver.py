@@ -17,7 +17,8 @@ class SASolver(Solver):
     Steps that end at a time within [`low`, `high`] draw noise: `tau` 0 solves the ODE, 1 the
     reverse SDE. Order 2 takes the slope of x0 from the last two evaluations, order 1 none; a
     corrector of order 0 is left out. As published, the first step is not corrected, and the last
-    ends in the prediction.
+    ends in the prediction. `halve_last` is AWM's repair of SD3's schedule, whose last but one step
+    is too long for a slope.
     """
 
     def __init__(
@@ -29,16 +30,19 @@ class SASolver(Solver):
         corrector_order: Literal[0, 1, 2] = 2,
         low: Fraction = 0.3,
         high: Fraction = 0.9,
+        halve_last: bool = False,
     ) -> None:
         self.forward_process = process
         self.tau, self.low, self.high = tau, low, high
         self.predictor_order = predictor_order
         self.corrector_order = corrector_order
+        self.halve_last = halve_last
 
     def solve(
         self, predict: Predict, x: Tensor, times: Tensor, generators: Sequence[torch.Generator]
     ) -> Tensor:
         """Samples `[B, ...]`, with one generator for the noise of each."""
+        times = halved_last(times) if self.halve_last else times
         steps = intervals(self.forward_process, times)
         start = predicted = x.float()
         fresh = torch.zeros_like(start)
@@ -75,6 +79,13 @@ class SASolver(Solver):
             return first_order(x, known[-1], step, tau)
         rise = known[-1] - known[-2]
         return first_order(x, known[-2], step, tau) + _slope(rise, step, tau)
+
+
+def halved_last(times: Tensor) -> Tensor:
+    """A schedule `[n + 1]` whose last time but one is half of the time before it."""
+    if len(times) < 3:
+        return times
+    return torch.cat([times[:-2], times[-3:-2] / 2, times[-1:]])
 
 
 def _slope(rise: Tensor, step: Span, tau: float) -> Tensor:

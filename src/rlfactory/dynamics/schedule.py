@@ -1,10 +1,10 @@
 """At which noise levels a sample is drawn.
 
-For a rectified flow two "10-step" schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
-(Flow-Factory, FLUX); `diffusers` is what SD3's scheduler does: it spaces evenly down to its
-smallest sigma, *already shifted*, and shifts again, so that its last step is very short (0.0089
-for shift 3). A variance-preserving model knows whole timesteps alone: `Leading` is the choice of them
-that Stable Diffusion 1 and 2 are sampled with.
+For a rectified flow two "10-step" schedules are in use. `uniform` shifts evenly spaced sigmas from
+1 to 1/n (Flow-Factory, FLUX); `diffusers` is what SD3's scheduler does: it spaces evenly down to
+its smallest sigma, *already shifted*, and shifts again, so that its last step is very short (0.0089
+for shift 3). A variance-preserving model knows whole timesteps alone: `Leading` is the choice of
+them that Stable Diffusion 1 and 2 are sampled with.
 """
 
 import math
@@ -44,7 +44,7 @@ def diffusers_sigmas(steps: int, shift: float) -> Tensor:
 
 
 def leading_timesteps(steps: int, offset: int) -> Tensor:
-    """`[steps]`, falling: every `1000 // steps`-th from `offset` on, as `DDIMScheduler` has them."""
+    """`[steps]`, falling: every `1000 // steps`-th from `offset` on, as in `DDIMScheduler`."""
     timesteps = torch.arange(steps).flip(0) * (TRAIN_STEPS // steps) + offset
     if steps > TRAIN_STEPS or timesteps[0] >= TRAIN_STEPS:
         raise ValueError(f"{steps} steps from timestep {offset} on end beyond {TRAIN_STEPS - 1}")
