@@ -38,7 +38,13 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     hardware = make(config, "hardware")
     model = make(config, "model", device=hardware.device, seed=config["seed"])
     dynamics = make(config, "dynamics")
-    algo = make(config, "algo", dynamics=dynamics)
+    # texts have no noise levels
+    schedule = make(config, "schedule") if model.media == "images" else None
+    sigmas = schedule and schedule.sigmas(model.shift)
+    times = make(config, "times")
+    algo = make(config, "algo", dynamics=dynamics, times=times, sigmas=sigmas)
+    if algo.needs == "forward_process":
+        times.require_steps(sigmas)
     regularizer = make(config, "regularizer", dynamics=dynamics)
     prompts = make(config, "prompts")
     if model.media == "texts":
@@ -47,7 +53,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         model.weights.add(name)
     return Parts(
         model=model,
-        sampler=_sampler(config, model, dynamics, algo.needs == "transitions", advance),
+        sampler=_sampler(config, model, dynamics, schedule, algo.needs == "transitions", advance),
         algo=algo,
         regularizer=regularizer,
         reward=make(config, "reward", device=hardware.device),
@@ -59,12 +65,16 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
 
 
 def _sampler(
-    config: Config, model: Any, dynamics: Any, keeps_steps: bool, advance: Advance
+    config: Config,
+    model: Any,
+    dynamics: Any,
+    schedule: Any,
+    keeps_steps: bool,
+    advance: Advance,
 ) -> Sampler:
     batch = config["sample_batch"]
     if model.media == "texts":
         return TextSampler(model, dynamics=dynamics, batch=batch, advance=advance)
-    schedule = make(config, "schedule")
     return ImageSampler(
         model,
         dynamics=dynamics,

@@ -8,6 +8,7 @@ from rlfactory.types import Fraction, NonNegativeInt, Positive, PositiveInt
 GROUPS = {
     "schedule": "at which noise levels a sample is drawn",
     "window": "which of the steps are stochastic and trained",
+    "times": "at which noise levels final samples are learned from",
     "dynamics": "how a sample is drawn, and how likely it was",
     "regularizer": "what keeps the policy near another one",
     "reward": "what a sample is worth",

@@ -22,7 +22,14 @@ from rlfactory.source import (
     statements,
 )
 
-HANDED_OVER = {"device", "dynamics", "params", "seed"}  # positional, filled by `build`
+HANDED_OVER = {
+    "device",
+    "dynamics",
+    "params",
+    "seed",
+    "sigmas",
+    "times",
+}  # positional, filled by `build`
 _BUILTINS: Mapping[str, Any] = {
     "Any": Any,
     "None": None,

@@ -10,13 +10,12 @@ from torch import Tensor
 from rlfactory import keyed
 from rlfactory.algo.advantages import group_advantages
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.times import stratified
-from rlfactory.dynamics.schedule import shifted
+from rlfactory.algo.times import Times, uniform_draws
 from rlfactory.model.base import ImageModel
 from rlfactory.model.decay import Decay, old_policy_decay
 from rlfactory.model.weights import OLD
 from rlfactory.rollout import Batch, Outputs, Rollout, present, take
-from rlfactory.types import Positive, PositiveInt
+from rlfactory.types import Positive
 
 
 def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
@@ -60,23 +59,22 @@ class NFT(Algorithm[ImageModel, Batch]):
 
     def __init__(
         self,
+        times: Times,
+        sigmas: Tensor,
         *,
         beta: Positive = 1.0,
         advantage_clip: Positive = 5.0,
         std: Literal["group", "global"] = "global",
         unbiased: bool = False,
         eps: Positive = 1e-4,
-        times: PositiveInt = 4,
-        time_shift: Positive = 1.0,
         old_decay: Decay = "nft_1",
     ) -> None:
+        self.times, self.sigmas = times, sigmas
         self.beta = beta
         self.advantage_clip = advantage_clip
         self.std: Literal["group", "global"] = std
         self.unbiased = unbiased
         self.eps = eps
-        self.times = times
-        self.time_shift = time_shift
         self.old_decay: Decay = old_decay
 
     def appraise(self, rollout: Rollout, rewards: Tensor) -> Rollout:
@@ -87,14 +85,16 @@ class NFT(Algorithm[ImageModel, Batch]):
         return replace(rollout, advantage=advantage)
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Batch:
-        """Each sample, noised anew at `times` stratified times."""
-        index = rollout.index.tolist()
-        draws = keyed.uniform(seed, "times", [iteration], index, [self.times])
-        t = shifted(stratified(draws), self.time_shift).flatten().to(model.device)
-        sample = torch.arange(len(rollout)).repeat_interleave(self.times)
+        """Each sample, noised anew at each of its times."""
+        index, count = rollout.index.tolist(), self.times.count
+        draws = uniform_draws(
+            self.times, rollout.index, rollout.groups, seed=seed, iteration=iteration
+        )
+        t = self.times.draw(draws, self.sigmas).flatten().to(model.device)
+        sample = torch.arange(len(rollout)).repeat_interleave(count)
         latents = present(rollout.latents, "latents")
         x0 = take(latents, sample)
-        shape = [self.times, *latents.shape[1:]]
+        shape = [count, *latents.shape[1:]]
         eps = keyed.normal(seed, "noise", [iteration], index, shape).flatten(0, 1).to(model.device)
         return Batch(
             x=model.forward_process.noise(x0, eps, t),
