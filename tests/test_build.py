@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from rlfactory.algo.grpo import GRPO
+from rlfactory.algo.nft import NFT
 from rlfactory.build import budget, build, make
+from rlfactory.model.pipeline import ModelError
 from rlfactory.plan import make_plan
 from rlfactory.regularizer.kl_x import KLMean
 from rlfactory.request import compose_request
@@ -47,6 +49,22 @@ def test_parts_that_share_dynamics_share_one_object() -> None:
     assert isinstance(parts.algo, GRPO)
     assert isinstance(parts.regularizer, KLMean)
     assert parts.algo.dynamics is parts.sampler.dynamics is parts.regularizer.dynamics
+
+
+def test_an_algorithm_on_samples_gets_the_times_and_the_schedule() -> None:
+    parts = build(config("times=discrete", "times.count=3", "schedule.steps=6"))
+    assert isinstance(parts.algo, NFT)
+    assert isinstance(parts.sampler, ImageSampler)
+    assert (parts.algo.times.count, len(parts.algo.sigmas)) == (3, 7)
+    assert torch.equal(parts.algo.sigmas, parts.sampler.sigmas)
+
+
+def test_a_fraction_of_the_noise_that_holds_too_few_steps_is_refused() -> None:
+    # the plan does not know the model's shift, by which 0.3 of the noise is five of ten steps
+    words = ["times=discrete", "times.space=sigma", "times.fraction=0.3"]
+    build(config(*words, "times.count=5"))
+    with pytest.raises(ModelError, match="lower the count"):
+        build(config(*words, "times.count=6"))
 
 
 def test_the_budget_is_the_roots() -> None:

@@ -16,6 +16,7 @@ SOUND: dict[str, Any] = {
     "start_noise": "own",
     "schedule": {"steps": 10},
     "window": {"skip_last": 1},
+    "times": {"count": 4},
     "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
     "algo": {},
     "regularizer": {},
@@ -30,6 +31,7 @@ STEPWISE: dict[str, Any] = {
     "reward": {"media": "images", "metadata": ("include",)},
     "prompts": {"metadata": ("tag", "include")},
     "window": {},
+    "times": {"of_schedule": True},
 }
 
 
@@ -43,6 +45,7 @@ def keys(rule: Rule, config: dict[str, Any], traits: dict[str, Any]) -> list[str
     return [problem.key for problem in found]
 
 
+FORWARD = {"algo": {"needs": "forward_process"}}
 FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (crossings.algorithm_fits_model, {}, {"algo": {"needs": "tokens"}}, "algo"),
     (crossings.algorithm_fits_model, {}, {"model": {"process": "tokens"}}, "algo"),
@@ -104,6 +107,32 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "window.low",
     ),
     (crossings.window_within_steps, {"window": {"size": 1, "low": 5, "high": 5}}, {}, "window.low"),
+    (crossings.times_within_steps, {"times": {"count": 11}}, FORWARD, "times.count"),
+    (
+        crossings.times_within_steps,
+        {"times": {"count": 10, "fraction": 0.99, "space": "index"}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        crossings.times_within_steps,
+        {"times": {"count": 9, "fraction": 0.99, "space": "index", "first": "never"}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        crossings.times_within_steps,
+        {"times": {"count": 10, "fraction": 1.0, "space": "sigma"}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        crossings.times_within_steps,
+        {"times": {"count": 1, "fraction": 0.05, "space": "index"}},
+        FORWARD,
+        "times.count",
+    ),
+    (crossings.times_within_steps, {"times": {"low": 0.5, "high": 0.5}}, FORWARD, "times.low"),
     (crossings.reward_judges_what_is_made, {}, {"reward": {"media": "texts"}}, "reward"),
     (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "prompts"),
     (
@@ -162,6 +191,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"window": {"size": 10, "low": 0, "high": 10}},
         {"window": {"margin": 2}},
     ),
+    (crossings.times_within_steps, {"times": {"count": 10}}, FORWARD),
+    (
+        crossings.times_within_steps,
+        {"times": {"count": 9, "fraction": 0.99, "space": "index", "first": "always"}},
+        FORWARD,
+    ),
+    (crossings.times_within_steps, {"times": {"count": 9, "space": "sigma"}}, FORWARD),
+    (crossings.times_within_steps, {"times": {"count": 99}}, merged(FORWARD, {"times": {}})),
+    (crossings.times_within_steps, {"times": {"count": 99, "low": 0.9, "high": 0.1}}, {}),
+    (crossings.times_within_steps, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
     (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": None}}),
     (crossings.prompts_bring_metadata, {}, {"reward": {"media": "images"}}),
     (crossings.reward_judges_what_is_made, {}, {"reward": {}}),

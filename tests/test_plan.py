@@ -17,7 +17,7 @@ def plan(*overrides: str) -> Plan:
 @pytest.mark.parametrize(
     ("words", "items", "evaluations"),
     [
-        (["algo=nft", "algo.times=3"], 3, "10 of the network to sample a picture, 3 to learn"),
+        (["algo=nft", "times.count=3"], 3, "10 of the network to sample a picture, 3 to learn"),
         (["algo=grpo", "window=all"], 9, "10 of the network to sample a picture, 9 to learn"),
         (
             ["algo=grpo", "window=all", "model.guidance=4.5"],
@@ -42,6 +42,18 @@ def test_arithmetic(words: list[str], items: int, evaluations: str) -> None:
     batches = -(-6 * items // 7)
     assert derived["micro-batches"] == f"{6 * items} items an update / 7 = {batches} accumulated"
     assert derived["evaluations"].startswith(evaluations)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["algo=nft"], {"schedule", "window", "times"}),
+        (["algo=grpo"], {"schedule", "window"}),
+        (["model=tiny_gpt2"], set()),
+    ],
+)
+def test_choices_that_mean_nothing_are_not_shown(words: list[str], shown: set[str]) -> None:
+    assert plan(*words).choices.keys() & {"schedule", "window", "times"} == shown
 
 
 def test_the_folder_says_what_it_holds() -> None:

@@ -38,8 +38,15 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     hardware = make(config, "hardware")
     model = make(config, "model", device=hardware.device, seed=config["seed"])
     dynamics = make(config, "dynamics", process=model.forward_process)
-    advantage = make(config, "advantage")
-    algo = make(config, "algo", dynamics=dynamics, advantage=advantage)
+    # texts have no noise levels
+    schedule = make(config, "schedule") if model.media == "images" else None
+    sigmas = schedule and schedule.sigmas(model.shift, tokens=model.tokens)
+    times, advantage = make(config, "times"), make(config, "advantage")
+    algo = make(
+        config, "algo", dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas
+    )
+    if algo.needs == "forward_process":
+        times.require_steps(sigmas)
     regularizer = make(config, "regularizer", dynamics=dynamics)
     prompts = make(config, "prompts")
     if model.media == "texts":
@@ -48,7 +55,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         model.weights.add(name)
     return Parts(
         model=model,
-        sampler=_sampler(config, model, dynamics, algo, advance),
+        sampler=_sampler(config, model, dynamics, schedule, algo, advance),
         algo=algo,
         regularizer=regularizer,
         reward=make(config, "reward", device=hardware.device),
@@ -61,12 +68,16 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
 
 
 def _sampler(
-    config: Config, model: Any, dynamics: Any, algo: Algorithm[Any, Any, Any], advance: Advance
+    config: Config,
+    model: Any,
+    dynamics: Any,
+    schedule: Any,
+    algo: Algorithm[Any, Any, Any],
+    advance: Advance,
 ) -> Sampler:
     batch = config["sample_batch"]
     if model.media == "texts":
         return TextSampler(model, dynamics=dynamics, batch=batch, advance=advance)
-    schedule = make(config, "schedule")
     return ImageSampler(
         model,
         dynamics=dynamics,

@@ -238,6 +238,28 @@ def window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("window.size", message, f"window.size={high - low}")
 
 
+def times_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Times lie in a range, and no more are taken of a schedule than it has to choose from."""
+    if traits["algo"].get("needs") != "forward_process":
+        return
+    times, steps = config["times"], config["schedule"]["steps"]
+    low, high = times.get("low") or 0.0, times.get("high") or 1.0
+    if low >= high:
+        message = f"is {low}, but the range of times ends at {high}"
+        yield Problem("times.low", message, "times.low=0")
+    # a fraction of the noise levels never draws its last step, whichever that is
+    whole = times.get("space") == "sigma"
+    end = steps - 1 if whole else int(steps * (times.get("fraction") or 1))
+    room = end - (times.get("first") == "never")
+    if traits["times"].get("of_schedule") and times.get("count", 0) > room:
+        message = (
+            f"is {times['count']}, more training steps than sampled ones:"
+            f" {max(room, 0)} of {steps} can be drawn"
+        )
+        remedy = f"times.count={room}" if room > 0 else f"schedule.steps={10 * times['count']}"
+        yield Problem("times.count", message, remedy)
+
+
 def _numbers(value: object) -> list[int]:
     return [v for v in value if isinstance(v, int)] if isinstance(value, list) else []
 
@@ -344,6 +366,7 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     samples_differ: ("start_noise", "algo._target_"),
     updates_have_samples: ("prompts_per_iteration", "group_size", "updates_per_iteration"),
     window_within_steps: ("algo._target_", "schedule.steps", "window"),
+    times_within_steps: ("algo._target_", "schedule.steps", "times"),
     reward_judges_what_is_made: ("reward._target_", "model._target_"),
     prompts_bring_metadata: ("reward._target_", "prompts._target_"),
     prompt_files_are_readable: ("prompts",),

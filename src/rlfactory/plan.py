@@ -71,11 +71,12 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
 
 
 def _relevant(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
-    """The choices that mean something to the model: tokens know no noise levels, and algorithms on
-    them have advantages of their own.
+    """The choices that mean something: tokens know no noise levels, and their algorithms have
+    advantages of their own; steps bring their own times.
     """
     of_images = {"schedule", "window", "advantage"}
     hidden = of_images if traits["model"].get("process") == "tokens" else set()
+    hidden |= {"times"} if traits["algo"].get("needs") != "forward_process" else {"window"}
     return {group: option for group, option in choices.items() if group not in hidden}
 
 
@@ -215,7 +216,7 @@ def _items_per_sample(config: Config, traits: Traits) -> int:
     window, steps = config["window"], int(config["schedule"]["steps"])
     needs = traits["algo"].get("needs")
     if needs != "transitions":
-        return 1 if needs == "tokens" else int(config["algo"].get("times", 1))
+        return 1 if needs == "tokens" else int(config["times"].get("count", 1))
     if "steps" in window:
         return len(window["steps"])
     return int(window.get("size", steps - window.get("skip_last", 0)))

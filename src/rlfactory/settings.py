@@ -15,6 +15,7 @@ from rlfactory.types import (
 GROUPS = {
     "schedule": "at which noise levels a sample is drawn",
     "window": "which of the steps are stochastic and trained",
+    "times": "at which noise levels final samples are learned from",
     "advantage": "how much better a sample is than others",
     "dynamics": "how a sample is drawn, and how likely it was",
     "regularizer": "what keeps the policy near another one",

@@ -5,14 +5,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rlfactory import keyed
 from rlfactory.algo.nft import NFT, implicit_losses, optimality
 from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.algo.times import DiscreteTimes, Times, UniformTimes
+from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import OLD, Weights
 from rlfactory.rollout import Batch, Condition, Rollout, present, take
 
 MakeModel = Callable[..., ImageModel]
 Roll = Callable[..., Rollout]
+
+
+SIGMAS = uniform_sigmas(6, 3.0)
+
+
+def nft(times: Times | None = None, **options: float | str) -> NFT:
+    return NFT(times or UniformTimes(), SIGMAS, **options)
 
 
 def images(rows: list[list[float]]) -> Tensor:
@@ -67,7 +77,7 @@ def to_x0(v: Tensor) -> Tensor:
 
 def loss_and_gradient(v_old: Tensor, advantage: Tensor, beta: float = 1.0) -> tuple[float, Tensor]:
     model = TableModel(V, v_old)
-    value = NFT(beta=beta).loss(model, make_batch(advantage)).value
+    value = nft(beta=beta).loss(model, make_batch(advantage)).value
     value.backward()
     assert model.v.grad is not None
     return value.item(), model.v.grad
@@ -86,7 +96,7 @@ def test_golden_losses_of_the_implicit_policies(beta: float) -> None:
 
 @pytest.mark.parametrize("beta", GOLDEN_LOSS)
 def test_golden_loss(beta: float) -> None:
-    loss = NFT(beta=beta).loss(TableModel(V, V_OLD), make_batch())
+    loss = nft(beta=beta).loss(TableModel(V, V_OLD), make_batch())
     assert loss.value.item() == pytest.approx(GOLDEN_LOSS[beta], rel=1e-5)
     assert loss.metrics["loss/policy"].shape == (2,)
     assert loss.metrics["loss/policy"].mean().item() == pytest.approx(GOLDEN_LOSS[beta], rel=1e-5)
@@ -154,7 +164,7 @@ def test_a_perfect_prediction_is_finite() -> None:
 def test_items_noise_each_sample_at_stratified_times(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     rollout = roll(model, [1.0, -1.0, 0.5])
-    batch = NFT(times=4).items(rollout, model, seed=0, iteration=3)
+    batch = nft(UniformTimes(count=4)).items(rollout, model, seed=0, iteration=3)
     assert len(batch) == 12
     assert batch.sample.tolist() == [i for i in range(3) for _ in range(4)]
     assert torch.equal((batch.t.view(3, 4) * 4).floor(), torch.arange(4.0).expand(3, 4))
@@ -170,7 +180,7 @@ def test_items_of_a_sample_depend_on_its_number_and_the_iteration_alone(
 ) -> None:
     model = linear()
     rollout = roll(model, [1.0, -1.0, 0.5])
-    algo = NFT(times=2)
+    algo = nft(UniformTimes(count=2))
     whole = algo.items(rollout, model, seed=0, iteration=3)
     some = algo.items(rollout[torch.tensor([2, 0])], model, seed=0, iteration=3)
     assert torch.equal(some.x, take(whole, torch.tensor([4, 5, 0, 1])).x)
@@ -178,11 +188,28 @@ def test_items_of_a_sample_depend_on_its_number_and_the_iteration_alone(
     assert not torch.equal(algo.items(rollout, model, seed=1, iteration=3).x, whole.x)
 
 
+def test_default_times_are_those_of_the_first_releases(linear: MakeModel, roll: Roll) -> None:
+    """Bit for bit: four strata, from the sample's own stream of draws."""
+    rollout = roll(linear(), [1.0, -1.0, 0.5])
+    draws = keyed.uniform(7, "times", [3], rollout.index.tolist(), [4])
+    expected = (torch.arange(4) + draws) / 4
+    assert torch.equal(nft().items(rollout, linear(), seed=7, iteration=3).t, expected.flatten())
+
+
+def test_times_may_be_the_schedules(linear: MakeModel, roll: Roll) -> None:
+    rollout = roll(linear(), [1.0, -1.0, 0.5])
+    times = DiscreteTimes(count=3, fraction=1.0, shared="group")
+    batch = nft(times).items(rollout, linear(), seed=0, iteration=0)
+    assert set(batch.t.tolist()) <= set(SIGMAS[:-1].tolist())
+    of_group = {g: batch.t.view(3, 3)[rollout.groups == g] for g in rollout.groups.tolist()}
+    assert all(torch.equal(rows, rows[:1].expand_as(rows)) for rows in of_group.values())
+
+
 def test_the_time_shift_moves_times_to_the_noisy_end(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     rollout = roll(model, [1.0, -1.0])
-    flat = NFT().items(rollout, model, seed=0, iteration=0).t
-    moved = NFT(time_shift=3.0).items(rollout, model, seed=0, iteration=0).t
+    flat = nft().items(rollout, model, seed=0, iteration=0).t
+    moved = nft(UniformTimes(shift=3.0)).items(rollout, model, seed=0, iteration=0).t
     torch.testing.assert_close(moved, 3 * flat / (1 + 2 * flat))
 
 
@@ -190,12 +217,12 @@ def test_the_old_policy_samples_and_follows_by_its_decay(linear: MakeModel) -> N
     model = linear(weight=1.0)
     model.weights.add(OLD)
     model.weights.parameters["weight"].data.fill_(2.0)
-    algo = NFT(old_decay="nft_1")
+    algo = nft(old_decay="nft_1")
     assert algo.behaviour == OLD
     assert algo.after_iteration(model, 500) == {"old/decay": 0.5}
     with model.weights(OLD):
         assert model.weights.parameters["weight"].item() == pytest.approx(1.5)
-    NFT(old_decay="none").after_iteration(model, 500)
+    nft(old_decay="none").after_iteration(model, 500)
     with model.weights(OLD):
         assert model.weights.parameters["weight"].item() == pytest.approx(2.0)
 
@@ -205,9 +232,9 @@ def test_advantages_keep_the_batchs_scale_and_are_an_error_where_missing(
 ) -> None:
     rewards = torch.tensor([1.0, 2, 3, 4, 0, 0, 1, 0])
     rollout = Rollout(prompts=[], metadata=[], groups=torch.arange(8) // 4, index=torch.arange(8))
-    found = present(NFT().appraise(rollout, rewards).advantage, "advantages")
+    found = present(nft().appraise(rollout, rewards).advantage, "advantages")
     # Provenance: diffusion.md 1.8, flow_grpo global
     assert found[0].item() == pytest.approx(-1.064752, abs=2e-6)
     model = linear()
     with pytest.raises(ValueError, match="advantages"):
-        NFT().items(replace(roll(model, [1.0]), advantage=None), model, seed=0, iteration=0)
+        nft().items(replace(roll(model, [1.0]), advantage=None), model, seed=0, iteration=0)

@@ -3,6 +3,8 @@ from collections.abc import Callable
 import torch
 
 from rlfactory.algo.nft import NFT
+from rlfactory.algo.times import UniformTimes
+from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import OLD
 from rlfactory.regularizer.none import NoRegularizer
@@ -14,8 +16,9 @@ def test_it_adds_nothing_and_evaluates_nothing(
 ) -> None:
     model = linear()
     model.weights.add(OLD)
-    batch = NFT().items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
-    loss = NFT().loss(model, batch)
+    algo = NFT(UniformTimes(), uniform_sigmas(6, 3.0))
+    batch = algo.items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
+    loss = algo.loss(model, batch)
     evaluations = model.evaluations
     penalty, measured = NoRegularizer().penalty(model, batch, loss.outputs)
     assert model.evaluations == evaluations

@@ -52,7 +52,7 @@ class AWM(Algorithm[ImageModel, Items, Batch]):
         self,
         advantage: Advantage,
         times: Times,
-        sigmas: Tensor | None = None,
+        sigmas: Tensor,
         *,
         weighting: Weighting = "ghuber",
         power: PositiveFraction = 0.25,

@@ -1,35 +1,19 @@
 """What the forward-process algorithms share: samples noised anew, and ratios of what they score."""
 
 from collections.abc import Callable
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from rlfactory import keyed
-from rlfactory.algo.times import Times
+from rlfactory.algo.times import Times, uniform_draws
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Items, Rollout, present
-
-Shared = Literal["sample", "group", "batch"]
-
-
-def sharing(rollout: Rollout, shared: Shared) -> list[int]:
-    """A number for each sample; those with the same number get the same draws."""
-    match shared:
-        case "sample":
-            return rollout.index.tolist()
-        case "group":
-            return rollout.groups.tolist()
-        case "batch":
-            return [0] * len(rollout)
-
 
 def noised_items(
     rollout: Rollout,
     model: ImageModel,
     times: Times,
-    sampled_at: Tensor | None,
+    sigmas: Tensor,
     *,
     shared_noise: bool = False,
     seed: int,
@@ -37,11 +21,12 @@ def noised_items(
 ) -> Items:
     """Each sample noised at `times.count` times; the noise is its own, or its group's.
 
-    `sampled_at` `[n + 1]` are the times of the rollout, out of which discrete `times` choose.
+    `sigmas` `[n + 1]` are the times of the rollout, out of which discrete `times` choose.
     """
     latents = present(rollout.latents, "latents")
-    t = _draw(times, sharing(rollout, times.shared), sampled_at, seed, iteration).to(latents.device)
-    numbers = sharing(rollout, "group" if shared_noise else "sample")
+    draws = uniform_draws(times, rollout.index, rollout.groups, seed=seed, iteration=iteration)
+    t = times.draw(draws, sigmas).to(latents.device)
+    numbers = (rollout.groups if shared_noise else rollout.index).tolist()
     shape = [times.count, *latents.shape[1:]]
     eps = _once(numbers, lambda n: keyed.normal(seed, "noise", [iteration], n, shape))
     eps = eps.to(latents.device)
@@ -56,15 +41,6 @@ def noised_items(
         eps=eps,
         old=None if rollout.old is None else rollout.old.to(latents.device),
     )
-
-
-def _draw(
-    times: Times, numbers: list[int], sampled_at: Tensor | None, seed: int, iteration: int
-) -> Tensor:
-    uniform = _once(
-        numbers, lambda n: keyed.uniform(seed, "times", [iteration], n, [times.count + 1])
-    )
-    return times.draw(uniform, sampled_at)
 
 
 def _once(numbers: list[int], draw: Callable[[list[int]], Tensor]) -> Tensor:

@@ -68,7 +68,7 @@ class NFT(Algorithm[ImageModel, Items, Batch]):
         self,
         advantage: Advantage,
         times: Times,
-        sigmas: Tensor | None = None,
+        sigmas: Tensor,
         *,
         beta: Positive = 1.0,
         advantage_clip: Positive = 5.0,

@@ -60,7 +60,7 @@ class VGRPO(Algorithm[ImageModel, Items, Batch]):
         self,
         advantage: Advantage,
         times: Times,
-        sigmas: Tensor | None = None,
+        sigmas: Tensor,
         *,
         clip_range: Positive | None = 1e-2,
         shared_noise: bool = True,
