@@ -42,9 +42,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     schedule = make(config, "schedule") if model.media == "images" else None
     sigmas = schedule and schedule.sigmas(model.shift, tokens=model.tokens)
     times, advantage = make(config, "times"), make(config, "advantage")
-    algo = make(
-        config, "algo", dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas
-    )
+    algo = make(config, "algo", dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas)
     if algo.needs == "forward_process":
         times.require_steps(sigmas)
     regularizer = make(config, "regularizer", dynamics=dynamics)

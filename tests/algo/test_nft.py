@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from rlfactory import keyed
 from rlfactory.algo.nft import NFT, implicit_losses, optimality
-from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.algo.times import DiscreteTimes, Times, UniformTimes
+from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import OLD, Weights

@@ -1,6 +1,7 @@
 """What the forward-process algorithms share: samples noised anew, and ratios of what they score."""
 
 from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -8,6 +9,7 @@ from rlfactory import keyed
 from rlfactory.algo.times import Times, uniform_draws
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Items, Rollout, present
+
 
 def noised_items(
     rollout: Rollout,
