@@ -188,11 +188,65 @@ def averages_have_time(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem(f"{key}.warmup", message, f"{key}.warmup={node['total'] // 10 or 1}")
 
 
-def samples_differ(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Samples that begin alike differ by the noise of stochastic steps alone."""
-    if config["start_noise"] == "group" and traits["algo"].get("needs") != "transitions":
-        message = "is group, but without stochastic steps all samples of a prompt would be the same"
-        yield Problem("start_noise", message, "start_noise=own")
+def branches_grow(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Samples that begin alike differ by stochastic steps alone, and fill a group."""
+    branches, size, at = config["branches"], config["group_size"], config["branch_at"]
+    if (branches, at) == (1, "window"):
+        return
+    if traits["algo"].get("needs") != "transitions":
+        message = "is set, but without stochastic steps samples that begin alike end alike"
+        yield Problem("branches", message, "branches=1 branch_at=window")
+        return
+    slots = _items_per_sample(config) if at == "step" else 1
+    if size % (branches * slots):
+        each = f" at each of {slots} steps" if at == "step" else ""
+        message = f"is {branches}{each}, which does not divide a group of {size}"
+        yield Problem(
+            "branches", message, f"group_size={-(-size // (branches * slots)) * branches * slots}"
+        )
+    elif at == "step" and branches == 1 and slots == size:
+        message = "is 1, but at a step of its own each sample would compare with none"
+        yield Problem("branches", message, "branches=4")
+
+
+def _items_per_sample(config: Config) -> int:
+    """How many steps a window has."""
+    window, steps = config["window"], int(config["schedule"]["steps"])
+    if "steps" in window:
+        return len(window["steps"])
+    return int(window.get("size", steps - window.get("skip_last", 0)))
+
+
+def derived_for_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Some ratios are worked out for one kind of step."""
+    only = traits["algo"].get("only_dynamics")
+    if only and not str(config["dynamics"]["_target_"]).endswith(f".{only}"):
+        message = "this algorithm's ratio is worked out for the steps of flow_sde alone"
+        yield Problem("dynamics", message, "dynamics=flow_sde")
+
+
+def one_update_on_policy(config: Config, traits: Traits) -> Iterator[Problem]:
+    """REINFORCE takes samples of the policy as it is, which they are once."""
+    updates, epochs = config["updates_per_iteration"], config["epochs"]
+    if traits["algo"].get("on_policy") and updates * epochs > 1:
+        message = f"are {updates} in each of {epochs} passes; allowed is one of one: the second"
+        yield Problem(
+            "updates_per_iteration",
+            f"{message} would not be on-policy",
+            "updates_per_iteration=1 epochs=1 (or algo=ddpo)",
+        )
+
+
+def samples_stay_whole(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A ratio of a whole sample needs all its items in one micro-batch."""
+    whole = traits["algo"].get("whole_samples") or config["algo"].get("ratio") == "sum_first"
+    if whole and config["micro_batch"] < config["times"]["count"]:
+        message = f"is {config['micro_batch']}, but a sample's {config['times']['count']} items"
+        yield Problem(
+            "micro_batch",
+            f"{message} are weighed together",
+            f"micro_batch={config['times']['count']}",
+        )
 
 
 def updates_have_samples(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -363,7 +417,10 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     weights_weigh: ("advantage.weights",),
     buffers_fill: ("advantage",),
     averages_have_time: ("ema", "old"),
-    samples_differ: ("start_noise", "algo._target_"),
+    branches_grow: ("branches", "branch_at", "group_size", "window", "schedule", "algo._target_"),
+    derived_for_dynamics: ("algo._target_", "dynamics._target_"),
+    one_update_on_policy: ("algo._target_", "updates_per_iteration", "epochs"),
+    samples_stay_whole: ("algo", "micro_batch", "times"),
     updates_have_samples: ("prompts_per_iteration", "group_size", "updates_per_iteration"),
     window_within_steps: ("algo._target_", "schedule.steps", "window"),
     times_within_steps: ("algo._target_", "schedule.steps", "times"),
