@@ -9,6 +9,8 @@ from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.nft import NFT
 from rlfactory.build import budget, build, make
 from rlfactory.model.pipeline import ModelError
+from rlfactory.dynamics.sa_solver import SASolver
+from rlfactory.dynamics.schedule import dynamic_shift, uniform_sigmas
 from rlfactory.plan import make_plan
 from rlfactory.regularizer.kl_x import KLMean
 from rlfactory.request import compose_request
@@ -83,3 +85,14 @@ def test_evaluations_may_take_other_steps() -> None:
 def test_make_hands_over_what_a_constructor_names_by_position() -> None:
     nodes = {"window": {"_target_": "rlfactory.dynamics.window.Fixed", "steps": [1]}}
     assert make(nodes, "window", device=torch.device("cpu"), seed=3).chosen == [1]
+
+
+def test_samplers_follow_the_models_process() -> None:
+    parts = build(config("dynamics=sa_solver", "schedule.shift=dynamic", "schedule.steps=3"))
+    assert isinstance(parts.sampler, ImageSampler)
+    assert isinstance(parts.sampler.dynamics, SASolver)
+    assert parts.sampler.dynamics.forward_process is parts.model.forward_process
+    # latents of 16 x 16 in patches of 2
+    assert parts.model.tokens == 64
+    expected = uniform_sigmas(3, dynamic_shift(64))
+    torch.testing.assert_close(parts.sampler.sigmas, expected)

@@ -33,6 +33,9 @@ OF_TEXTS = {
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
     *("reward/lexicon", "reward/randomwalks"),
 }
+OF_NOISE = {"dynamics/ddim": ["schedule=leading"], "schedule/leading": []}
+EPSILON = ["model._target_=epsilon.Epsilon", "trust=[epsilon]"]
+"""Whatever model predicts noise."""
 
 
 def plan(*overrides: str) -> Plan:
@@ -77,12 +80,21 @@ def test_every_value_has_a_comment(path: Path) -> None:
 
 def _needed(path: Path) -> list[str]:
     name = name_of(path)
+    if name in OF_NOISE:
+        return [*EPSILON, *OF_NOISE[name]]
     return ["model=gpt2"] if name in OF_TEXTS else NEEDS.get(name, [])
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_an_option_makes_a_plan(path: Path, tmp_path: Path) -> None:
+def test_an_option_makes_a_plan(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group, option = path.parent.name, path.stem
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "epsilon.py").write_text(
+        "class Epsilon:\n    process = 'vp'\n    media = 'images'\n"
+        "    def __init__(self, **options): ...\n"
+    )
     (tmp_path / "prompts.txt").write_text("a cat\n")
     words = [w.format(prompts=tmp_path / "prompts.txt") for w in _needed(path)]
     made = plan(f"{group}={option}", *words)
@@ -161,3 +173,47 @@ def test_the_shipped_folder_in_a_wheel(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(_hydra, "__file__", str(module))
     assert shipped_folder("conf") == module.parent / "conf"
     assert shipped_folder("sweeps") == tmp_path / "sweeps"
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["schedule=leading"], ["schedule"]),
+        (["algo=grpo", "dynamics=ddim"], ["dynamics"]),
+        (["algo=grpo", "dynamics=dpm_solver"], ["dynamics"]),
+        (["algo=grpo", "dynamics=sa_solver"], ["dynamics"]),
+        (["model=gpt2", "dynamics=ode"], ["dynamics"]),
+        (["model=gpt2", "dynamics=sa_solver"], ["dynamics"]),
+        (
+            ["algo=grpo", "dynamics=cps", "regularizer=kl_gaussian", "window=all"]
+            + ["window.skip_last=0"],
+            ["regularizer"],
+        ),
+        (
+            ["algo=grpo", "dynamics=cps", "dynamics.log_prob_of=gaussian", "window=random_subset"],
+            ["dynamics.log_prob_of"],
+        ),
+        (["schedule.shift=fast"], ["schedule.shift"]),
+        (["dynamics=cps", "dynamics.noise_level=1.5"], ["dynamics.noise_level"]),
+    ],
+    ids=str,
+)
+def test_samplers_that_do_not_fit_are_refused(words: list[str], keys: list[str]) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan(*words)
+    assert [problem.key for problem in refused.value.problems] == keys
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=grpo", "dynamics=cps", "dynamics.log_prob_of=gaussian", "window=random_contiguous"],
+        ["algo=grpo", "dynamics=cps", "window=all", "window.skip_last=0"],
+        ["algo=grpo", "dynamics=dance_sde", "regularizer=kl_gaussian"],
+        ["algo=nft", "dynamics=dpm_solver", "schedule.shift=dynamic"],
+        ["algo=nft", "dynamics=sa_solver", "schedule.shift=1.5"],
+    ],
+    ids=str,
+)
+def test_samplers_that_fit_make_a_plan(words: list[str]) -> None:
+    assert plan(*words).config["dynamics"]

@@ -20,6 +20,7 @@ SOUND: dict[str, Any] = {
     "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
     "algo": {},
     "regularizer": {},
+    "dynamics": {},
     "model": {"path": "owner/name"},
     "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
 }
@@ -27,6 +28,8 @@ STEPWISE: dict[str, Any] = {
     "algo": {"needs": "transitions", "grouped": True},
     "model": {"media": "images", "process": "flow"},
     "dynamics": {"process": "flow", "log_prob": True},
+    "schedule": {"process": "flow"},
+    "window": {},
     "regularizer": {"needs": "transitions"},
     "reward": {"media": "images", "metadata": ("include",)},
     "prompts": {"metadata": ("tag", "include")},
@@ -46,11 +49,45 @@ def keys(rule: Rule, config: dict[str, Any], traits: dict[str, Any]) -> list[str
 
 
 FORWARD = {"algo": {"needs": "forward_process"}}
+GAUSSIAN = {"_target_": "rlfactory.regularizer.kl_gaussian.KLGaussian"}
+
 FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (crossings.algorithm_fits_model, {}, {"algo": {"needs": "tokens"}}, "algo"),
     (crossings.algorithm_fits_model, {}, {"model": {"process": "tokens"}}, "algo"),
     (crossings.dynamics_fit_model, {}, {"dynamics": {"process": "vp"}}, "dynamics"),
+    (
+        crossings.dynamics_fit_model,
+        {},
+        {"model": {"process": "tokens"}, "dynamics": {"process": None}},
+        "dynamics",
+    ),
+    (crossings.schedule_fits_model, {}, {"model": {"process": "vp"}}, "schedule"),
+    (crossings.schedule_fits_model, {}, {"schedule": {"process": "vp"}}, "schedule"),
     (crossings.stepwise_needs_likelihood, {}, {"dynamics": {"log_prob": False}}, "dynamics"),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"skip_last": 0}, "dynamics": {"final_alpha": "one", "min_std": 0.0}},
+        {},
+        "dynamics.final_alpha",
+    ),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"steps": [0, 9]}, "dynamics": {"log_prob_of": "gaussian"}},
+        {"dynamics": {"quiet_end": True}},
+        "dynamics.log_prob_of",
+    ),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"size": 2, "low": 0, "high": None}, "regularizer": GAUSSIAN},
+        {"dynamics": {"quiet_end": True}},
+        "regularizer",
+    ),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"size": 2, "low": 8, "high": None}, "regularizer": {"terms": {"a": GAUSSIAN}}},
+        {"dynamics": {"quiet_end": True}, "window": {"noisier_half": True}},
+        "regularizer",
+    ),
     (
         crossings.regularizer_fits_algorithm,
         {},
@@ -170,6 +207,8 @@ def test_every_rule_is_seen_to_fire() -> None:
     assert {rule for rule, *_ in FIRES} == set(RULES)
 
 
+NOISELESS = {"final_alpha": "one", "min_std": 0.0, "log_prob_of": "gaussian"}
+
 SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.samples_differ, {"start_noise": "group"}, {}),
     (crossings.groups_have_members, {"group_size": 1}, {"algo": {}}),
@@ -205,6 +244,47 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.prompts_bring_metadata, {}, {"reward": {"media": "images"}}),
     (crossings.reward_judges_what_is_made, {}, {"reward": {}}),
     (crossings.stepwise_needs_likelihood, {}, {"algo": {}, "dynamics": {}}),
+    (crossings.dynamics_fit_model, {}, {"dynamics": {}, "model": {"process": "tokens"}}),
+    (crossings.dynamics_fit_model, {}, {"dynamics": {"process": None}}),
+    (crossings.dynamics_fit_model, {}, {"dynamics": {"process": None}, "model": {"process": "vp"}}),
+    (crossings.schedule_fits_model, {}, {"model": {"process": "tokens"}}),
+    (crossings.schedule_fits_model, {}, {"model": {}}),
+    (crossings.schedule_fits_model, {}, {"schedule": {}}),
+    *(
+        (
+            crossings.last_step_has_noise,
+            {"window": window, "dynamics": NOISELESS, "regularizer": GAUSSIAN},
+            {"dynamics": {"quiet_end": True}, "window": traits},
+        )
+        for window, traits in (
+            ({"skip_last": 1}, {}),
+            ({"steps": [0, 8]}, {}),
+            ({"size": 2, "low": 0, "high": 9}, {}),
+            ({"size": 2, "low": 0, "high": None}, {"margin": 2}),
+            ({"size": 2, "low": 0, "high": None}, {"noisier_half": True}),
+        )
+    ),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"skip_last": 0}, "dynamics": {"final_alpha": "one", "min_std": 1e-6}},
+        {},
+    ),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"skip_last": 0}, "dynamics": {"final_alpha": "first", "min_std": 0.0}},
+        {},
+    ),
+    (crossings.last_step_has_noise, {"window": {"skip_last": 0}, "regularizer": GAUSSIAN}, {}),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"skip_last": 0}, "dynamics": NOISELESS, "regularizer": GAUSSIAN},
+        {"dynamics": {"quiet_end": True}, "algo": {"needs": "forward_process"}},
+    ),
+    (
+        crossings.last_step_has_noise,
+        {"window": {"skip_last": 0}, "dynamics": {"log_prob_of": "quadratic"}},
+        {"dynamics": {"quiet_end": True}},
+    ),
     (crossings.regularizer_fits_algorithm, {}, {"algo": {}, "regularizer": {"needs": "velocity"}}),
 ]
 
@@ -267,3 +347,20 @@ def test_a_run_that_may_stop_is_told_how_its_best_is_found(
 ) -> None:
     config = {"regularizer": {}, "dynamics": {}, "stop": stop, "evaluation": {"every": every}}
     assert len(list(crossings.cautions(config, STEPWISE))) == count
+
+
+@pytest.mark.parametrize(
+    ("process", "needs", "remedy"),
+    [
+        ("vp", "transitions", "dynamics=ddim"),
+        ("vp", "forward_process", "dynamics=ode"),
+        ("tokens", "tokens", "dynamics=token"),
+    ],
+)
+def test_dynamics_that_fit_are_proposed(process: str, needs: str, remedy: str) -> None:
+    traits = merged(STEPWISE, {"model": {"process": process}, "algo": {"needs": needs}})
+    (problem,) = crossings.dynamics_fit_model(SOUND, traits)
+    assert problem.remedy == remedy
+    back = merged(STEPWISE, {"dynamics": {"process": "vp"}})
+    (problem,) = crossings.dynamics_fit_model(SOUND, back)
+    assert problem.remedy == "dynamics=flow_sde"

@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory.crossings_sampling import (
+    dynamics_fit_model,
+    last_step_has_noise,
+    schedule_fits_model,
+)
 from rlfactory.problems import Problem
 
 Config = Mapping[str, Any]
@@ -23,13 +28,6 @@ def algorithm_fits_model(config: Config, traits: Traits) -> Iterator[Problem]:
     if wants_tokens != has_tokens:
         made = "tokens" if has_tokens else "images"
         yield Problem("algo", f"this algorithm can't train a model that makes {made}")
-
-
-def dynamics_fit_model(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A sampler undoes the noise that its model was trained with."""
-    ours, theirs = traits["dynamics"].get("process"), traits["model"].get("process")
-    if ours and theirs and ours != theirs:
-        yield Problem("dynamics", f"these are for a {ours} process, the model's is {theirs}")
 
 
 def stepwise_needs_likelihood(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -407,6 +405,7 @@ def _rates(betas: object) -> list[float]:
 RULES: Mapping[Rule, tuple[str, ...]] = {
     algorithm_fits_model: ("algo._target_", "model._target_"),
     dynamics_fit_model: ("dynamics._target_", "model._target_"),
+    schedule_fits_model: ("schedule._target_", "model._target_"),
     stepwise_needs_likelihood: ("algo._target_", "dynamics._target_"),
     regularizer_fits_algorithm: ("regularizer._target_", "regularizer.terms", "algo._target_"),
     divergence_fits_process: ("regularizer._target_", "regularizer.terms", "model._target_"),
@@ -424,6 +423,7 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     updates_have_samples: ("prompts_per_iteration", "group_size", "updates_per_iteration"),
     window_within_steps: ("algo._target_", "schedule.steps", "window"),
     times_within_steps: ("algo._target_", "schedule.steps", "times"),
+    last_step_has_noise: ("algo._target_", "schedule.steps", "window", "dynamics", "regularizer"),
     reward_judges_what_is_made: ("reward._target_", "model._target_"),
     prompts_bring_metadata: ("reward._target_", "prompts._target_"),
     prompt_files_are_readable: ("prompts",),

@@ -34,11 +34,12 @@ class Step:
 class Dynamics(ABC):
     """One way to step. `log_prob`: whether steps have a likelihood; `process`: what it undoes,
     None for any. `decode`: what a last step that is stochastic leaves to make a picture of, the
-    noisy sample or its last estimate of x0.
+    noisy sample or its last estimate of x0. `quiet_end`: whether a step to time 0 has no noise.
     """
 
     log_prob: ClassVar[bool]
     process: ClassVar[Literal["flow", "vp", "tokens"] | None]
+    quiet_end: ClassVar[bool] = False
     decode: Literal["sample", "x0"] = "sample"
 
     @abstractmethod

@@ -19,11 +19,13 @@ class CPS(Dynamics):
         mean = (1 - sigma_next) x0 + sqrt(sigma_next^2 - std^2) eps.
 
     Published is `log_prob_of="quadratic"`, `-mean((next - mean)^2)`: no density, but finite at the
-    last step too, where `std` is 0. `gaussian` is the density, which does not exist there.
+    last step too, where `std` is 0. `gaussian` is the density, which does not exist there: the plan
+    refuses it in a window that holds that step.
     """
 
     log_prob = True
     process = "flow"
+    quiet_end = True
 
     def __init__(
         self,

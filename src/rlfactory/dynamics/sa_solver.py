@@ -1,5 +1,6 @@
 """SA-Solver (arXiv 2309.05019), the stochastic multistep solver of AWM."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -102,5 +103,5 @@ def _noise(like: Tensor, step: Span, tau: float, generators: Sequence[torch.Gene
     if tau == 0:
         return torch.zeros_like(like)
     drawn = [torch.randn(like.shape[1:], generator=g, device=g.device) for g in generators]
-    scale = step.sigma * (1 - step.decay ** (2 * tau**2)) ** 0.5
+    scale = step.sigma * math.sqrt(1 - math.pow(step.decay, 2 * tau**2))
     return scale * torch.stack(drawn).to(like.device)

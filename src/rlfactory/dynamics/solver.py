@@ -69,8 +69,8 @@ def first_order(x: Tensor, x0: Tensor, step: Span, tau: float = 0.0) -> Tensor:
     `sigma'/sigma exp(-tau^2 h) x + alpha' (1 - exp(-(1 + tau^2) h)) x0`. Without tau it is the
     step of the ODE.
     """
-    noisy = step.shrink * step.decay ** (tau**2)
-    clean = step.alpha * (1 - step.decay ** (1 + tau**2))
+    noisy = step.shrink * math.pow(step.decay, tau**2)
+    clean = step.alpha * (1 - math.pow(step.decay, 1 + tau**2))
     return noisy * x + clean * x0
 
 

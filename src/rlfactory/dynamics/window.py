@@ -72,6 +72,8 @@ class RandomContiguous(Window):
     Without `high` they lie in the noisier half, as published, or reach as far as `size` needs.
     """
 
+    noisier_half = True
+
     def __init__(
         self, *, size: PositiveInt = 2, low: NonNegativeInt = 0, high: PositiveInt | None = None
     ) -> None:
