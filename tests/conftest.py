@@ -26,7 +26,7 @@ from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.model.sampling import sample
+from rlfactory.model.sampling import Drawing, walk
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition, Rollout
 
@@ -48,13 +48,14 @@ class LinearModel(ImageModel):
         self.weight = nn.Parameter(torch.tensor(weight))
         self.bias = nn.Parameter(torch.tensor(bias))
         self.weights = Weights({"weight": self.weight, "bias": self.bias})
-        self.evaluations = 0
+        self.calls = 0
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         return Condition({"length": torch.tensor([float(len(prompt)) for prompt in prompts])})
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
-        self.evaluations += 1
+        self.calls += 1
+        self.evaluations.add(len(x))
         return self.weight * x + self.bias
 
     def decode(self, latents: Tensor) -> Tensor:
@@ -86,14 +87,17 @@ def roll() -> Callable[..., Rollout]:
         step_shape = (count, len(window), *model.latent_shape)
         generator = torch.Generator().manual_seed(0)
         condition = model.encode([f"prompt {i}" for i in range(count)])
-        latents, transitions = sample(
+        latents, transitions = walk(
             model,
             condition,
             torch.randn(shape, generator=generator),
             uniform_sigmas(6, 3.0),
-            dynamics=dynamics or FlowSDE(noise_level=0.7),
-            window=window,
-            step_noise=torch.randn(step_shape, generator=generator),
+            Drawing(
+                dynamics or FlowSDE(noise_level=0.7),
+                window,
+                torch.randn(step_shape, generator=generator),
+                keeps_mean=True,
+            ),
         )
         return Rollout(
             prompts=[f"prompt {i}" for i in range(count)],

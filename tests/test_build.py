@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.nft import NFT
 from rlfactory.build import budget, build, make
@@ -70,9 +71,41 @@ def test_a_fraction_of_the_noise_that_holds_too_few_steps_is_refused() -> None:
 
 
 def test_the_budget_is_the_roots() -> None:
-    numbers = budget(config("seed=7", "group_size=6", "ema.decay=0.5", "max_minutes=2"))
-    assert (numbers.seed, numbers.group_size, numbers.ema_decay) == (7, 6, 0.5)
+    numbers = budget(config("seed=7", "group_size=6", "max_minutes=2"))
+    assert (numbers.seed, numbers.group_size) == (7, 6)
     assert numbers.max_minutes == 2
+
+
+@pytest.mark.parametrize(("words", "names"), [([], ["ema", "old"]), (["algo=grpo"], ["ema"])])
+def test_a_set_that_is_kept_has_its_average(words: list[str], names: list[str]) -> None:
+    parts = build(config(*words, "ema.decay=0.5", "old.interval=3"))
+    assert list(parts.averages) == names
+    assert parts.averages["ema"].decay == 0.5
+    if "old" in names:
+        old = parts.averages["old"]
+        assert (old.schedule, old.clock, old.update, old.interval) == (
+            "nft_1",
+            "step",
+            "iteration",
+            3,
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "std", "clip"),
+    [
+        ([], "global", None),
+        (["algo=grpo"], "group", 5.0),
+        (["algo=grpo", "advantage=global"], "global", 5.0),
+        (["algo=nft", "advantage=group", "advantage.clip=2"], "group", 2),
+    ],
+)
+def test_an_algorithm_has_the_advantage_that_was_chosen(
+    words: list[str], std: str, clip: float | None
+) -> None:
+    advantage = build(config(*words)).algo.advantage
+    assert isinstance(advantage, GroupAdvantage)
+    assert (advantage.std, advantage.clip, advantage.eps) == (std, clip, 1e-4)
 
 
 def test_evaluations_may_take_other_steps() -> None:

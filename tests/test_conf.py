@@ -127,6 +127,7 @@ def test_a_model_brings_its_companions(tmp_path: Path) -> None:
     assert (made["algo"], made["dynamics"], made["regularizer"]) == ("ppo", "token", "kl_token")
     assert (made["reward"], made["prompts"]) == ("negative_sentiment", "movies")
     assert "schedule" not in made
+    assert "advantage" not in made
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from rlfactory.rollout import Rollout
 from rlfactory.run.tally import Tally
-from rlfactory.scoring import TrainingError, require_replay, reward_metrics, scored
+from rlfactory.scoring import TrainingError, require_replay, reward_metrics, scored, zero_groups
 
 NAN = float("nan")
 
@@ -31,7 +31,7 @@ def test_metrics_pass_over_what_failed(rollout: Rollout) -> None:
 
 
 def test_failed_samples_leave_the_rollout(rollout: Rollout) -> None:
-    kept = scored(rollout, "main", max_failed=0.25)
+    kept = scored(rollout, ["main"], max_failed=0.25)
     assert kept.index.tolist() == [0, 1, 3]
     assert kept.prompts == ["prompt 0", "prompt 1", "prompt 3"]
     assert kept.transitions is not None
@@ -40,7 +40,32 @@ def test_failed_samples_leave_the_rollout(rollout: Rollout) -> None:
 
 def test_more_failures_than_allowed(rollout: Rollout) -> None:
     with pytest.raises(TrainingError, match=r"25\.0%.*main.*max_failed=20\.0%"):
-        scored(rollout, "main", max_failed=0.2)
+        scored(rollout, ["main"], max_failed=0.2)
+
+
+def test_every_score_that_trains_is_needed(rollout: Rollout) -> None:
+    rewards = {**rollout.rewards, "other": torch.tensor([1.0, NAN, 1.0, 1.0])}
+    both = replace(rollout, rewards=rewards)
+    assert scored(both, ["main", "other"], max_failed=0.5).index.tolist() == [0, 3]
+    assert scored(both, ["other"], max_failed=0.5).index.tolist() == [0, 2, 3]
+    with pytest.raises(TrainingError, match=r"50\.0%.*main, other"):
+        scored(both, ["main", "other"], max_failed=0.4)
+
+
+def test_a_score_that_is_not_there_ends_the_run_with_those_that_are(rollout: Rollout) -> None:
+    with pytest.raises(TrainingError, match="names beauty, .* it gives main, other"):
+        scored(rollout, ["main", "beauty"], max_failed=1.0)
+
+
+def test_groups_without_variance_are_counted(rollout: Rollout) -> None:
+    assert zero_groups(rollout, ["other"]) == {"advantage/zero_groups": 1.0}
+    varied = replace(rollout, rewards={"a": torch.tensor([0.1, 0.2, 0.3, 0.3])})
+    assert zero_groups(varied, ["a"]) == {"advantage/zero_groups": 0.5}
+    alone = replace(varied, groups=torch.tensor([0, 0, 1, 2]))
+    assert zero_groups(alone, ["a"]) == {"advantage/zero_groups": 0.0}, "one sample is no group"
+    assert zero_groups(replace(varied, groups=torch.arange(4)), ["a"]) == {}
+    steady = replace(varied, rewards={"a": varied.rewards["a"], "b": torch.ones(4)})
+    assert zero_groups(steady, ["a", "b"]) == {"advantage/zero_groups": 0.5}
 
 
 @pytest.mark.parametrize(("deviation", "fails"), [(0.9e-5, False), (1.1e-5, True)])

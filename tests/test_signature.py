@@ -69,7 +69,7 @@ def test_types(package: Write) -> None:
         "u": Any,
         "w": float,
         "x": Any,
-        "d": dict,
+        "d": dict[str, int],
         "e": list[int],
         "z": list[Any],
     }

@@ -7,21 +7,23 @@ from typing import Literal
 import pytest
 import torch
 
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.build import ignore
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.dynamics.window import All
 from rlfactory.hardware.local import Local
+from rlfactory.model.averaging import Average
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weights import EMA
+from rlfactory.model.weights import EMA, OLD
 from rlfactory.parts import Budget, Metrics, Parts
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.regularizer.none import NoRegularizer
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Rollout
 from rlfactory.run.stopping import RunStop
-from rlfactory.sampler.image import ImageSampler
+from rlfactory.sampler.image import ImageSampler, Kept
 from rlfactory.scoring import TrainingError
 from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
@@ -36,7 +38,20 @@ BUDGET = Budget(
     epochs=1,
     max_grad_norm=1.0,
     max_failed=0.5,
-    ema_decay=0.9,
+)
+
+
+EVERY_STEP = Average(
+    schedule="power",
+    decay=0.9,
+    initial=0.0,
+    warmup=10,
+    flat=0,
+    ramp=0.001,
+    total=1000,
+    clock="step",
+    update="step",
+    interval=1,
 )
 
 
@@ -63,11 +78,15 @@ def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
         lr: float = 0.03,
         sample_batch: int = 12,
         stop_reward: float | None = None,
-        start_noise: Literal["own", "group"] = "own",
+        branches: int = 1,
+        ema: Average = EVERY_STEP,
+        old: Average | None = None,
         **changes: object,
     ) -> Trainer:
         model, dynamics = linear(), FlowSDE(noise_level=0.7)
-        model.weights.add(EMA)
+        averages = {EMA: ema} if old is None else {EMA: ema, OLD: old}
+        for name in averages:
+            model.weights.add(name)
         parts = Parts(
             model=model,
             sampler=ImageSampler(
@@ -75,18 +94,18 @@ def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
                 dynamics=dynamics,
                 sigmas=uniform_sigmas(5, 3.0),
                 evaluation_sigmas=uniform_sigmas(5, 3.0),
-                window=All(skip_last=1),
-                start_noise=start_noise,
+                kept=Kept(All(skip_last=1), branches=branches),
                 batch=sample_batch,
                 advance=ignore,
             ),
-            algo=GRPO(dynamics, clip_range=0.2),
+            algo=GRPO(dynamics, GroupAdvantage(), clip_range=0.2),
             regularizer=NoRegularizer(),
             reward=reward or Brightness(),
             prompts=ShapesPrompts(),
             hardware=Local(device="cpu"),
             optimizer=torch.optim.Adam(list(model.weights.parameters.values()), lr=lr),
             stop=RunStop(reward=stop_reward, patience=2),
+            averages=averages,
         )
         return Trainer(parts, replace(BUDGET, **changes), Silent())  # type: ignore[arg-type]
 
@@ -111,7 +130,7 @@ def test_it_learns(trainer: Callable[..., Trainer]) -> None:
 def test_updates_are_counted_and_every_phase_is_timed(trainer: Callable[..., Trainer]) -> None:
     made = trainer()
     logged = run(made)
-    assert (len(logged), made.updates) == (3, 6)
+    assert (len(logged), made.learner.updates) == (3, 6)
     phases = ("sample", "score", "learn")
     assert all(m["time/iteration"] >= sum(m[f"time/{p}"] for p in phases) for m in logged)
 
@@ -131,12 +150,12 @@ def test_samples_are_keyed_by_their_number(trainer: Callable[..., Trainer]) -> N
 
 
 def test_a_group_may_begin_alike(trainer: Callable[..., Trainer]) -> None:
-    def starts(start_noise: str) -> torch.Tensor:
-        kept = trainer(start_noise=start_noise).sample(0).transitions
+    def starts(branches: int) -> torch.Tensor:
+        kept = trainer(branches=branches).sample(0).transitions
         assert kept is not None
         return kept.x[:, 0]  # every step is stochastic, so the first one holds the start
 
-    alike, own = starts("group"), starts("own")
+    alike, own = starts(4), starts(1)
     assert torch.equal(alike[0], alike[3])
     assert not torch.equal(alike[0], alike[4]), "another prompt begins elsewhere"
     assert not torch.equal(own[0], own[3])
@@ -174,13 +193,13 @@ def test_a_reward_that_is_high_enough_ends_the_run(trainer: Callable[..., Traine
 def test_each_epoch_takes_its_updates(trainer: Callable[..., Trainer]) -> None:
     made = trainer(epochs=3)
     run(made)
-    assert made.updates == 3 * 3 * 2
+    assert made.learner.updates == 3 * 3 * 2
 
 
 def test_no_epoch_begins_once_the_policy_has_moved(trainer: Callable[..., Trainer]) -> None:
     made = trainer(epochs=3, target_kl=1e-12)
     run(made)
-    assert made.updates == 3 * 2
+    assert made.learner.updates == 3 * 2
 
 
 def test_the_learning_rate_warms_up_and_decays(trainer: Callable[..., Trainer]) -> None:
@@ -191,7 +210,7 @@ def test_the_learning_rate_warms_up_and_decays(trainer: Callable[..., Trainer]) 
 
 
 def test_the_average_follows_slowly(trainer: Callable[..., Trainer]) -> None:
-    made = trainer(ema_decay=0.999)
+    made = trainer(ema=replace(EVERY_STEP, decay=0.999))
     before = weights(made)
     run(made)
     with made.parts.model.weights(EMA):
@@ -199,3 +218,39 @@ def test_the_average_follows_slowly(trainer: Callable[..., Trainer]) -> None:
     for start, middle, end in zip(before, average, weights(made), strict=True):
         assert min(start, end) <= middle <= max(start, end)
         assert end != start
+
+
+def kept(trainer: Trainer, name: str) -> list[float]:
+    with trainer.parts.model.weights(name):
+        return weights(trainer)
+
+
+def test_a_set_moves_at_steps_or_after_iterations_by_its_own_clock(
+    trainer: Callable[..., Trainer],
+) -> None:
+    after = replace(EVERY_STEP, schedule="nft_1", update="iteration")
+    made = trainer(old=after)
+    # two steps an iteration: 0.001 of the steps that were done by then
+    assert [m["old/decay"] for m in run(made)] == [0.002, 0.004, 0.006]
+    assert kept(made, OLD) == pytest.approx(weights(made), rel=0.02)
+    assert kept(made, OLD) != weights(made)
+    by_iteration = run(trainer(old=replace(after, clock="iteration")))
+    assert [m["old/decay"] for m in by_iteration] == [0.001, 0.002, 0.003]
+    # the first iteration's two steps: 2 / 11 and 3 / 12
+    assert run(trainer())[0]["ema/decay"] == pytest.approx((2 / 11 + 3 / 12) / 2)
+
+
+def test_a_set_that_forgets_at_once_is_the_policy(trainer: Callable[..., Trainer]) -> None:
+    made = trainer(old=replace(EVERY_STEP, schedule="constant", decay=0.0, update="iteration"))
+    run(made)
+    assert kept(made, OLD) == pytest.approx(weights(made), rel=1e-6)
+
+
+def test_a_set_stays_between_its_intervals(trainer: Callable[..., Trainer]) -> None:
+    made = trainer(old=replace(EVERY_STEP, update="iteration", interval=2))
+    assert ["old/decay" in m for m in run(made)] == [False, True, False]
+
+
+def test_groups_without_variance_are_logged(trainer: Callable[..., Trainer]) -> None:
+    logged = run(trainer())
+    assert all(m["advantage/zero_groups"] == 0 for m in logged)

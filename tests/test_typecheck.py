@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from rlfactory.typecheck import describe, fits
-from rlfactory.types import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt
+from rlfactory.types import BelowOne, Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt
 
 VALUES: list[Any] = [None, True, False, 0, 1, -1, 2.5, 0.0, "1", "a", [], [1], ["a"], [1.5], {}]
 TABLE: dict[str, tuple[Any, list[Any], str]] = {
@@ -18,6 +18,7 @@ TABLE: dict[str, tuple[Any, list[Any], str]] = {
     "natural": (NonNegativeInt, [0, 1], "a whole number >= 0"),
     "rate": (Positive, [1, 2.5], "a number > 0"),
     "weight": (NonNegative, [0, 1, 2.5, 0.0], "a number >= 0"),
+    "decay": (BelowOne, [0, 0.0], "a number >= 0 and < 1"),
     "share": (Fraction, [0, 1, 0.0], "a number >= 0 and <= 1"),
     "maybe": (Positive | None, [None, 1, 2.5], "a number > 0 or null"),
     "literal": (Literal["a", 1], [1, "a"], "a | 1"),
@@ -25,6 +26,8 @@ TABLE: dict[str, tuple[Any, list[Any], str]] = {
     "floats": (list[float], [[], [1], [1.5]], "a list, each a number"),
     "letters": (list[Literal["a"]], [[], ["a"]], "a list, each a"),
     "dict": (dict, [{}], "a mapping"),
+    "weights": (dict[str, float], [{}], "a mapping of text, each a number"),
+    "loose": (dict[str, Any], [{}], "a mapping"),
     "any": (Any, VALUES, "anything"),
 }
 
@@ -43,3 +46,11 @@ def test_what_fits_and_what_does_not(name: str) -> None:
 @pytest.mark.parametrize("kind", [Positive, NonNegative, Fraction])
 def test_no_number_is_in_no_range(kind: Any) -> None:
     assert not fits(float("nan"), kind)
+
+
+def test_names_and_values_of_a_mapping_are_checked() -> None:
+    weights = dict[str, float]
+    assert fits({"a": 1, "b": 0.5}, weights)
+    assert not fits({"a": 1, "b": "x"}, weights)
+    assert not fits({1: 0.5}, weights)
+    assert fits({"a": "x", 1: None}, dict)

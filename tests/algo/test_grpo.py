@@ -4,11 +4,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.ode import ODE
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Rollout, present
+from rlfactory.rollout import Batch, Rollout
 
 ADVANTAGE = [1.5, -0.5, 0.25]
 
@@ -17,7 +18,7 @@ Roll = Callable[..., Rollout]
 
 
 def make_algo(clip_range: float = 1e-3) -> GRPO:
-    return GRPO(FlowSDE(noise_level=0.7), clip_range=clip_range)
+    return GRPO(FlowSDE(noise_level=0.7), GroupAdvantage(), clip_range=clip_range)
 
 
 def make_batch(model: ImageModel, roll: Roll) -> Batch:
@@ -104,15 +105,14 @@ def test_outputs_carry_the_prediction_and_the_step(linear: MakeModel, roll: Roll
     assert torch.equal(outputs.step_taken().next, batch.replay().next)
 
 
-def test_advantages_are_clipped_on_both_sides() -> None:
-    rewards = torch.tensor([0.0] * 99 + [1.0] + [0.0] + [1.0] * 99)
-    groups = torch.arange(200) // 100
-    rollout = Rollout(prompts=[], metadata=[], groups=groups, index=torch.arange(200))
-    found = present(make_algo().appraise(rollout, rewards).advantage, "advantages")
-    assert found.max() == 5
-    assert found.min() == -5
-    loose = GRPO(FlowSDE(), advantage_clip=100.0).appraise(rollout, rewards).advantage
-    assert present(loose, "advantages").max() > 9
+def test_it_appraises_by_the_advantage_it_was_given() -> None:
+    rewards = {"main": torch.tensor([1.0, 2, 3, 4]), "other": torch.tensor([4.0, 3, 2, 1])}
+    rollout = Rollout([], [], groups=torch.zeros(4), index=torch.arange(4), rewards=rewards)
+    for advantage in (GroupAdvantage(), GroupAdvantage(weights={"other": 1.0}, clip=0.5)):
+        algo = GRPO(FlowSDE(), advantage)
+        found, expected = algo.appraise(rollout, "main"), advantage(rollout, "main")
+        torch.testing.assert_close(found.advantage, expected.advantage, rtol=0, atol=0)
+        assert algo.trained_scores("main") == advantage.names("main")
 
 
 def test_the_tolerance_is_a_tenth_of_the_clip_range() -> None:
@@ -126,4 +126,4 @@ def test_what_it_lacks_is_an_error(linear: MakeModel, roll: Roll) -> None:
         with pytest.raises(ValueError, match="transitions|advantages"):
             make_algo().items(incomplete, model, seed=0, iteration=0)
     with pytest.raises(ValueError, match="log-probability"):
-        GRPO(ODE(model.forward_process)).loss(model, make_batch(model, roll))
+        GRPO(ODE(model.forward_process), GroupAdvantage()).loss(model, make_batch(model, roll))

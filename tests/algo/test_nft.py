@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory import keyed
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.nft import NFT, implicit_losses, optimality
 from rlfactory.algo.times import DiscreteTimes, Times, UniformTimes
 from rlfactory.dynamics.process import RectifiedFlow
@@ -16,13 +17,15 @@ from rlfactory.rollout import Batch, Condition, Rollout, present, take
 
 MakeModel = Callable[..., ImageModel]
 Roll = Callable[..., Rollout]
+# what conf/algo/nft.yaml chooses
+GLOBAL = GroupAdvantage(std="global", clip=None)
 
 
 SIGMAS = uniform_sigmas(6, 3.0)
 
 
 def nft(times: Times | None = None, **options: float | str) -> NFT:
-    return NFT(times or UniformTimes(), SIGMAS, **options)
+    return NFT(GLOBAL, times or UniformTimes(), SIGMAS, **options)
 
 
 def images(rows: list[list[float]]) -> Tensor:
@@ -173,6 +176,7 @@ def test_items_noise_each_sample_at_stratified_times(linear: MakeModel, roll: Ro
     eps = (batch.x - (1 - t) * batch.x0) / t
     assert len({round(value, 3) for value in eps.flatten().tolist()}) > 40
     assert batch.taken is None
+    assert NFT.behaviour == OLD, "the old policy samples"
 
 
 def test_items_of_a_sample_depend_on_its_number_and_the_iteration_alone(
@@ -213,26 +217,18 @@ def test_the_time_shift_moves_times_to_the_noisy_end(linear: MakeModel, roll: Ro
     torch.testing.assert_close(moved, 3 * flat / (1 + 2 * flat))
 
 
-def test_the_old_policy_samples_and_follows_by_its_decay(linear: MakeModel) -> None:
-    model = linear(weight=1.0)
-    model.weights.add(OLD)
-    model.weights.parameters["weight"].data.fill_(2.0)
-    algo = nft(old_decay="nft_1")
-    assert algo.behaviour == OLD
-    assert algo.after_iteration(model, 500) == {"old/decay": 0.5}
-    with model.weights(OLD):
-        assert model.weights.parameters["weight"].item() == pytest.approx(1.5)
-    nft(old_decay="none").after_iteration(model, 500)
-    with model.weights(OLD):
-        assert model.weights.parameters["weight"].item() == pytest.approx(2.0)
-
-
 def test_advantages_keep_the_batchs_scale_and_are_an_error_where_missing(
     linear: MakeModel, roll: Roll
 ) -> None:
     rewards = torch.tensor([1.0, 2, 3, 4, 0, 0, 1, 0])
-    rollout = Rollout(prompts=[], metadata=[], groups=torch.arange(8) // 4, index=torch.arange(8))
-    found = present(nft().appraise(rollout, rewards).advantage, "advantages")
+    rollout = Rollout(
+        prompts=[],
+        metadata=[],
+        groups=torch.arange(8) // 4,
+        index=torch.arange(8),
+        rewards={"main": rewards},
+    )
+    found = present(nft().appraise(rollout, "main").advantage, "advantages")
     # Provenance: diffusion.md 1.8, flow_grpo global
     assert found[0].item() == pytest.approx(-1.064752, abs=2e-6)
     model = linear()

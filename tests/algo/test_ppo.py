@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlfactory.algo.advantages import group_advantages
 from torch import Tensor
 
+from rlfactory.advantage.formulas import group_advantages
 from rlfactory.algo.ppo import PPO
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
@@ -44,13 +44,14 @@ def rollout(model: CausalLM) -> Rollout:
 
 
 def appraised(rollout: Rollout, scores: Tensor = SCORES, **options: Any) -> tuple[Tensor, Tensor]:
-    done = PPO(TOKEN, **options).appraise(rollout, scores)
+    done = PPO(TOKEN, **options).appraise(replace(rollout, rewards={"main": scores}), "main")
     return present(done.advantage, "advantages"), present(done.returns, "returns")
 
 
 def batch_of(rollout: Rollout, model: CausalLM, **options: Any) -> TokenBatch:
     algo = PPO(TOKEN, **options)
-    return algo.items(algo.appraise(rollout, SCORES), model, seed=0, iteration=0)
+    done = algo.appraise(replace(rollout, rewards={"main": SCORES}), "main")
+    return algo.items(done, model, seed=0, iteration=0)
 
 
 def test_before_an_update_the_ratio_is_one_and_the_loss_minus_the_mean_advantage(
@@ -182,4 +183,4 @@ def test_micro_batches_add_up(model: CausalLM, rollout: Rollout) -> None:
 def test_without_tokens_it_is_an_error() -> None:
     empty = Rollout(prompts=[], metadata=[], groups=torch.zeros(0), index=torch.zeros(0))
     with pytest.raises(ValueError, match="tokens"):
-        PPO(TOKEN).appraise(empty, torch.zeros(0))
+        PPO(TOKEN).appraise(empty, "main")

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.flux import Flux
 from rlfactory.model.pipeline import ModelError
-from rlfactory.model.sampling import sample
+from rlfactory.model.sampling import follow
 
 PROMPTS = ["a red circle", "two blue stars", "a red circle"]
 MakeFlux = Callable[..., Flux]
@@ -178,7 +178,7 @@ def test_sampling_is_what_the_pipeline_itself_does(models: dict[str, Flux], name
         output_type="latent",
     ).images
     sigmas = Schedule(kind="uniform", steps=4).sigmas(model.shift)
-    found, _ = sample(model, model.encode(PROMPTS), start, sigmas)
+    found = follow(model, model.encode(PROMPTS), start, sigmas)
     torch.testing.assert_close(packed(found), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.schedule import Leading
 from rlfactory.model.pipeline import ModelError
-from rlfactory.model.sampling import sample
+from rlfactory.model.sampling import follow
 from rlfactory.model.sd import SD
 from rlfactory.model.weights import REFERENCE
 
@@ -143,7 +143,7 @@ def test_sampling_is_what_the_pipeline_itself_does(guided: SD, plain: SD, guidan
         output_type="latent",
     ).images
     times = Leading(steps=3).sigmas(model.shift)
-    found, _ = sample(model, model.encode(PROMPTS), start, times)
+    found = follow(model, model.encode(PROMPTS), start, times)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -6,11 +6,12 @@ import torch
 from diffusers import SD3Transformer2DModel, StableDiffusion3Pipeline
 from torch import Tensor
 
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.pipeline import ModelError
-from rlfactory.model.sampling import sample
+from rlfactory.model.sampling import follow
 from rlfactory.model.sd3 import SD3
 from rlfactory.model.weights import EMA, REFERENCE
 from rlfactory.rollout import Condition, Rollout
@@ -153,9 +154,9 @@ def test_sampling_is_what_the_pipeline_itself_does(make: MakeSD3, guidance: floa
         output_type="latent",
     ).images
     sigmas = Schedule(kind="diffusers", steps=6).sigmas(model.shift)
-    found, _ = sample(model, model.encode(PROMPTS), start, sigmas)
+    found = follow(model, model.encode(PROMPTS), start, sigmas)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    uniform, _ = sample(
+    uniform = follow(
         model, model.encode(PROMPTS), start, Schedule(kind="uniform", steps=6).sigmas(model.shift)
     )
     assert not torch.allclose(uniform, expected, atol=1e-2)
@@ -272,7 +273,8 @@ def test_the_weights_in_use_are_those_exported(
 def test_at_the_first_update_every_ratio_is_one(
     make: MakeSD3, roll: Callable[..., Rollout], finetune: str, guidance: float
 ) -> None:
-    model, algo = make(finetune=finetune, guidance=guidance), GRPO(FlowSDE(noise_level=0.7))
+    model = make(finetune=finetune, guidance=guidance)
+    algo = GRPO(FlowSDE(noise_level=0.7), GroupAdvantage())
     if finetune == "lora":
         train(model)
     rollout = roll(model, [1.0, -1.0, 0.5, -0.5, 2.0], FlowSDE(noise_level=0.7))

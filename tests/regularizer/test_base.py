@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import rlfactory.regularizer
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.base import ImageModel
@@ -49,11 +50,11 @@ def setting(
     rollout = roll(model, [1.0, -1.0, 0.5])
     for parameter in model.weights.parameters.values():
         parameter.data.add_(0.2)
-    return model, GRPO(DYNAMICS).items(rollout, model, seed=0, iteration=0)
+    return model, GRPO(DYNAMICS, GroupAdvantage()).items(rollout, model, seed=0, iteration=0)
 
 
 def outputs(model: ImageModel, batch: Batch) -> Outputs:
-    found = GRPO(DYNAMICS).loss(model, batch).outputs
+    found = GRPO(DYNAMICS, GroupAdvantage()).loss(model, batch).outputs
     assert isinstance(found, Outputs)
     return found
 
@@ -162,9 +163,9 @@ def test_what_a_weight_set_predicts_is_asked_once(
     model, batch = setting
     known = outputs(model, batch)
     first, _ = make(kind).penalty(model, batch, known)
-    evaluations = model.evaluations  # type: ignore[attr-defined]
+    evaluations = model.calls  # type: ignore[attr-defined]
     again, _ = make(kind).penalty(model, batch, known)
-    assert model.evaluations == evaluations  # type: ignore[attr-defined]
+    assert model.calls == evaluations  # type: ignore[attr-defined]
     assert torch.equal(first, again)
 
 

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import torch
 
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.nft import NFT
 from rlfactory.algo.times import UniformTimes
 from rlfactory.dynamics.schedule import uniform_sigmas
@@ -16,12 +17,12 @@ def test_it_adds_nothing_and_evaluates_nothing(
 ) -> None:
     model = linear()
     model.weights.add(OLD)
-    algo = NFT(UniformTimes(), uniform_sigmas(6, 3.0))
-    batch = algo.items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
+    algo = NFT(GroupAdvantage(), UniformTimes(), uniform_sigmas(6, 3.0))
+    (batch,) = algo.items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0).split(100)
     loss = algo.loss(model, batch)
-    evaluations = model.evaluations
+    evaluations = model.calls
     penalty, measured = NoRegularizer().penalty(model, batch, loss.outputs)
-    assert model.evaluations == evaluations
+    assert model.calls == evaluations
     assert NoRegularizer().references == set()
     assert torch.equal(loss.value + penalty, loss.value)
     assert measured == {}

@@ -84,9 +84,9 @@ def test_it_vanishes_where_all_weight_sets_agree(setting: tuple[ImageModel, Batc
 def test_each_weight_set_is_run_once(setting: tuple[ImageModel, Batch]) -> None:
     model, batch = setting
     known = outputs(model, batch)
-    before = model.evaluations  # type: ignore[attr-defined]
+    before = model.calls  # type: ignore[attr-defined]
     terms(Fixed(value=1.0), Fixed(value=1.0)).penalty(model, batch, known)
-    assert model.evaluations == before + 2  # type: ignore[attr-defined]
+    assert model.calls == before + 2  # type: ignore[attr-defined]
     assert set(known.others) == {"reference", "old"}
     assert not any(prediction.requires_grad for prediction in known.others.values())
 

@@ -11,7 +11,7 @@ from rlfactory.dynamics.window import Fixed
 from rlfactory.model.base import ImageModel
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import present
-from rlfactory.sampler.image import ImageSampler
+from rlfactory.sampler.image import ImageSampler, Kept
 
 PROMPTS = [Prompt("one", {}), Prompt("another", {})]
 GROUPS = torch.tensor([0, 0, 1, 1])
@@ -25,8 +25,7 @@ def sampler(linear: Callable[..., ImageModel]) -> Callable[..., ImageSampler]:
             dynamics=FlowSDE(),
             sigmas=uniform_sigmas(6, 3.0),
             evaluation_sigmas=uniform_sigmas(9, 3.0),
-            window=Fixed(steps=steps) if steps else None,
-            start_noise="own",
+            kept=Kept(Fixed(steps=steps)) if steps else None,
             batch=batch,
             advance=lambda count: None,
         )
@@ -56,9 +55,9 @@ def test_batching_changes_nothing(sampler: Callable[..., ImageSampler]) -> None:
 
 def test_evaluations_take_their_own_schedule(sampler: Callable[..., ImageSampler]) -> None:
     made = sampler()
-    before = made.model.evaluations  # type: ignore[attr-defined]
+    before = made.model.calls  # type: ignore[attr-defined]
     drawn = made.draw(["one"] * 5, seed=0, stream="evaluation")
-    assert made.model.evaluations - before == 9  # type: ignore[attr-defined]
+    assert made.model.calls - before == 9  # type: ignore[attr-defined]
     assert drawn.images is not None
     again = made.draw(["one"] * 5, seed=0, stream="evaluation").images
     assert again is not None

@@ -67,4 +67,5 @@ class PromptTracker(Advantage):
 
 def mean_and_std(values: Tensor) -> tuple[float, float]:
     """Mean and population deviation of some numbers."""
-    return values.mean().item(), values.std(unbiased=False).item()
+    mean = values.mean()
+    return mean.item(), (values - mean).square().mean().sqrt().item()
