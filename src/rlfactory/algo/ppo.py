@@ -22,7 +22,7 @@ from rlfactory.types import Fraction, NonNegative, Positive
 Normalize = Literal["batch", "minibatch", "none"]
 
 
-class PPO(Algorithm[TextModel, TokenBatch]):
+class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     """With `r` a token's ratio of likelihoods, A its advantage by GAE, V and R value and return,
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) + c_v l_V - c_H H,
