@@ -196,6 +196,8 @@ def test_logit_normal_times_stay_off_zero_and_keep_to_their_range() -> None:
     ranged = {"count": 1, "low": 0.1, "high": 1.0, "shift": 1.0}
     clean = LogitNormalTimes(**ranged, toward="clean").draw(first, SIGMAS)
     assert clean.item() == pytest.approx(1 - 0.9 * 0.01)
+    ends = LogitNormalTimes(count=1, low=0.1, high=0.5, shift=1.0, toward="clean")
+    assert ends.draw(first, SIGMAS).item() == pytest.approx(0.5 - 0.4 * 0.01)
     middle = LogitNormalTimes(**ranged).draw(placed(0.5), SIGMAS)
     assert middle.item() == pytest.approx(0.55)
 
@@ -228,6 +230,8 @@ def test_golden_bounds(times: DiscreteTimes, sigmas: Tensor, bounds: list[int]) 
 def test_golden_ends_of_a_half() -> None:
     assert DiscreteTimes(fraction=0.5, space="sigma").end(SIGMAS) == 10
     assert DiscreteTimes(fraction=0.5, space="index").end(SIGMAS) == 7  # steps 0 to 6
+    # a step that lies on the bound, but for rounding, is inside
+    assert DiscreteTimes(fraction=0.9, space="sigma").end(uniform_sigmas(10, 1.0)) == 9
 
 
 def test_the_first_step_may_be_forced() -> None:
