@@ -1,5 +1,6 @@
 """From a frozen configuration to live objects."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from rlfactory.dynamics.sa_solver import SASolver
 from rlfactory.dynamics.schedule import dynamic_shift, uniform_sigmas
 from rlfactory.plan import make_plan
 from rlfactory.regularizer.kl_x import KLMean
+from rlfactory.regularizer.sum import Sum
 from rlfactory.request import compose_request
 from rlfactory.sampler.image import ImageSampler
 
@@ -29,6 +31,8 @@ def config(*overrides: str) -> dict[str, Any]:
         ([], {"policy", "old", "ema"}),
         (["regularizer=kl_v"], {"policy", "old", "ema", "reference"}),
         (["algo=grpo"], {"policy", "ema"}),
+        (["algo=grpo", "regularizer=kl_ema"], {"policy", "ema", "old"}),
+        (["algo=grpo", "regularizer=kl_awm"], {"policy", "ema", "old", "reference"}),
         (["algo=grpo", "regularizer=kl_gaussian", "model.finetune=lora"], {"policy", "ema"}),
     ],
 )
@@ -129,3 +133,34 @@ def test_samplers_follow_the_models_process() -> None:
     assert parts.model.tokens == 64
     expected = uniform_sigmas(3, dynamic_shift(64))
     torch.testing.assert_close(parts.sampler.sigmas, expected)
+
+
+def test_parts_inside_mappings_and_lists_are_made_and_handed_what_they_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parts_of_mine.py").write_text(
+        "def whole(seed, *, parts, several, plain):\n    return seed, parts, several, plain\n"
+        "def part(device, *, size):\n    return device, size\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    part = {"_target_": "parts_of_mine.part", "size": 2}
+    plain = {"several": [1, {"a": "text"}], "empty": {}}
+    node = {
+        "_target_": "parts_of_mine.whole",
+        "parts": {"one": part},
+        "several": [part, [part], 3],
+        "plain": plain,
+    }
+    made = make({"window": node}, "window", device="cpu", seed=3, dynamics=None)
+    assert made == (3, {"one": ("cpu", 2)}, [("cpu", 2), [("cpu", 2)], 3], plain)
+
+
+def test_terms_share_the_dynamics_of_the_run() -> None:
+    step = "_target_: rlfactory.regularizer.kl_x.KLMean"
+    price = "{_target_: rlfactory.regularizer.coefficient.Fixed, value: 0.5}"
+    term = f"+regularizer.terms.steps={{{step}, coefficient: {price}}}"
+    parts = build(config("algo=grpo", "regularizer=kl_awm", term))
+    assert isinstance(parts.regularizer, Sum)
+    assert list(parts.regularizer.terms) == ["reference", "old", "steps"]
+    assert parts.regularizer.terms["steps"].dynamics is parts.algo.dynamics  # type: ignore[attr-defined]
+    assert parts.regularizer.coefficients["kl/old/coefficient"].value == 1.0

@@ -23,6 +23,8 @@ NEEDS = {
     "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
+    "regularizer/kl_flow_grpo": ["algo=grpo"],
+    "regularizer/kl_behaviour": ["regularizer.compare=prediction"],
     "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
     "reward/reward_model": ["model=gpt2", "reward.path=owner/name"],
 }

@@ -59,6 +59,15 @@ def keys(rule: Rule, config: dict[str, Any], traits: dict[str, Any]) -> list[str
 FORWARD = {"algo": {"needs": "forward_process"}}
 GAUSSIAN = {"_target_": "rlfactory.regularizer.kl_gaussian.KLGaussian"}
 
+
+SUM: dict[str, Any] = {"regularizer": {"terms": {"a": {}}}}
+
+
+def terms(traits: dict[str, Any], name: str = "a") -> dict[str, Any]:
+    """The traits of a sum of one term."""
+    return {"regularizer": {"needs": "terms"}, f"regularizer.terms.{name}": traits}
+
+
 FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (crossings.algorithm_fits_model, {}, {"algo": {"needs": "tokens"}}, "algo"),
     (crossings.algorithm_fits_model, {}, {"model": {"process": "tokens"}}, "algo"),
@@ -109,6 +118,52 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"regularizer": {"placement": "loss", "estimator": "k1"}},
         {},
         "regularizer.estimator",
+    ),
+    (
+        crossings.regularizer_fits_algorithm,
+        SUM,
+        {"algo": {"needs": "forward_process"}, **terms({"needs": "transitions"})},
+        "regularizer.terms.a",
+    ),
+    (
+        crossings.regularizer_fits_algorithm,
+        SUM,
+        {"algo": {"needs": "tokens"}, **terms({"needs": "velocity"})},
+        "regularizer.terms.a",
+    ),
+    (
+        crossings.divergence_fits_process,
+        {},
+        {"regularizer": {"process": "flow"}, "model": {"process": "vp"}},
+        "regularizer",
+    ),
+    (
+        crossings.divergence_fits_process,
+        SUM,
+        {**terms({"process": "flow"}), "model": {"process": "vp"}},
+        "regularizer.terms.a",
+    ),
+    (
+        crossings.behaviour_has_surrogate,
+        {"regularizer": {"compare": "surrogate"}},
+        {},
+        "regularizer.compare",
+    ),
+    (
+        crossings.behaviour_has_surrogate,
+        {"regularizer": {"terms": {"a": {"compare": "surrogate"}}}},
+        terms({"needs": "velocity"}),
+        "regularizer.terms.a.compare",
+    ),
+    (crossings.terms_add_up, {"regularizer": {"terms": {}}}, terms({}), "regularizer.terms"),
+    (crossings.terms_add_up, SUM, terms({"needs": "nothing"}), "regularizer.terms.a"),
+    (crossings.terms_add_up, SUM, terms({"needs": "tokens"}), "regularizer.terms.a"),
+    (crossings.terms_add_up, SUM, terms({"needs": "terms"}), "regularizer.terms.a"),
+    (
+        crossings.terms_add_up,
+        {"regularizer": {"terms": {"approx": {}}}},
+        terms({"needs": "velocity"}, "approx"),
+        "regularizer.terms.approx",
     ),
     (crossings.groups_have_members, {"group_size": 1}, {}, "group_size"),
     (
@@ -384,6 +439,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"dynamics": {"quiet_end": True}},
     ),
     (crossings.regularizer_fits_algorithm, {}, {"algo": {}, "regularizer": {"needs": "velocity"}}),
+    (crossings.regularizer_fits_algorithm, SUM, terms({"needs": "transitions"})),
+    (crossings.divergence_fits_process, {}, {"regularizer": {"process": "flow"}}),
+    (crossings.divergence_fits_process, {}, {"model": {"process": "vp"}}),
+    (
+        crossings.behaviour_has_surrogate,
+        {"regularizer": {"compare": "surrogate"}},
+        {"algo": {"surrogate": True}},
+    ),
+    (crossings.behaviour_has_surrogate, {"regularizer": {"compare": "prediction"}}, {}),
+    (crossings.terms_add_up, SUM, terms({"needs": "velocity"})),
 ]
 
 
@@ -462,3 +527,40 @@ def test_dynamics_that_fit_are_proposed(process: str, needs: str, remedy: str) -
     back = merged(STEPWISE, {"dynamics": {"process": "vp"}})
     (problem,) = crossings.dynamics_fit_model(SOUND, back)
     assert problem.remedy == "dynamics=flow_sde"
+
+
+HELD: dict[str, Any] = {"reference": "old", "coefficient": {"value": 1.0}}
+OTHER: dict[str, Any] = {"reference": "reference", "coefficient": {"value": 1.0}}
+AWM: dict[str, Any] = {"_target_": "rlfactory.algo.awm.AWM", "clip_range": None}
+
+
+@pytest.mark.parametrize(
+    ("algo", "regularizer", "count"),
+    [
+        (AWM, {}, 1),
+        (AWM, OTHER, 1),
+        (AWM, HELD, 0),
+        (AWM, {**HELD, "coefficient": {"value": 0.0}}, 1),
+        (AWM, {"terms": {"a": OTHER, "b": HELD}}, 0),
+        (AWM, {"terms": {"a": OTHER, "b": OTHER}}, 1),
+        (AWM, {"compare": "surrogate", "coefficient": {"value": 0.3}}, 0),
+        ({**AWM, "clip_range": 1.0}, {}, 0),
+        ({**AWM, "_target_": "rlfactory.algo.nft.NFT"}, {}, 0),
+    ],
+)
+def test_awm_that_nothing_holds_is_noted(
+    algo: dict[str, Any], regularizer: dict[str, Any], count: int
+) -> None:
+    calm = {"dynamics": {}, "stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
+    config = {"algo": algo, "regularizer": regularizer, **calm}
+    kind = terms({}) if "terms" in regularizer else {}
+    found = list(crossings.cautions(config, merged(STEPWISE, kind)))
+    assert len(found) == count
+    assert all("wandered" in text for text in found)
+
+
+@pytest.mark.parametrize(("name", "count"), [("a", 1), ("reference", 0)])
+def test_a_sum_without_a_reference_stops_no_run(name: str, count: int) -> None:
+    stop = {"stop": {"kl": 0.1, "reward": None}, "evaluation": {"every": 10}, "dynamics": {}}
+    config = {"regularizer": {"terms": {name: {}}}, **stop}
+    assert len(list(crossings.cautions(config, merged(STEPWISE, terms({}, name))))) == count

@@ -9,7 +9,7 @@ import pytest
 
 from rlfactory.signature import Parameter, read
 from rlfactory.source import TargetError
-from rlfactory.types import Interval
+from rlfactory.types import Component, Interval
 
 Write = Callable[..., str]
 
@@ -72,6 +72,23 @@ def test_types(package: Write) -> None:
         "d": dict[str, int],
         "e": list[int],
         "z": list[Any],
+    }
+
+
+def test_an_abstract_class_is_made_of_a_component(package: Write) -> None:
+    name = package(
+        a="from abc import ABC\nfrom typing import Generic, Mapping, TypedDict\n"
+        "class Part(ABC, Generic[int]): ...\nclass Options(TypedDict): ...\n"
+        "class A:\n    def __init__(self, *, p: Part, o: Part | None, g: Part[int],\n"
+        "        m: Mapping[str, Part], n: Mapping[str, Part[int]], t: Options): ...\n",
+    )
+    assert kinds(f"{name}.a.A") == {
+        "p": Component,
+        "o": Component | None,
+        "g": Component,
+        "m": dict[str, Component],
+        "n": dict[str, Component],
+        "t": Any,
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,7 +19,11 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA, OLD
 from rlfactory.parts import Budget, Metrics, Parts
 from rlfactory.prompts.shapes import ShapesPrompts
+from rlfactory.regularizer.base import Regularizer
+from rlfactory.regularizer.coefficient import Fixed, PerStep, Proportional
+from rlfactory.regularizer.kl_v import KLVelocity
 from rlfactory.regularizer.none import NoRegularizer
+from rlfactory.regularizer.sum import Sum
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Rollout
 from rlfactory.run.stopping import RunStop
@@ -75,6 +79,8 @@ class Brightness(Reward):
 def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
     def make(
         reward: Reward | None = None,
+        regularizer: Regularizer[Any, Any, Any] | None = None,
+        stop_kl: float | None = None,
         lr: float = 0.03,
         sample_batch: int = 12,
         stop_reward: float | None = None,
@@ -85,7 +91,7 @@ def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
     ) -> Trainer:
         model, dynamics = linear(), FlowSDE(noise_level=0.7)
         averages = {EMA: ema} if old is None else {EMA: ema, OLD: old}
-        for name in averages:
+        for name in {*averages, *(regularizer.references if regularizer else ())}:
             model.weights.add(name)
         parts = Parts(
             model=model,
@@ -99,12 +105,12 @@ def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
                 advance=ignore,
             ),
             algo=GRPO(dynamics, GroupAdvantage(), clip_range=0.2),
-            regularizer=NoRegularizer(),
+            regularizer=regularizer or NoRegularizer(),
             reward=reward or Brightness(),
             prompts=ShapesPrompts(),
             hardware=Local(device="cpu"),
             optimizer=torch.optim.Adam(list(model.weights.parameters.values()), lr=lr),
-            stop=RunStop(reward=stop_reward, patience=2),
+            stop=RunStop(kl=stop_kl, reward=stop_reward, patience=2),
             averages=averages,
         )
         return Trainer(parts, replace(BUDGET, **changes), Silent())  # type: ignore[arg-type]
@@ -167,6 +173,52 @@ def test_unscored_samples_are_left_out(trainer: Callable[..., Trainer]) -> None:
     made.run(lambda iteration, metrics, rollout: kept.append(rollout))
     assert [len(rollout) for rollout in kept] == [9, 9, 9]
     assert all(bool(rollout.rewards["brightness"].isfinite().all()) for rollout in kept)
+
+
+def test_each_coefficient_of_an_image_penalty_follows_its_divergence(
+    trainer: Callable[..., Trainer],
+) -> None:
+    each_step = PerStep(value=1.0, target=1e-9, horizon=10, high=100.0)
+    each_iteration = Proportional(value=1.0, target=1e-9, horizon=24)
+    terms = {
+        "reference": KLVelocity(coefficient=each_step),
+        "average": KLVelocity(coefficient=each_iteration, reference="ema"),
+        "still": KLVelocity(coefficient=Fixed(value=0.0)),
+    }
+    made = trainer(Brightness(), Sum(terms=terms))
+    logged = run(made)
+    # two updates an iteration, of which the very first begins at the reference; 12 samples
+    assert each_step.value == pytest.approx(0.97 * 1.03**5)
+    assert each_iteration.value == pytest.approx((1 + 0.2 * 12 / 24) ** 3)
+    assert logged[-1]["kl/reference/coefficient"] == each_step.value
+    assert logged[-1]["kl/average/coefficient"] == each_iteration.value
+    for metrics in logged:
+        assert metrics["kl/reference"] == metrics["kl/still"] > metrics["kl/average"] > 0
+        assert metrics["kl/still/coefficient"] == 0
+        assert "kl/sequence" not in metrics
+        assert "loss/total" in metrics
+
+
+def test_a_single_penalty_is_the_reference_whatever_its_weight_set(
+    trainer: Callable[..., Trainer],
+) -> None:
+    coefficient = Proportional(value=1.0, target=1e-9, horizon=24)
+    logged = run(trainer(None, KLVelocity(coefficient=coefficient, reference="ema")))
+    assert [m["kl/coefficient"] for m in logged] == pytest.approx([1.1, 1.1**2, 1.1**3])
+    assert all(m["kl/reference"] > 0 for m in logged)
+    assert not any(name.startswith("kl/reference/") for name in logged[-1])
+
+
+def test_no_penalty_measures_nothing(trainer: Callable[..., Trainer]) -> None:
+    assert not {"kl/reference", "kl/coefficient", "loss/total"} & run(trainer())[-1].keys()
+
+
+def test_a_divergence_that_is_large_enough_ends_the_run(trainer: Callable[..., Trainer]) -> None:
+    def stopped(name: str) -> int:
+        penalties = Sum(terms={name: KLVelocity(coefficient=Fixed(value=0.0))})
+        return len(run(trainer(None, penalties, stop_kl=1e-12)))
+
+    assert (stopped("reference"), stopped("other")) == (2, 3)
 
 
 def test_too_many_failures_end_the_run(trainer: Callable[..., Trainer]) -> None:

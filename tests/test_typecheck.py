@@ -5,9 +5,35 @@ from typing import Any, Literal
 import pytest
 
 from rlfactory.typecheck import describe, fits
-from rlfactory.types import BelowOne, Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt
+from rlfactory.types import (
+    BelowOne,
+    Component,
+    Fraction,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+)
 
-VALUES: list[Any] = [None, True, False, 0, 1, -1, 2.5, 0.0, "1", "a", [], [1], ["a"], [1.5], {}]
+NODE = {"_target_": "a.B"}
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2.5,
+    0.0,
+    "1",
+    "a",
+    [],
+    [1],
+    ["a"],
+    [1.5],
+    {},
+    NODE,
+]
 TABLE: dict[str, tuple[Any, list[Any], str]] = {
     "int": (int, [0, 1, -1], "a whole number"),
     "float": (float, [0, 1, -1, 2.5, 0.0], "a number"),
@@ -25,9 +51,12 @@ TABLE: dict[str, tuple[Any, list[Any], str]] = {
     "list": (list[int], [[], [1]], "a list, each a whole number"),
     "floats": (list[float], [[], [1], [1.5]], "a list, each a number"),
     "letters": (list[Literal["a"]], [[], ["a"]], "a list, each a"),
-    "dict": (dict, [{}], "a mapping"),
+    "dict": (dict, [{}, NODE], "a mapping"),
     "weights": (dict[str, float], [{}], "a mapping of text, each a number"),
-    "loose": (dict[str, Any], [{}], "a mapping"),
+    "loose": (dict[str, Any], [{}, NODE], "a mapping"),
+    "component": (Component, [NODE], "a mapping with a _target_"),
+    "parts": (dict[str, Component], [{}], "a mapping of text, each a mapping with a _target_"),
+    "maybe a part": (Component | None, [None, NODE], "a mapping with a _target_ or null"),
     "any": (Any, VALUES, "anything"),
 }
 

@@ -164,8 +164,9 @@ def _type(module: Module, node: ast.expr | None) -> Any:
             return _named_type(module, name, node)
         case ast.BinOp(op=ast.BitOr()):
             return _union([_type(module, node.left), _type(module, node.right)])
-        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=inner):
-            return _generic(module, name, inner)
+        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name) as of, slice=inner):
+            kind = _generic(module, name, inner)
+            return _named_type(module, name, of) if kind is _Unknown else kind
     return _Unknown
 
 

@@ -1,4 +1,11 @@
-"""The weight of a KL penalty: fixed, or steered so that the divergence stays near a target."""
+"""The weight of a KL penalty: fixed, or steered so that the divergence stays near a target.
+
+The units of a target are those of the divergence that is steered. Of texts: nats a token, or nats a
+sequence. Of images an item is token and sequence in one, so both are the mean divergence as the
+regularizer measures it (`kl/reference`), a mean over a sample's dimensions whose scale is that
+regularizer's own: a target, and `low` and `high`, have to be set for the one that is steered.
+`samples` counts texts or pictures.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,7 +32,7 @@ class Coefficient(ABC):
 
     @abstractmethod
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """Take in the divergence, in nats, from the reference that `samples` sequences showed."""
+        """Take in the mean divergence that `samples` sequences showed; of images both are one."""
 
     def state_dict(self) -> dict[str, float]:
         """What a resumed run needs."""
