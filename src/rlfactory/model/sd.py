@@ -1,0 +1,113 @@
+"""Stable Diffusion 1 and 2, of any size."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from diffusers import StableDiffusionPipeline
+from torch import Tensor
+
+from rlfactory.dynamics.process import VariancePreserving
+from rlfactory.model.base import ImageModel
+from rlfactory.model.conditioning import Text, encode_once, guided
+from rlfactory.model.finetune import export, set_up
+from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.rollout import Condition
+from rlfactory.types import NonNegative, Positive, PositiveInt
+
+# The four projections of self- and cross-attention that DDPO's codes adapt.
+ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
+
+
+class SD(ImageModel):
+    """A `StableDiffusionPipeline` that predicts the noise, its UNet trained and all else frozen.
+
+    `guidance` above 1 doubles the network evaluations; in training both halves get gradient, as in
+    DDPO. The safety checker is not loaded: it would replace training images by black ones.
+    """
+
+    process = "vp"
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int = 0,
+        *,
+        path: str,
+        finetune: Literal["lora", "full"] = "lora",
+        lora_rank: PositiveInt = 4,
+        lora_alpha: Positive = 4.0,
+        lora_targets: list[str] | None = None,
+        size: PositiveInt = 512,
+        guidance: NonNegative = 5.0,
+        negative_prompt: str = "",
+    ) -> None:
+        self.device = device
+        self.pipe = load_frozen(
+            StableDiffusionPipeline,
+            path,
+            device,
+            safety_checker=None,
+            requires_safety_checker=False,
+        )
+        self._require_noise_prediction(path)
+        self.unet = self.pipe.unet
+        self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
+        self.guidance = guidance
+        self.shift = 1.0
+        edge = self._latent_edge(size)
+        self.latent_shape = (self.unet.config.in_channels, edge, edge)
+        self._encoded: dict[str, Text] = {}
+        self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
+        self.weights, self.lora = set_up(
+            self.unet,
+            finetune,
+            rank=lora_rank,
+            alpha=lora_alpha,
+            targets=lora_targets or ATTENTION_PROJECTIONS,
+            seed=seed,
+        )
+
+    def _require_noise_prediction(self, path: str) -> None:
+        kind = self.pipe.scheduler.config.prediction_type
+        if kind != "epsilon":
+            raise ModelError(f"model.path={path} predicts {kind}; allowed is a model of epsilon")
+
+    def _latent_edge(self, size: int) -> int:
+        """Latent pixels on a picture's side."""
+        unit = int(self.pipe.vae_scale_factor)
+        if size % unit:
+            raise ModelError(f"model.size={size}: multiples of {unit} are possible")
+        return size // unit
+
+    def encode(self, prompts: Sequence[str]) -> Condition:
+        """Text embeddings `sequence` `[B, L, D]`."""
+        return encode_once(prompts, self._encoded, self._encode)
+
+    def _encode(self, prompts: list[str]) -> Text:
+        sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)
+        return {"sequence": sequence}
+
+    def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
+        """The noise, guided where `guidance` exceeds 1."""
+        return guided(self._noise, x, t, condition.tensors, self._negative, self.guidance)
+
+    def _noise(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
+        last = len(self.forward_process.alphas_cumprod) - 1
+        noise: Tensor = self.unet(
+            x,
+            # whole and within the table, as the forward process looks them up
+            (1000 * t).round().long().clamp(0, last),
+            encoder_hidden_states=text["sequence"],
+            return_dict=False,
+        )[0]
+        return noise.float()
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Pictures by the pipeline's own autoencoder."""
+        return decode_latents(self.pipe.vae, latents)
+
+    def export(self, folder: Path) -> None:
+        """LoRA: one folder that both diffusers and PEFT load. Full: a `unet` folder."""
+        export(self.pipe, "unet", self.lora, folder)

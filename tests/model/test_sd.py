@@ -1,0 +1,272 @@
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import StableDiffusionPipeline, UNet2DConditionModel
+from torch import Tensor
+
+from rlfactory.dynamics.schedule import Leading
+from rlfactory.model.pipeline import ModelError
+from rlfactory.model.sampling import sample
+from rlfactory.model.sd import SD
+from rlfactory.model.weights import REFERENCE
+
+PROMPTS = ["a red circle", "two blue stars", "a red circle"]
+MakeSD = Callable[..., SD]
+
+
+@pytest.fixture
+def make(sd_folder: Path) -> MakeSD:
+    """The adapter on the random pipeline, with small adapters of scale 2."""
+
+    def sd(seed: int = 0, **options: object) -> SD:
+        known = {"path": str(sd_folder), "size": 64, "lora_rank": 4, "lora_alpha": 8.0}
+        return SD(torch.device("cpu"), seed, **(known | options))
+
+    return sd
+
+
+@pytest.fixture(scope="module")
+def plain(sd_folder: Path) -> SD:
+    """One without guidance, to look at only."""
+    return SD(torch.device("cpu"), path=str(sd_folder), size=64, guidance=1.0)
+
+
+@pytest.fixture(scope="module")
+def guided(sd_folder: Path) -> SD:
+    """One with guidance, to look at only."""
+    return SD(
+        torch.device("cpu"), path=str(sd_folder), size=64, guidance=5.0, negative_prompt="stars"
+    )
+
+
+def inputs(count: int = 3) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 4, 8, 8, generator=generator), torch.linspace(0.2, 1.0, count)
+
+
+@torch.no_grad()
+def predict(model: SD, prompts: Sequence[str] = PROMPTS) -> Tensor:
+    return model.predict(*inputs(len(prompts)), model.encode(prompts))
+
+
+@torch.no_grad()
+def noise(unet: torch.nn.Module, model: SD) -> Tensor:
+    """The same prediction by a network that diffusers or PEFT has loaded."""
+    text = model.encode(PROMPTS).tensors["sequence"]
+    return unet(inputs()[0], torch.tensor([200, 600, 999]), text, return_dict=False)[0]
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+def test_shapes_precision_and_what_is_trained(make: MakeSD, finetune: str) -> None:
+    model = make(finetune=finetune)
+    assert model.latent_shape == (4, 8, 8)
+    assert (model.process, model.forward_process.name, model.shift) == ("vp", "vp", 1.0)
+    prediction = predict(model)
+    assert prediction.shape == (3, 4, 8, 8)
+    assert prediction.dtype == torch.float32
+    assert torch.isfinite(prediction).all()
+    trained = {name for name, p in model.unet.named_parameters() if p.requires_grad}
+    assert trained == set(model.weights.parameters)
+    assert all(p.dtype == torch.float32 for p in model.weights.parameters.values())
+    assert ("lora" in next(iter(trained))) is (finetune == "lora")
+    for part in (model.pipe.vae, model.pipe.text_encoder):
+        assert not any(p.requires_grad for p in part.parameters())
+        assert not part.training
+    assert not model.unet.training
+
+
+def test_adapters_are_on_both_kinds_of_attention(plain: SD) -> None:
+    names = {name.split(".lora_")[0].split(".attn")[1] for name in plain.weights.parameters}
+    projections = ["to_q", "to_k", "to_v", "to_out.0"]
+    assert names == {f"{kind}.{name}" for kind in (1, 2) for name in projections}
+    assert (
+        len(plain.weights.parameters) == 2 * 8 * 4
+    )  # A and B; one block down, in the middle, two up
+
+
+def test_the_forward_process_is_that_of_the_scheduler(plain: SD) -> None:
+    abar = plain.forward_process.alphas_cumprod
+    # diffusion.md 1.1: Stable Diffusion's scaled-linear betas, .00085 to .012
+    for timestep, value in ((981, 0.0057755), (501, 0.27499884), (21, 0.98038065), (1, 0.99829602)):
+        assert abar[timestep].item() == pytest.approx(value, abs=1e-6)
+
+
+def test_unguided_it_is_the_network_at_whole_timesteps(plain: SD) -> None:
+    assert torch.equal(predict(plain), noise(plain.unet, plain))
+    (x, _), condition = inputs(), plain.encode(PROMPTS)
+
+    @torch.no_grad()
+    def at(t: float) -> Tensor:
+        return plain.predict(x, torch.full([3], t), condition)
+
+    assert torch.equal(at(0.5004), at(0.5))
+    assert not torch.equal(at(0.501), at(0.5))
+
+
+def test_guidance_goes_from_the_negative_prompt_through_the_positive(guided: SD, plain: SD) -> None:
+    seen: list[int] = []
+    hook = guided.unet.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    found = predict(guided)
+    hook.remove()
+    assert seen == [6]
+    positive, negative = predict(plain), predict(plain, ["stars"] * 3)
+    torch.testing.assert_close(found, negative + 5.0 * (positive - negative), rtol=0, atol=1e-4)
+    assert not torch.allclose(found, positive, atol=1e-2)
+
+
+def test_both_halves_of_guidance_get_gradient(make: MakeSD) -> None:
+    model = make(guidance=5.0, finetune="full")
+    prediction = model.predict(*inputs(), model.encode(PROMPTS))
+    prediction.sum().backward()
+    # n + 5 (p - n) moves with the last bias as n and p do; with n detached it would 5 times as much
+    expected = torch.full([4], 3.0 * 8 * 8)
+    torch.testing.assert_close(model.unet.conv_out.bias.grad, expected, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("guidance", [1.0, 5.0])
+def test_sampling_is_what_the_pipeline_itself_does(guided: SD, plain: SD, guidance: float) -> None:
+    model, start = plain if guidance == 1 else guided, inputs()[0]
+    expected = model.pipe(
+        prompt=PROMPTS,
+        negative_prompt=["stars"] * 3,
+        num_inference_steps=3,
+        latents=start.clone(),
+        guidance_scale=guidance,
+        eta=0.0,
+        height=64,
+        width=64,
+        output_type="latent",
+    ).images
+    times = Leading(steps=3).sigmas(model.shift)
+    found, _ = sample(model, model.encode(PROMPTS), start, times)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_each_distinct_prompt_is_encoded_once(plain: SD, asked: Callable[..., list[str]]) -> None:
+    model, prompts = plain, ["a big star", "one red square", "a big star"]
+    seen = asked(model.pipe)
+    first = model.encode(prompts).tensors["sequence"]
+    again = model.encode(["one red square", "a green square"]).tensors["sequence"]
+    assert sorted(seen) == ["a big star", "a green square", "one red square"]
+    assert first.shape == (3, 16, 16)
+    assert torch.equal(first[0], first[2])
+    assert torch.equal(first[1], again[0])
+    assert not torch.allclose(first[0], first[1])
+
+
+def test_samples_do_not_depend_on_their_neighbours(guided: SD) -> None:
+    (x, t), whole = inputs(), predict(guided)
+    with torch.no_grad():
+        alone = guided.predict(x[1:2], t[1:2], guided.encode(PROMPTS[1:2]))
+    torch.testing.assert_close(alone, whole[1:2], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+def test_gradient_reaches_all_that_is_trained(
+    make: MakeSD,
+    finetune: str,
+    train: Callable[[SD], None],
+    without_gradient: Callable[[SD], list[str]],
+) -> None:
+    model = make(finetune=finetune)
+    train(model)
+    assert without_gradient(model) == []
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+def test_the_reference_is_the_network_before_training(
+    make: MakeSD, finetune: str, train: Callable[[SD], None]
+) -> None:
+    model = make(finetune=finetune)
+    model.weights.add(REFERENCE)
+    before = predict(model)
+    train(model)
+    assert not torch.allclose(predict(model), before, atol=1e-3)
+    with model.weights(REFERENCE):
+        assert torch.equal(predict(model), before)
+
+
+def lora_pipeline(folder: Path, source: Path) -> torch.nn.Module:
+    pipe = StableDiffusionPipeline.from_pretrained(source, dtype={"default": torch.float32})
+    pipe.load_lora_weights(folder)
+    return pipe.unet
+
+
+def peft_model(folder: Path, source: Path) -> torch.nn.Module:
+    from peft import PeftModel
+
+    base = UNet2DConditionModel.from_pretrained(source, subfolder="unet", dtype=torch.float32)
+    return PeftModel.from_pretrained(base, folder)
+
+
+@pytest.mark.parametrize("load", [lora_pipeline, peft_model])
+def test_an_exported_adapter_opens_elsewhere_with_the_same_outputs(
+    make: MakeSD,
+    load: Callable[[Path, Path], torch.nn.Module],
+    train: Callable[[SD], None],
+    sd_folder: Path,
+    tmp_path: Path,
+) -> None:
+    model = make(guidance=1.0)
+    base = predict(model)
+    train(model)
+    model.export(tmp_path)
+    expected = predict(model)
+    assert not torch.allclose(expected, base, atol=1e-3)
+    found = noise(load(tmp_path, sd_folder).eval(), model)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_an_exported_network_opens_elsewhere_with_the_same_outputs(
+    make: MakeSD, train: Callable[[SD], None], tmp_path: Path
+) -> None:
+    model = make(finetune="full", guidance=1.0)
+    train(model)
+    model.export(tmp_path)
+    loaded = UNet2DConditionModel.from_pretrained(tmp_path / "unet").eval()
+    assert torch.equal(noise(loaded, model), predict(model))
+
+
+def test_decoding_is_what_the_pipeline_itself_shows(plain: SD) -> None:
+    model = plain
+    latents = 0.5 * inputs()[0]
+    with torch.no_grad():
+        decoded = model.pipe.vae.decode(latents / 0.18215).sample
+    shown = model.pipe.image_processor.postprocess(decoded, output_type="pil")
+    found = model.decode(latents)
+    assert (found.dtype, found.shape) == (torch.uint8, (3, 3, 64, 64))
+    assert found.float().std() > 1
+    expected = torch.from_numpy(np.stack([np.asarray(image) for image in shown]))
+    assert torch.equal(found.permute(0, 2, 3, 1), expected)
+
+
+def test_loading_says_nothing(make: MakeSD, capfd: pytest.CaptureFixture[str]) -> None:
+    make()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", ["v_prediction", "sample"])
+def test_another_prediction_is_refused(
+    make: MakeSD, sd_folder: Path, tmp_path: Path, kind: str
+) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(sd_folder, folder)
+    config = folder / "scheduler" / "scheduler_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"prediction_type": kind}))
+    with pytest.raises(ModelError, match=rf"^model\.path=.*other predicts {kind}.*epsilon"):
+        make(path=str(folder))
+
+
+def test_sizes_are_multiples_of_eight(make: MakeSD) -> None:
+    with pytest.raises(ModelError, match=r"^model\.size=60: multiples of 8"):
+        make(size=60)
+    model = make(size=32)
+    assert model.latent_shape == (4, 4, 4)
+    latents = torch.randn(1, *model.latent_shape)
+    assert model.predict(latents, torch.ones(1), model.encode(["a"])).shape == latents.shape
+    assert model.decode(latents).shape == (1, 3, 32, 32)
