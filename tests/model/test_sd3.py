@@ -161,6 +161,17 @@ def test_sampling_is_what_the_pipeline_itself_does(make: MakeSD3, guidance: floa
     assert not torch.allclose(uniform, expected, atol=1e-2)
 
 
+def test_times_can_be_truncated_as_dance_grpo_has_them(make: MakeSD3) -> None:
+    (x, t), condition = inputs(), make().encode(PROMPTS)
+    whole = (1000 * t).trunc() / 1000
+    with torch.no_grad():
+        expected = make().predict(x, whole, condition)
+        found = make(timesteps="truncated").predict(x, t + 0.0004, condition)
+        exact = make().predict(x, t + 0.0004, condition)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(exact, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_decoding_gives_pictures(make: MakeSD3) -> None:
     images = make().decode(inputs()[0])
     assert images.dtype == torch.uint8

@@ -1,0 +1,125 @@
+"""FLUX.1, dev and schnell, of any size."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from diffusers import FluxPipeline
+from torch import Tensor
+
+from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.schedule import dynamic_shift
+from rlfactory.model.base import ImageModel
+from rlfactory.model.conditioning import Text, encode_once, network_times
+from rlfactory.model.finetune import export, set_up
+from rlfactory.model.lora import ATTENTION_PROJECTIONS
+from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.rollout import Condition
+from rlfactory.types import NonNegative, Positive, PositiveInt
+
+
+class Flux(ImageModel):
+    """A `FluxPipeline`, its transformer trained and everything else frozen.
+
+    Latents are `[B, 16, h, w]` here as elsewhere; the transformer alone sees them packed, a token
+    of 64 numbers for each 2 x 2 of them. `embedded_guidance` is an input of the network (dev was
+    distilled from a guided model), so it costs no second evaluation; schnell has none.
+    """
+
+    process = "flow"
+    forward_process = RectifiedFlow()
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int = 0,
+        *,
+        path: str,
+        finetune: Literal["lora", "full"] = "lora",
+        lora_rank: PositiveInt = 32,
+        lora_alpha: Positive = 64.0,
+        lora_targets: list[str] | None = None,
+        size: PositiveInt = 512,
+        text_tokens: PositiveInt = 512,
+        embedded_guidance: NonNegative | None = 3.5,
+        timesteps: Literal["exact", "truncated"] = "exact",
+    ) -> None:
+        self.device = device
+        self.pipe = load_frozen(FluxPipeline, path, device)
+        self.transformer = self.pipe.transformer
+        self._require_its_guidance(embedded_guidance)
+        self.embedded_guidance = embedded_guidance
+        self.text_tokens = text_tokens
+        self.timesteps = timesteps
+        edge = self._latent_edge(size)
+        self.latent_shape = (self.transformer.config.in_channels // 4, edge, edge)
+        self.tokens = (edge // 2) ** 2
+        scheduler = self.pipe.scheduler.config
+        dynamic = scheduler.use_dynamic_shifting
+        self.shift = dynamic_shift(self.tokens) if dynamic else float(scheduler.shift)
+        self._encoded: dict[str, Text] = {}
+        self.weights, self.lora = set_up(
+            self.transformer,
+            finetune,
+            rank=lora_rank,
+            alpha=lora_alpha,
+            targets=lora_targets or ATTENTION_PROJECTIONS,
+            seed=seed,
+        )
+
+    def _require_its_guidance(self, guidance: float | None) -> None:
+        takes = self.transformer.config.guidance_embeds
+        if takes != (guidance is not None):
+            shown, allowed = guidance, "null: this network takes none"
+            if takes:
+                shown, allowed = "null", "a number: this network takes one, 3.5 as published"
+            raise ModelError(f"model.embedded_guidance={shown}; allowed is {allowed}")
+
+    def _latent_edge(self, size: int) -> int:
+        """Latent pixels on a picture's side: an even number, as two by two make a token."""
+        unit = 2 * int(self.pipe.vae_scale_factor)
+        if size % unit:
+            raise ModelError(f"model.size={size}: multiples of {unit} are possible")
+        return 2 * (size // unit)
+
+    def encode(self, prompts: Sequence[str]) -> Condition:
+        """Text embeddings: T5's `sequence` `[B, L, D]` and CLIP's `pooled` `[B, P]`."""
+        return encode_once(prompts, self._encoded, self._encode)
+
+    def _encode(self, prompts: list[str]) -> Text:
+        sequence, pooled, _ = self.pipe.encode_prompt(
+            prompts, device=self.device, max_sequence_length=self.text_tokens
+        )
+        return {"sequence": sequence, "pooled": pooled}
+
+    def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
+        """The velocity."""
+        (batch, channels, h, w), text = x.shape, condition.tensors
+        packed = self.pipe._pack_latents(x, batch, channels, h, w)
+        velocity = self.transformer(
+            hidden_states=packed,
+            timestep=network_times(t, self.timesteps) / 1000,  # it multiplies by 1000 itself
+            guidance=self._guidance(t),
+            encoder_hidden_states=text["sequence"],
+            pooled_projections=text["pooled"],
+            txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
+            img_ids=self.pipe._prepare_latent_image_ids(batch, h // 2, w // 2, x.device, x.dtype),
+            return_dict=False,
+        )[0]
+        scale = self.pipe.vae_scale_factor
+        found: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
+        return found.float()
+
+    def _guidance(self, t: Tensor) -> Tensor | None:
+        if self.embedded_guidance is None:
+            return None
+        return torch.full_like(t, self.embedded_guidance)
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Pictures by the pipeline's own autoencoder."""
+        return decode_latents(self.pipe.vae, latents)
+
+    def export(self, folder: Path) -> None:
+        """LoRA: one folder that both diffusers and PEFT load. Full: a `transformer` folder."""
+        export(self.pipe, "transformer", self.lora, folder)
