@@ -25,6 +25,8 @@ def plan(*overrides: str) -> Plan:
             9,
             "20 of the network to sample a picture, 18 to",
         ),
+        # FLUX's guidance is an input: no second evaluation
+        (["model=flux", "algo.times=3"], 3, "6 of the network to sample a picture, 3 to learn"),
         (["algo=grpo", "window=fixed"], 3, "10 of the network to sample a picture, 3 to"),
         (["algo=grpo", "window=random_subset"], 2, "10 of the network"),
         (["algo=grpo", "window=exp_decay", "window.size=3"], 3, "10 of the network"),
