@@ -10,9 +10,9 @@ from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.nft import NFT
 from rlfactory.build import budget, build, make
-from rlfactory.model.pipeline import ModelError
 from rlfactory.dynamics.sa_solver import SASolver
 from rlfactory.dynamics.schedule import dynamic_shift, uniform_sigmas
+from rlfactory.model.pipeline import ModelError
 from rlfactory.plan import make_plan
 from rlfactory.regularizer.kl_x import KLMean
 from rlfactory.regularizer.sum import Sum

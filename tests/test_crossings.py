@@ -20,14 +20,13 @@ SOUND: dict[str, Any] = {
     "times": {"count": 4},
     "schedule": {"steps": 10},
     "window": {"skip_last": 1},
-    "times": {"count": 4},
     "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
     "algo": {},
     "advantage": {"mean": "group", "std": "group", "aggregate": "sum", "weights": None},
     "ema": {"schedule": "warmup_cosine", "warmup": 10, "total": 11},
     "old": {"schedule": "power", "warmup": 10, "total": 10},
     "regularizer": {},
-    "dynamics": {},
+    "dynamics": {"_target_": "rlfactory.dynamics.flow_sde.FlowSDE"},
     "model": {"path": "owner/name"},
     "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
 }
@@ -41,7 +40,6 @@ STEPWISE: dict[str, Any] = {
     "regularizer": {"needs": "transitions"},
     "reward": {"media": "images", "metadata": ("include",)},
     "prompts": {"metadata": ("tag", "include")},
-    "window": {},
     "times": {"of_schedule": True},
 }
 
