@@ -209,6 +209,14 @@ def test_a_single_penalty_is_the_reference_whatever_its_weight_set(
     assert not any(name.startswith("kl/reference/") for name in logged[-1])
 
 
+def test_a_term_takes_the_place_of_a_metric_of_its_name(
+    trainer: Callable[..., Trainer],
+) -> None:
+    terms = {name: KLVelocity(coefficient=Fixed(value=0.0)) for name in ("approx", "other")}
+    metrics = run(trainer(None, Sum(terms=terms)))[-1]
+    assert metrics["kl/approx"] == metrics["kl/other"]
+
+
 def test_no_penalty_measures_nothing(trainer: Callable[..., Trainer]) -> None:
     assert not {"kl/reference", "kl/coefficient", "loss/total"} & run(trainer())[-1].keys()
 

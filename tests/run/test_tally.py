@@ -29,3 +29,11 @@ def test_of_a_largest_deviation_the_largest_is_kept() -> None:
 
 def test_an_empty_tally_has_no_means() -> None:
     assert Tally().means() == {}
+
+
+def test_the_latest_of_a_family() -> None:
+    tally = Tally()
+    for value in (1.0, 2.0):
+        tally.extend({"kl/a": torch.tensor([value]), "loss/b": torch.tensor([value])})
+    tally.extend({"kl/c": torch.tensor([3.0, 5.0])})
+    assert tally.latest_of("kl/") == {"kl/a": 2.0, "kl/c": 4.0}
