@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.rollout import Batch, Condition, Outputs, Rollout, Taken, Transitions, join, take
+from rlfactory.nest import join, take
+from rlfactory.rollout import Condition, Rollout, Transitions
 
 
 def make_rollout(count: int, steps: int = 2) -> Rollout:
@@ -77,31 +78,3 @@ def test_what_is_absent_stays_absent() -> None:
     assert both.transitions is None
     assert both.advantage is None
     assert both.rewards == {}
-
-
-def make_batch(count: int) -> Batch:
-    line = torch.arange(count).float()
-    return Batch(
-        x=line.view(-1, 1, 1, 1),
-        t=line,
-        x0=line.view(-1, 1, 1, 1),
-        sample=torch.arange(count),
-        condition=Condition({"a": line}),
-        advantage=line,
-        taken=Taken(line, line.view(-1, 1, 1, 1), line),
-    )
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 100])
-def test_micro_batches_cover_a_batch_once_in_order(size: int) -> None:
-    batch = make_batch(7)
-    parts = list(batch.split(size))
-    assert all(0 < len(part) <= size for part in parts)
-    assert_same(join(parts), batch)
-
-
-def test_missing_steps_are_errors() -> None:
-    with pytest.raises(ValueError, match="the steps taken"):
-        replace(make_batch(2), taken=None).replay()
-    with pytest.raises(ValueError, match="steps"):
-        Outputs(torch.zeros(1)).step_taken()

@@ -6,10 +6,11 @@ from probe import job, report
 
 from rlfactory import __version__
 from rlfactory.build import budget, build
+from rlfactory.nest import present
 from rlfactory.parts import Metrics
 from rlfactory.plan import make_plan
 from rlfactory.request import compose_request
-from rlfactory.rollout import Rollout, present
+from rlfactory.rollout import Rollout
 from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
 

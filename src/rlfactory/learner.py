@@ -10,11 +10,12 @@ from torch import Tensor
 from rlfactory import keyed
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
+from rlfactory.batch import Items, TokenBatch
 from rlfactory.model.averaging import Clock
 from rlfactory.model.weights import POLICY
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
 from rlfactory.regularizer.base import KL
-from rlfactory.rollout import Items, Rollout, TokenBatch
+from rlfactory.rollout import Rollout
 from rlfactory.run.tally import Tally
 from rlfactory.scoring import TrainingError, require_replay
 

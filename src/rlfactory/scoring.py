@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from rlfactory.advantage.statistics import constant, group_std, group_sum, membership
+from rlfactory.nest import present
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.reward.repetition import repeated_share
-from rlfactory.rollout import Rollout, present
+from rlfactory.rollout import Rollout
 from rlfactory.run.diversity import distinct, pairwise_distance
 from rlfactory.run.tally import Tally
 

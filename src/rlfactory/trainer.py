@@ -11,9 +11,10 @@ import torch
 
 from rlfactory.learner import Learner
 from rlfactory.model.evaluations import Evaluations, evaluation_metrics
+from rlfactory.nest import present
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
 from rlfactory.regularizer.base import KL
-from rlfactory.rollout import Rollout, present
+from rlfactory.rollout import Rollout
 from rlfactory.scoring import reward_metrics, score, scored, zero_groups
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.advantage.group import GroupAdvantage
-from rlfactory.rollout import Rollout, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 
 REWARDS = torch.tensor([1.0, 2, 3, 4, 0, 0, 1, 0])
 SECOND = torch.tensor([10.0, 10, 30, 10, 5, 7, 7, 5])

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rlfactory.advantage.tracker import PromptTracker
-from rlfactory.rollout import Rollout, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 
 
 def advantages(tracker: PromptTracker, prompts: list[str], rewards: list[float]) -> torch.Tensor:

@@ -6,10 +6,11 @@ import torch
 
 from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
+from rlfactory.batch import Batch
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.ode import ODE
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Rollout
+from rlfactory.rollout import Rollout
 
 ADVANTAGE = [1.5, -0.5, 0.25]
 
@@ -22,13 +23,14 @@ def make_algo(clip_range: float = 1e-3) -> GRPO:
 
 
 def make_batch(model: ImageModel, roll: Roll) -> Batch:
-    return make_algo().items(roll(model, ADVANTAGE), model, seed=0, iteration=0)
+    (batch,) = make_algo().items(roll(model, ADVANTAGE), model, seed=0, iteration=0).split(100)
+    return batch
 
 
 def test_every_kept_transition_is_one_item(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     rollout = roll(model, ADVANTAGE)
-    batch = make_algo().items(rollout, model, seed=0, iteration=0)
+    (batch,) = make_algo().items(rollout, model, seed=0, iteration=0).split(100)
     kept, taken = rollout.transitions, batch.replay()
     assert kept is not None
     assert len(batch) == 6

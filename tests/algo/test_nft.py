@@ -9,11 +9,13 @@ from rlfactory import keyed
 from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.nft import NFT, implicit_losses, optimality
 from rlfactory.algo.times import DiscreteTimes, Times, UniformTimes
+from rlfactory.batch import Batch
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import OLD, Weights
-from rlfactory.rollout import Batch, Condition, Rollout, present, take
+from rlfactory.nest import present
+from rlfactory.rollout import Condition, Rollout
 
 MakeModel = Callable[..., ImageModel]
 Roll = Callable[..., Rollout]
@@ -167,7 +169,7 @@ def test_a_perfect_prediction_is_finite() -> None:
 def test_items_noise_each_sample_at_stratified_times(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     rollout = roll(model, [1.0, -1.0, 0.5])
-    batch = nft(UniformTimes(count=4)).items(rollout, model, seed=0, iteration=3)
+    (batch,) = nft(UniformTimes(count=4)).items(rollout, model, seed=0, iteration=3).split(100)
     assert len(batch) == 12
     assert batch.sample.tolist() == [i for i in range(3) for _ in range(4)]
     assert torch.equal((batch.t.view(3, 4) * 4).floor(), torch.arange(4.0).expand(3, 4))
@@ -187,7 +189,7 @@ def test_items_of_a_sample_depend_on_its_number_and_the_iteration_alone(
     algo = nft(UniformTimes(count=2))
     whole = algo.items(rollout, model, seed=0, iteration=3)
     some = algo.items(rollout[torch.tensor([2, 0])], model, seed=0, iteration=3)
-    assert torch.equal(some.x, take(whole, torch.tensor([4, 5, 0, 1])).x)
+    assert torch.equal(some.x, whole.x[[2, 0]])
     assert not torch.equal(algo.items(rollout, model, seed=0, iteration=4).x, whole.x)
     assert not torch.equal(algo.items(rollout, model, seed=1, iteration=3).x, whole.x)
 
@@ -197,13 +199,13 @@ def test_default_times_are_those_of_the_first_releases(linear: MakeModel, roll: 
     rollout = roll(linear(), [1.0, -1.0, 0.5])
     draws = keyed.uniform(7, "times", [3], rollout.index.tolist(), [4])
     expected = (torch.arange(4) + draws) / 4
-    assert torch.equal(nft().items(rollout, linear(), seed=7, iteration=3).t, expected.flatten())
+    assert torch.equal(nft().items(rollout, linear(), seed=7, iteration=3).t, expected)
 
 
 def test_times_may_be_the_schedules(linear: MakeModel, roll: Roll) -> None:
     rollout = roll(linear(), [1.0, -1.0, 0.5])
     times = DiscreteTimes(count=3, fraction=1.0, shared="group")
-    batch = nft(times).items(rollout, linear(), seed=0, iteration=0)
+    (batch,) = nft(times).items(rollout, linear(), seed=0, iteration=0).split(100)
     assert set(batch.t.tolist()) <= set(SIGMAS[:-1].tolist())
     of_group = {g: batch.t.view(3, 3)[rollout.groups == g] for g in rollout.groups.tolist()}
     assert all(torch.equal(rows, rows[:1].expand_as(rows)) for rows in of_group.values())

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from rlfactory.advantage.formulas import group_advantages
 from rlfactory.algo.ppo import PPO
+from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.rollout import Rollout, TokenBatch, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 
 TOKEN = Token(length=10, temperature=1.5, stop=list(ascii_lowercase))
 SCORES = torch.tensor([1.0, -0.5, 0.25, 2.0, 0.0, 1.5, -1.0, 0.5])

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.pipeline import ModelError
-from rlfactory.rollout import Tokens, take
+from rlfactory.nest import take
+from rlfactory.rollout import Tokens
 
 CPU = torch.device("cpu")
 PROMPTS = ["This movie", "I", "", "A long opening of"]

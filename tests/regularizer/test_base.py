@@ -10,12 +10,13 @@ import torch
 import rlfactory.regularizer
 from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
+from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.regularizer.coefficient import Fixed, PerStep, Proportional
 from rlfactory.regularizer.none import NoRegularizer
-from rlfactory.rollout import Batch, Outputs, Rollout
+from rlfactory.rollout import Rollout
 
 for _module in pkgutil.iter_modules(rlfactory.regularizer.__path__):
     importlib.import_module(f"rlfactory.regularizer.{_module.name}")
@@ -50,7 +51,9 @@ def setting(
     rollout = roll(model, [1.0, -1.0, 0.5])
     for parameter in model.weights.parameters.values():
         parameter.data.add_(0.2)
-    return model, GRPO(DYNAMICS, GroupAdvantage()).items(rollout, model, seed=0, iteration=0)
+    algo = GRPO(DYNAMICS, GroupAdvantage())
+    (batch,) = algo.items(rollout, model, seed=0, iteration=0).split(100)
+    return model, batch
 
 
 def outputs(model: ImageModel, batch: Batch) -> Outputs:

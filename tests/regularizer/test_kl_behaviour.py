@@ -5,11 +5,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.algo.nft import NFT, self_normalised
+from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.forward_process import self_normalised
+from rlfactory.algo.nft import NFT
+from rlfactory.algo.times import UniformTimes
+from rlfactory.batch import Batch, Outputs
+from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_behaviour import KLBehaviour
-from rlfactory.rollout import Batch, Outputs, Rollout
+from rlfactory.rollout import Rollout
 
 # Provenance: diffusion.md 1.12, golden surrogates (mean/mean) of the new and of the old policy
 # with the ratio [1.01359154, 1.01221688]; k2 and k3 of it by hand.
@@ -77,7 +82,9 @@ def setting(
     """A model away from its old policy, and noised samples."""
     model = linear()
     model.weights.add("old")
-    batch = NFT().items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
+    algo = NFT(GroupAdvantage(), UniformTimes(), uniform_sigmas(6, 3.0))
+    items = algo.items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
+    (batch,) = items.split(100)
     for parameter in model.weights.parameters.values():
         parameter.data.add_(0.2)
     return model, batch

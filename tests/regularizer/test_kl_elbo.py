@@ -2,10 +2,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.weights import REFERENCE, Weights
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_elbo import KLELBO, sde_std
-from rlfactory.rollout import Batch, Condition, Outputs
+from rlfactory.rollout import Condition
 
 # Provenance: diffusion.md appendix A (v) and 1.9: the golden v-based divergences of v_ref = 0.9 v,
 # divided by hand by the row "ELBO", 2 * .49 * sigma / (1 - sigma) = 2.94 at sigma .75.

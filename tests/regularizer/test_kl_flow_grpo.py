@@ -1,11 +1,12 @@
 import torch
 from torch import Tensor, nn
 
+from rlfactory.batch import Batch, Outputs, Taken
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.weights import REFERENCE, Weights
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_flow_grpo import KLFlowGRPO
-from rlfactory.rollout import Batch, Condition, Outputs, Taken
+from rlfactory.rollout import Condition
 
 # Provenance: diffusion.md appendix A (inputs) and 1.9, row "flow_grpo": v_ref = 0.9 v at
 # sigma 0.75,

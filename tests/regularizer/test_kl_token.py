@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from rlfactory.batch import TokenBatch, TokenOutputs
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.nest import present
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_token import KLToken
-from rlfactory.rollout import Rollout, TokenBatch, TokenOutputs, Tokens, present
+from rlfactory.rollout import Rollout, Tokens
 
 TOKEN = Token(length=8, temperature=1.5)
 ESTIMATORS = ["exact", "k1", "k2", "k3", "abs"]

@@ -1,11 +1,12 @@
 import torch
 from torch import Tensor, nn
 
+from rlfactory.batch import Batch, Outputs, Taken
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.weights import REFERENCE, Weights
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_v import KLVelocity
-from rlfactory.rollout import Batch, Condition, Outputs, Taken
+from rlfactory.rollout import Condition
 
 # Provenance: diffusion.md appendix A (inputs) and 1.9, row "v-based": v_ref = 0.9 v at sigma 0.75,
 # the sixth step of the uniform ten-step schedule of shift 3, noise 0.7.

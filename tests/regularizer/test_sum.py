@@ -3,7 +3,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
+from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.coefficient import Coefficient, Fixed, PerStep, Proportional
@@ -11,7 +13,7 @@ from rlfactory.regularizer.kl_behaviour import KLBehaviour
 from rlfactory.regularizer.kl_gaussian import KLGaussian
 from rlfactory.regularizer.kl_v import KLVelocity
 from rlfactory.regularizer.sum import Sum
-from rlfactory.rollout import Batch, Outputs, Rollout
+from rlfactory.rollout import Rollout
 
 DYNAMICS = FlowSDE(noise_level=0.7)
 
@@ -39,11 +41,13 @@ def setting(
     model.weights.add("old")
     for parameter in model.weights.parameters.values():
         parameter.data.add_(0.1)
-    return model, GRPO(DYNAMICS).items(rollout, model, seed=0, iteration=0)
+    algo = GRPO(DYNAMICS, GroupAdvantage())
+    (batch,) = algo.items(rollout, model, seed=0, iteration=0).split(100)
+    return model, batch
 
 
 def outputs(model: ImageModel, batch: Batch) -> Outputs:
-    found = GRPO(DYNAMICS).loss(model, batch).outputs
+    found = GRPO(DYNAMICS, GroupAdvantage()).loss(model, batch).outputs
     assert isinstance(found, Outputs)
     return found
 

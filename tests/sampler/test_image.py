@@ -9,8 +9,8 @@ from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.dynamics.window import Fixed
 from rlfactory.model.base import ImageModel
+from rlfactory.nest import present
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import present
 from rlfactory.sampler.image import ImageSampler, Kept
 
 PROMPTS = [Prompt("one", {}), Prompt("another", {})]

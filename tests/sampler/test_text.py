@@ -8,8 +8,8 @@ import torch
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.nest import present
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import present
 from rlfactory.sampler.text import TextSampler
 
 PROMPTS = [Prompt("a", {"n": 0}), Prompt("It was", {"n": 1})]

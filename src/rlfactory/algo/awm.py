@@ -9,8 +9,9 @@ from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.forward_process import log_ratio, noised_items
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.times import Times
+from rlfactory.batch import Batch, Items, Outputs
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Items, Outputs, Rollout
+from rlfactory.rollout import Rollout
 from rlfactory.types import Positive, PositiveFraction
 
 Weighting = Literal["uniform", "t", "t2", "huber", "ghuber"]

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rlfactory.advantage.base import Advantage
 from rlfactory.model.weights import POLICY
-from rlfactory.rollout import Rollout, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 
 ModelT = TypeVar("ModelT")
 ItemsT = TypeVar("ItemsT")

@@ -7,8 +7,10 @@ from torch import Tensor
 
 from rlfactory import keyed
 from rlfactory.algo.times import Times, uniform_draws
+from rlfactory.batch import Items
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Items, Rollout, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 
 
 def noised_items(

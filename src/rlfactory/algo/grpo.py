@@ -9,9 +9,10 @@ from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.transitions import replayed, transition_items
+from rlfactory.batch import Batch, Items, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Items, Outputs, Rollout
+from rlfactory.rollout import Rollout
 from rlfactory.types import Positive
 
 Weighting = Literal["none", "tempflow", "tempflow_noise"]

@@ -8,9 +8,11 @@ from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.transitions import replayed, transition_items
+from rlfactory.batch import Batch, Items, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Items, Outputs, Rollout, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 from rlfactory.types import Positive
 
 Bias = Literal["sample", "batch"]

@@ -10,9 +10,10 @@ from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.forward_process import noised_items, self_normalised
 from rlfactory.algo.times import Times
+from rlfactory.batch import Batch, Items, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import OLD
-from rlfactory.rollout import Batch, Items, Outputs, Rollout
+from rlfactory.rollout import Rollout
 from rlfactory.types import Positive
 
 AdvantageMode = Literal["all", "positive_only", "negative_only", "one_only", "binary"]

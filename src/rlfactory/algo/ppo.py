@@ -14,9 +14,11 @@ from rlfactory.algo.masked import whiten
 from rlfactory.algo.rloo import rloo_advantages
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.value_loss import value_loss
+from rlfactory.batch import TokenBatch, TokenOutputs
 from rlfactory.dynamics.token import Token
 from rlfactory.model.text import TextModel
-from rlfactory.rollout import Rollout, TokenBatch, TokenOutputs, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 from rlfactory.types import Fraction, NonNegative, Positive
 
 Normalize = Literal["batch", "minibatch", "none"]

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm
+from rlfactory.batch import Batch, Items
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Items, Rollout
+from rlfactory.rollout import Rollout
 
 
 @torch.no_grad()

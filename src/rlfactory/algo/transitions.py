@@ -2,9 +2,11 @@
 
 from torch import Tensor
 
+from rlfactory.batch import Batch, Items, Taken
 from rlfactory.dynamics.base import Dynamics, Step
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Items, Rollout, Taken, present
+from rlfactory.nest import present
+from rlfactory.rollout import Rollout
 
 
 def transition_items(rollout: Rollout, model: ImageModel) -> Items:

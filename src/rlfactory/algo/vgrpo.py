@@ -9,9 +9,10 @@ from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.forward_process import log_ratio, noised_items, self_normalised
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.times import Times
+from rlfactory.batch import Batch, Items, Outputs
 from rlfactory.dynamics.process import Process
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Batch, Items, Outputs, Rollout
+from rlfactory.rollout import Rollout
 from rlfactory.types import Positive
 
 Prediction = Literal["x", "v", "eps"]

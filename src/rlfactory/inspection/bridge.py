@@ -18,7 +18,7 @@ from rlfactory.inspection.errors import InspectionError
 from rlfactory.inspection.texts import Texts
 from rlfactory.model.lora import merge_adapters
 from rlfactory.model.pipeline import no_bars
-from rlfactory.rollout import chunks, take
+from rlfactory.nest import chunks, take
 
 _BATCH = 16
 _START = "blocks.0.hook_resid_pre"

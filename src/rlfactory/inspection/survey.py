@@ -22,9 +22,10 @@ from rlfactory.inspection.lens import lens, mean_probabilities, most_changed
 from rlfactory.inspection.texts import Texts, texts_of
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weights import REFERENCE
+from rlfactory.nest import join, present, take
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples
-from rlfactory.rollout import Rollout, join, present, take
+from rlfactory.rollout import Rollout
 from rlfactory.run.statistics import Change, paired_change
 from rlfactory.sampler.base import Sampler
 

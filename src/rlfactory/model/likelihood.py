@@ -5,7 +5,8 @@ from torch import Tensor
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.text import TextModel
-from rlfactory.rollout import Tokens, chunks, take
+from rlfactory.nest import chunks, take
+from rlfactory.rollout import Tokens
 
 
 def counted(dynamics: Token, log_prob: Tensor, log_probs: Tensor, tokens: Tokens) -> Tensor:

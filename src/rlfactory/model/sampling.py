@@ -12,7 +12,8 @@ from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.schedule import compressed
 from rlfactory.dynamics.solver import Solver
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Condition, Transitions, join, take
+from rlfactory.nest import join, take
+from rlfactory.rollout import Condition, Transitions
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from typing import ClassVar, Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import Dynamics, Step
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.rollout import Batch, Outputs, Rollout
+from rlfactory.rollout import Rollout
 
 ModelT = TypeVar("ModelT", contravariant=True)
 BatchT = TypeVar("BatchT", contravariant=True)

@@ -5,10 +5,11 @@ from typing import Literal
 from torch import Tensor
 
 from rlfactory.algo.divergence import estimate
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
+from rlfactory.nest import present
 from rlfactory.regularizer.base import Regularizer, mean_square, reference_prediction, weighed
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.rollout import Batch, Outputs, present
 
 
 class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):

@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
+from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import Regularizer, WeightSet, mean_square, reference_step, weighed
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.rollout import Batch, Outputs
 
 
 class KLFlowGRPO(Regularizer[ImageModel, Batch, Outputs]):

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import (
@@ -12,7 +13,6 @@ from rlfactory.regularizer.base import (
     weighed,
 )
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.rollout import Batch, Outputs
 
 
 class KLGaussian(Regularizer[ImageModel, Batch, Outputs]):

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.divergence import estimate, exact
+from rlfactory.batch import TokenBatch, TokenOutputs
 from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.likelihood import compares_whole, counted, response_log_prob, spread
 from rlfactory.model.text import TextModel
+from rlfactory.nest import chunks, join, present, take
 from rlfactory.regularizer.base import KL, Regularizer, WeightSet
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.rollout import Rollout, TokenBatch, TokenOutputs, Tokens, chunks, join, present, take
+from rlfactory.rollout import Rollout, Tokens
 
 
 class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):

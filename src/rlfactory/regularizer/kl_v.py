@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import (
     Regularizer,
@@ -11,7 +12,6 @@ from rlfactory.regularizer.base import (
     weighed,
 )
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.rollout import Batch, Outputs
 
 
 class KLVelocity(Regularizer[ImageModel, Batch, Outputs]):

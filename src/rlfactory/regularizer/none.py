@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from rlfactory.batch import Batch, TokenBatch
 from rlfactory.regularizer.base import Regularizer
-from rlfactory.rollout import Batch, TokenBatch
 
 
 class NoRegularizer(Regularizer[object, Batch | TokenBatch, object]):

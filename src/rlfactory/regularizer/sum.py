@@ -6,10 +6,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import KL, Regularizer
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.rollout import Batch, Outputs
 
 
 @final

@@ -13,8 +13,9 @@ from rlfactory.dynamics.solver import Solver
 from rlfactory.dynamics.window import Window
 from rlfactory.model.base import ImageModel
 from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, solve, walk
+from rlfactory.nest import chunks, join
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import Condition, Rollout, Transitions, chunks, join
+from rlfactory.rollout import Condition, Rollout, Transitions
 from rlfactory.sampler.base import Advance, Drawn, Sampler
 
 

@@ -10,8 +10,9 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.likelihood import compares_whole, response_log_prob
 from rlfactory.model.text import TextModel
 from rlfactory.model.weights import REFERENCE
+from rlfactory.nest import chunks, join, take
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import Rollout, Tokens, chunks, join, take
+from rlfactory.rollout import Rollout, Tokens
 from rlfactory.sampler.base import Advance, Drawn, Sampler
 
 
