@@ -100,6 +100,9 @@ def test_noise_is_drawn_by_steps_that_end_within_the_range_alone() -> None:
     for _ in active:
         torch.randn(START.shape[1:], generator=other)
     assert torch.equal(generator.get_state(), other.get_state())
+    # where a step begins does not count
+    SASolver(RectifiedFlow(), low=0.97, high=1.0).solve(predict, START, times, [generator])
+    assert torch.equal(generator.get_state(), other.get_state())
 
 
 def test_without_tau_it_is_deterministic_and_draws_nothing() -> None:
