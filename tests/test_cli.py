@@ -151,7 +151,7 @@ WINDOWS = [
     (["window=fixed", "window.steps=[]"], "window.steps", "is empty"),
     (["window=random_subset", "window.size=11"], "window.size", "steps 0 to 9 are 10"),
     (["window=random_subset", "window.low=9"], "window.size", "steps 9 to 9 are 1"),
-    (["window=random_subset", "window.low=10"], "window.low", "steps are 0 to 9"),
+    (["window=random_subset", "window.low=10"], "window.low", "steps to choose from end at 9"),
     (["window=random_contiguous", "window.high=11"], "window.high", "there are 10 steps"),
     (["window=all", "window.skip_last=10"], "window.skip_last", "skips 10 of 10 steps"),
     (["window=fixed", "schedule.steps=2"], "window.steps", "[2] lie outside the 2 steps"),

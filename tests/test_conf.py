@@ -24,7 +24,7 @@ NEEDS = {
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],
-    "regularizer/kl_behaviour": ["regularizer.compare=prediction"],
+    "regularizer/kl_behaviour": ["algo=vgrpo"],
     "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
     "reward/reward_model": ["model=gpt2", "reward.path=owner/name"],
 }
@@ -35,9 +35,7 @@ OF_TEXTS = {
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
     *("reward/lexicon", "reward/randomwalks"),
 }
-OF_NOISE = {"dynamics/ddim": ["schedule=leading"], "schedule/leading": []}
-EPSILON = ["model._target_=epsilon.Epsilon", "trust=[epsilon]"]
-"""Whatever model predicts noise."""
+OF_NOISE = {"dynamics/ddim", "schedule/leading"}
 
 
 def plan(*overrides: str) -> Plan:
@@ -83,7 +81,9 @@ def test_every_value_has_a_comment(path: Path) -> None:
 def _needed(path: Path) -> list[str]:
     name = name_of(path)
     if name in OF_NOISE:
-        return [*EPSILON, *OF_NOISE[name]]
+        return ["model=sd14"]
+    if path.parent.name == "window":
+        return ["algo=grpo"]
     return ["model=gpt2"] if name in OF_TEXTS else NEEDS.get(name, [])
 
 
@@ -92,11 +92,6 @@ def test_an_option_makes_a_plan(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, option = path.parent.name, path.stem
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "epsilon.py").write_text(
-        "class Epsilon:\n    process = 'vp'\n    media = 'images'\n"
-        "    def __init__(self, **options): ...\n"
-    )
     (tmp_path / "prompts.txt").write_text("a cat\n")
     words = [w.format(prompts=tmp_path / "prompts.txt") for w in _needed(path)]
     made = plan(f"{group}={option}", *words)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from rlfactory import crossings
-from rlfactory.crossings import RULES, Rule
+from rlfactory.crossings import RULES
+from rlfactory.crossings.base import Rule
+from rlfactory.crossings.cautions import cautions
 
 SOUND: dict[str, Any] = {
     "prompts_per_iteration": 4,
@@ -100,7 +102,11 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (
         crossings.last_step_has_noise,
         {"window": {"size": 2, "low": 8, "high": None}, "regularizer": {"terms": {"a": GAUSSIAN}}},
-        {"dynamics": {"quiet_end": True}, "window": {"noisier_half": True}},
+        {
+            "dynamics": {"quiet_end": True},
+            "window": {"noisier_half": True},
+            "regularizer": {"needs": "terms"},
+        },
         "regularizer",
     ),
     (
@@ -491,7 +497,7 @@ def test_what_is_seldom_meant_is_noted(
 ) -> None:
     calm = {"stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
     config = {"regularizer": regularizer, "dynamics": dynamics, **calm}
-    assert len(list(crossings.cautions(config, STEPWISE))) == count
+    assert len(list(cautions(config, STEPWISE))) == count
 
 
 @pytest.mark.parametrize(
@@ -507,7 +513,7 @@ def test_a_run_that_may_stop_is_told_how_its_best_is_found(
     stop: dict[str, Any], every: int, count: int
 ) -> None:
     config = {"regularizer": {}, "dynamics": {}, "stop": stop, "evaluation": {"every": every}}
-    assert len(list(crossings.cautions(config, STEPWISE))) == count
+    assert len(list(cautions(config, STEPWISE))) == count
 
 
 @pytest.mark.parametrize(
@@ -552,7 +558,7 @@ def test_awm_that_nothing_holds_is_noted(
     calm = {"dynamics": {}, "stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
     config = {"algo": algo, "regularizer": regularizer, **calm}
     kind = terms({}) if "terms" in regularizer else {}
-    found = list(crossings.cautions(config, merged(STEPWISE, kind)))
+    found = list(cautions(config, merged(STEPWISE, kind)))
     assert len(found) == count
     assert all("wandered" in text for text in found)
 
@@ -561,4 +567,4 @@ def test_awm_that_nothing_holds_is_noted(
 def test_a_sum_without_a_reference_stops_no_run(name: str, count: int) -> None:
     stop = {"stop": {"kl": 0.1, "reward": None}, "evaluation": {"every": 10}, "dynamics": {}}
     config = {"regularizer": {"terms": {name: {}}}, **stop}
-    assert len(list(crossings.cautions(config, merged(STEPWISE, terms({}, name))))) == count
+    assert len(list(cautions(config, merged(STEPWISE, terms({}, name))))) == count

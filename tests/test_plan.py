@@ -18,7 +18,7 @@ def plan(*overrides: str) -> Plan:
 @pytest.mark.parametrize(
     ("words", "items", "evaluations"),
     [
-        (["algo=nft", "times.count=3"], 3, "10 of the network to sample a picture, 3 to learn"),
+        (["algo=nft", "times.count=3"], 3, "10 of the network to sample a picture, 3 to compare"),
         (["algo=grpo", "window=all"], 9, "10 of the network to sample a picture, 9 to learn"),
         (
             ["algo=grpo", "window=all", "model.guidance=4.5"],
@@ -26,7 +26,7 @@ def plan(*overrides: str) -> Plan:
             "20 of the network to sample a picture, 18 to",
         ),
         # FLUX's guidance is an input: no second evaluation
-        (["model=flux", "algo.times=3"], 3, "6 of the network to sample a picture, 3 to learn"),
+        (["model=flux", "times.count=3"], 3, "6 of the network to sample a picture, 3 to compare"),
         (["algo=grpo", "window=fixed"], 3, "10 of the network to sample a picture, 3 to"),
         (["algo=grpo", "window=random_subset"], 2, "10 of the network"),
         (["algo=grpo", "window=exp_decay", "window.size=3"], 3, "10 of the network"),
@@ -50,7 +50,7 @@ def test_arithmetic(words: list[str], items: int, evaluations: str) -> None:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["algo=nft"], {"schedule", "window", "times"}),
+        (["algo=nft"], {"schedule", "times"}),
         (["algo=grpo"], {"schedule", "window"}),
         (["model=tiny_gpt2"], set()),
     ],

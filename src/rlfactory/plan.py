@@ -8,7 +8,10 @@ from typing import Any
 
 import yaml
 
-from rlfactory.crossings import RULES, Traits, cautions
+from rlfactory.cost import accumulated, evaluations
+from rlfactory.crossings import RULES
+from rlfactory.crossings.base import Traits
+from rlfactory.crossings.cautions import cautions
 from rlfactory.problems import PlanError, Problem, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS, Settings
 from rlfactory.signature import Signature, read
@@ -184,42 +187,18 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     """The arithmetic that follows from the budget, spelled out, and what to be aware of."""
     groups, size = config["prompts_per_iteration"], config["group_size"]
     samples, updates = groups * size, config["updates_per_iteration"]
-    items = _items_per_sample(config, traits)
-    per_update, epochs = samples // updates * items, config["epochs"]
+    in_all = updates * config["epochs"]
+    several = f"{config['epochs']} passes x {updates} = {in_all}"
+    passes = several if in_all > updates else f"{updates}"
     iterations = config["iterations"]
-    in_all = updates * epochs
-    passes = f"{epochs} passes x {updates} = {in_all}" if epochs > 1 else f"{updates}"
     facts = {
         "samples": f"{groups} groups x {size} = {samples} an iteration,"
         f" {samples // updates} an update",
         "updates": f"{passes} an iteration x {iterations} = {in_all * iterations}",
-        "micro-batches": f"{per_update} items an update / {config['micro_batch']}"
-        f" = {-(-per_update // config['micro_batch'])} accumulated",
-        "evaluations": _evaluations(config, traits, items),
+        "micro-batches": accumulated(config, traits),
+        "evaluations": evaluations(config, traits),
     }
     return facts | {f"note {i}": text for i, text in enumerate(cautions(config, traits), start=1)}
-
-
-def _evaluations(config: Config, traits: Traits, items: int) -> str:
-    if traits["model"].get("process") == "tokens":
-        return f"{config['dynamics']['length']} of the network at most to sample a text, 1 to learn"
-    guidance = 2 if config["model"].get("guidance", 1) > 1 else 1
-    steps = config["schedule"]["steps"]
-    return (
-        f"{steps * guidance} of the network to sample a picture,"
-        f" {items * guidance} to learn from it"
-    )
-
-
-def _items_per_sample(config: Config, traits: Traits) -> int:
-    """How many network evaluations with a gradient a sample gets."""
-    window, steps = config["window"], int(config["schedule"]["steps"])
-    needs = traits["algo"].get("needs")
-    if needs != "transitions":
-        return 1 if needs == "tokens" else int(config["times"].get("count", 1))
-    if "steps" in window:
-        return len(window["steps"])
-    return int(window.get("size", steps - window.get("skip_last", 0)))
 
 
 def _run_dir(config: Config, choices: Mapping[str, str]) -> Path:

@@ -31,15 +31,16 @@ class Loss:
 class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     """Rewards to advantages, samples to training items, batches of items to a loss.
 
-    `needs` is what a rollout must provide, `keeps_mean` whether its steps' means too; `behaviour`
-    names the weight set that samples; `on_policy` says that an iteration has room for one update;
-    `surrogate` that `scores` stand in for likelihoods and the loss hands over their `log_ratio`,
-    with `shortcut` unasked where learning is on-policy; `only_dynamics` names the one class of
-    dynamics that it is derived for; `ratio_tolerance` is how far a ratio may be from 1 before the
-    first update.
+    `needs` is what a rollout must provide, `keeps_mean` whether its steps' means too; `compares`
+    names the weight sets that the loss evaluates, `behaviour` the one that samples; `on_policy`
+    says that an iteration has room for one update; `surrogate` that `scores` stand in for
+    likelihoods and the loss hands over their `log_ratio`, with `shortcut` unasked where learning is
+    on-policy; `only_dynamics` names the one class of dynamics that it is derived for;
+    `ratio_tolerance` is how far a ratio may be from 1 before the first update.
     """
 
     needs: ClassVar[Literal["transitions", "forward_process", "tokens"]]
+    compares: ClassVar[tuple[str, ...]] = ()
     keeps_mean: ClassVar[bool] = False
     on_policy: ClassVar[bool] = False
     surrogate: ClassVar[bool] = False

@@ -63,6 +63,7 @@ class NFT(Algorithm[ImageModel, Items, Batch]):
     """
 
     needs = "forward_process"
+    compares = ("old",)
     behaviour = OLD
 
     def __init__(

@@ -1,0 +1,30 @@
+"""What rules are made of, and what more than one of them asks."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rlfactory.problems import Problem
+
+Config = Mapping[str, Any]
+Traits = Mapping[str, Mapping[str, Any]]
+Rule = Callable[[Config, Traits], Iterator[Problem]]
+
+
+def penalties(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    """Key, configuration and traits of the regularizer or, of a sum, of each of its terms."""
+    node, ours = config["regularizer"], traits["regularizer"]
+    if ours.get("needs") != "terms":
+        yield "regularizer", node, ours
+        return
+    terms = node.get("terms")
+    for name, term in terms.items() if isinstance(terms, Mapping) else ():
+        key = f"regularizer.terms.{name}"
+        yield key, term, traits.get(key, {})
+
+
+def steps_trained(config: Config) -> int:
+    """How many steps a window has."""
+    window, steps = config["window"], int(config["schedule"]["steps"])
+    if "steps" in window:
+        return len(window["steps"])
+    return int(window.get("size", steps - window.get("skip_last", 0)))

@@ -1,0 +1,71 @@
+"""What is asked, what judges it, and where a model lies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlfactory.crossings.base import Config, Traits
+from rlfactory.problems import Problem
+
+
+def reward_judges_what_is_made(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A reward of images scores images."""
+    judged, made = traits["reward"].get("media"), traits["model"].get("media")
+    if judged and made and judged != made:
+        yield Problem("reward", f"this reward judges {judged}, and the model makes {made}")
+
+
+def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A reward finds in each prompt what it compares with."""
+    wanted, brought = traits["reward"].get("metadata") or (), traits["prompts"].get("metadata")
+    path = Path(str(config["prompts"].get("path"))).expanduser()
+    if path.suffix == ".txt" and path.is_file():
+        brought = ()
+    missing = [key for key in wanted if brought is not None and key not in brought]
+    if missing:
+        message = f"these bring no {', '.join(missing)}, which the reward reads of each prompt"
+        yield Problem("prompts", message, "prompts=shapes")
+
+
+def prompt_files_are_readable(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A file of prompts exists, holds something, and is text."""
+    if not str(config["prompts"]["_target_"]).endswith("FilePrompts"):
+        return
+    for name in ("path", "eval_path"):
+        value = config["prompts"].get(name)
+        fault = _text_fault(Path(value).expanduser()) if isinstance(value, str) else None
+        if fault:
+            yield Problem(f"prompts.{name}", f"{value} {fault}", f"prompts.{name}=FILE.txt")
+
+
+def _text_fault(path: Path) -> str | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 (byte {error.start})"
+    except OSError as error:
+        return f"can't be read: {error.strerror}"
+    return None if text.strip() else "is empty"
+
+
+def model_folders_hold_models(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A path to a model leads to a folder that diffusers or transformers can open."""
+    index = "config.json" if traits["model"].get("media") == "texts" else "model_index.json"
+    shipped = Path(__file__).parents[1] / "zoo" / "weights"
+    names = sorted(p.parent.name for p in shipped.glob(f"*/{index}"))
+    for key in ("path", "value_path"):
+        path = config["model"].get(key)
+        fault = _model_fault(path, index, names) if isinstance(path, str) else None
+        if fault:
+            yield Problem(f"model.{key}", f"{path} {fault}", f"model.{key}=zoo:{names[-1]}")
+
+
+def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
+    folder = Path(path).expanduser()
+    if path.startswith("zoo:"):
+        known = path.removeprefix("zoo:") in shipped
+        return None if known else f"does not ship; these do: {', '.join(shipped)}"
+    if folder.is_dir():
+        return None if (folder / index).is_file() else f"holds no {index}, so it is no model"
+    if path.startswith(("/", ".", "~")) or path.count("/") != 1:
+        return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
+    return None
