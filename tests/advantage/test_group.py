@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlfactory.advantage.formulas import gdpo, group_advantages
 from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.nest import present
 from rlfactory.rollout import Rollout
@@ -65,6 +66,20 @@ def test_golden(options: dict[str, Any], expected: list[float]) -> None:
     advantage = found(**options)
     torch.testing.assert_close(advantage, torch.tensor(expected), rtol=0, atol=2e-6)
     assert advantage.dtype == torch.float32
+
+
+# where eps is small the peers' own numbers can't tell these apart
+@pytest.mark.parametrize("unbiased", [False, True])
+@pytest.mark.parametrize("eps_as", ["added", "floor"])
+@pytest.mark.parametrize("aggregate", ["sum", "gdpo"])
+def test_every_option_is_heard(unbiased: bool, eps_as: Any, aggregate: Any) -> None:
+    options: dict[str, Any] = {"unbiased": unbiased, "eps": 0.7}
+    rewards, groups = REWARDS.double(), GROUPS
+    expected = group_advantages(rewards, groups, eps_as=eps_as, **options)
+    if aggregate == "gdpo":
+        expected = gdpo([rewards], [1.0], groups, **options)
+    advantage = found(aggregate=aggregate, eps_as=eps_as, **options)
+    torch.testing.assert_close(advantage, expected.float())
 
 
 def test_gdpo_is_by_group_whatever_else_is_said() -> None:

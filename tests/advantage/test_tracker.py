@@ -44,6 +44,17 @@ def test_what_it_knows_survives_a_restart() -> None:
     assert [len(kept) for kept in again.state_dict().values()] == [4, 4]
 
 
+def test_it_forgets_the_oldest() -> None:
+    tracker = PromptTracker(buffer_size=2, min_count=1)
+    advantages(tracker, ["a"] * 3, [100.0, 1.0, 3.0])
+    assert tracker.state_dict() == {"a": [1.0, 3.0]}
+    again = PromptTracker(buffer_size=2, min_count=1)
+    again.load_state_dict(tracker.state_dict())
+    for each in (tracker, again):
+        found = advantages(each, ["a"], [5.0])
+        torch.testing.assert_close(found, torch.tensor([1.0]), rtol=0, atol=1e-5)
+
+
 def test_the_whole_prompt_is_the_key() -> None:
     tracker = PromptTracker(buffer_size=4, min_count=2)
     start = "very " * 100
