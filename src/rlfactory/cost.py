@@ -18,13 +18,27 @@ def evaluations(config: Config, traits: Traits) -> str:
     """Evaluations of the network for a sample, in words."""
     if traits["model"].get("process") == "tokens":
         return f"{config['dynamics']['length']} of the network at most to sample a text, 1 to learn"
-    guidance = 2 if config["model"].get("guidance", 1) > 1 else 1
+    guidance = _guidance(config)
     compared = guidance * compared_per_sample(config, traits)
     between = f" {compared:g} to compare policies on it," if compared else ""
     return (
         f"{guidance * drawn_per_sample(config, traits):g} of the network to sample a picture,"
         f"{between} {guidance * trained_per_sample(config, traits)} to learn from it"
     )
+
+
+def per_iteration(config: Config, traits: Traits) -> float:
+    """Evaluations of the network in an iteration on images."""
+    if traits["model"].get("process") == "tokens":
+        return 0.0
+    each = drawn_per_sample(config, traits) + compared_per_sample(config, traits)
+    each += trained_per_sample(config, traits)
+    return _guidance(config) * each * config["prompts_per_iteration"] * config["group_size"]
+
+
+def _guidance(config: Config) -> int:
+    """How many evaluations a prediction is."""
+    return 2 if config["model"].get("guidance", 1) > 1 else 1
 
 
 def items_per_sample(config: Config, traits: Traits) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory.cost import accumulated, evaluations
+from rlfactory.cost import accumulated, evaluations, per_iteration
 from rlfactory.crossings import RULES
 from rlfactory.crossings.base import Traits
 from rlfactory.crossings.cautions import cautions
@@ -27,12 +27,16 @@ MISSING = "???"
 
 @dataclass(frozen=True)
 class Plan:
-    """A configuration that can run: values, choices, what follows from them, and its folder."""
+    """A configuration that can run: values, choices, what follows from them, and its folder.
+
+    `evaluations` of the network are what an iteration on images takes.
+    """
 
     config: Config
     choices: Mapping[str, str]
     derived: Mapping[str, str]
     run_dir: Path
+    evaluations: float
 
     def frozen(self) -> str:
         """The YAML that the run reads."""
@@ -69,7 +73,11 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
         raise PlanError(problems)
     traits = {key: signature.traits for key, signature in signatures.items()}
     return Plan(
-        config, _relevant(choices, traits), _derive(config, traits), _run_dir(config, choices)
+        config,
+        _relevant(choices, traits),
+        _derive(config, traits),
+        _run_dir(config, choices),
+        per_iteration(config, traits),
     )
 
 

@@ -1,0 +1,146 @@
+"""Every image algorithm on the small model that ships: scores, and what they cost.
+
+    python scripts/bench/algorithms.py FOLDER --jobs 2          # runs what has not run, then reports
+    python scripts/bench/algorithms.py FOLDER --study shapes    # one study: shapes, jpeg, budget, ablation
+    python scripts/bench/algorithms.py FOLDER --report          # tables and figures of what has run
+
+A run is `rlfactory WORDS seed=S` in FOLDER/STUDY/NAME-sS; one that is done is never run again. The
+tables go to FOLDER/results.md, a figure for each study beside it.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from results import figure, table
+
+from rlfactory.plan import make_plan
+from rlfactory.request import compose_request
+from rlfactory.run.folder import RunFolder
+
+STEPWISE = {
+    "ddpo_sf": "algo=ddpo_sf",
+    "ddpo": "algo=ddpo",
+    "grpo": "algo=grpo",
+    "grpo, tempflow": "algo=grpo algo.weighting=tempflow",
+    "grpo, branches": "algo=grpo branches=4 window.steps=[2,3,4]",
+    "grpo, moving window": "algo=grpo window=progressive window.size=2 window.iterations=5",
+    "grpo, dance_sde": "algo=grpo dynamics=dance_sde",
+    "grpo, cps": "algo=grpo dynamics=cps",
+    "grpo_guard": "algo=grpo_guard",
+}
+ABLATION = {
+    "full": "",
+    "own pairs": "times.shared=sample algo.shared_noise=false",
+    "not stratified": "times.stratified=false",
+    "not adaptive": "algo.adaptive=false algo.prediction=v",
+    "naive": "times.shared=sample algo.shared_noise=false times.stratified=false"
+    " algo.adaptive=false algo.prediction=v",
+}
+BUDGET = 150_000  # evaluations of the network
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs to compare: `words` by name, on each of `seeds`; `score` is what they are judged by."""
+
+    score: str
+    words: Mapping[str, str]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    evaluations: int | None = None
+
+
+STUDIES = {
+    "shapes": Study("shapes_strict", {name: f"algo={name}" for name in ("nft", "awm", "vgrpo")}),
+    "jpeg": Study(
+        "compressibility",
+        {
+            name: f"{words} reward=compressibility iterations=20 group_size=12"
+            for name, words in STEPWISE.items()
+        },
+    ),
+    "budget": Study(
+        "shapes_strict",
+        {name: f"{words} group_size=12" for name, words in STEPWISE.items()},
+        seeds=(0,),
+        evaluations=BUDGET,
+    ),
+    "ablation": Study(
+        "shapes_strict", {name: f"algo=vgrpo {words}" for name, words in ABLATION.items()}
+    ),
+}
+
+
+def iterations_within(words: list[str], evaluations: int) -> int:
+    """How many iterations that many evaluations of the network are."""
+    composed = compose_request(words)
+    plan = make_plan(composed.values, composed.choices, composed.problems)
+    return round(evaluations / plan.evaluations)
+
+
+def commands(study: Study, folder: Path) -> Iterator[tuple[RunFolder, list[str]]]:
+    """The runs of a study and their words."""
+    for name, text in study.words.items():
+        words = text.split()
+        if study.evaluations is not None:
+            words.append(f"iterations={iterations_within(words, study.evaluations)}")
+        for seed in study.seeds:
+            path = folder / f"{name.replace(', ', '+').replace(' ', '_')}-s{seed}"
+            yield RunFolder(path), [*words, f"seed={seed}", f"run_dir={path}"]
+
+
+def run(found: tuple[RunFolder, list[str]], threads: int) -> None:
+    """One run, unless it is done."""
+    folder, words = found
+    if folder.summary.exists():
+        return
+    done = subprocess.run(
+        [sys.executable, "-m", "rlfactory.cli", *words],
+        env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(folder.path.name, done.stderr[-500:] if done.returncode else "done", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--study", choices=STUDIES, action="append")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--threads", type=int, default=1, help="of each run")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    a = parser.parse_args()
+    chosen = a.study or [*STUDIES]
+    if not a.report:
+        waiting = [found for name in chosen for found in commands(STUDIES[name], a.folder / name)]
+        with ThreadPoolExecutor(a.jobs) as pool:
+            list(pool.map(lambda found: run(found, a.threads), waiting))
+    pages = []
+    for name in chosen:
+        study = STUDIES[name]
+        runs = {
+            label: [
+                folder for folder, _ in commands(part, a.folder / name) if folder.summary.exists()
+            ]
+            for label, words in study.words.items()
+            for part in [Study(study.score, {label: words}, study.seeds)]
+        }
+        known = {label: folders for label, folders in runs.items() if folders}
+        if known:
+            pages += [f"## {name}", "", *table(known, study.score), ""]
+            figure(known, study.score, a.folder / f"{name}.png")
+    (a.folder / "results.md").write_text("\n".join(pages), encoding="utf-8")
+    print("\n".join(pages))
+
+
+if __name__ == "__main__":
+    main()

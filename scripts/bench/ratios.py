@@ -1,0 +1,108 @@
+"""Where likelihood ratios lie after several updates: Flow-GRPO's and GRPO-Guard's, of one policy.
+
+    python scripts/bench/ratios.py ratios.png
+
+The policy is trained on one rollout with Flow-GRPO's loss. Then the steps of another rollout of the
+same old policy are replayed: under the policy that drew them the plain log-ratio has a negative
+mean, so that the clip at 1 + c acts less than that at 1 - c; the guarded one is centred. Prints
+means and deviations a step, and draws the histograms.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from rlfactory.algo.grpo import GRPO
+from rlfactory.algo.grpo_guard import guarded_log_ratio
+from rlfactory.algo.transitions import replayed
+from rlfactory.build import budget, build
+from rlfactory.nest import present
+from rlfactory.parts import Parts
+from rlfactory.plan import make_plan
+from rlfactory.request import compose_request
+from rlfactory.rollout import Rollout
+from rlfactory.run.curves import STYLE
+from rlfactory.sampler.image import ImageSampler
+from rlfactory.trainer import Trainer
+from rlfactory.worker import Silent
+
+NAMES = ("Flow-GRPO", "GRPO-Guard")
+COLORS = ("#3465a4", "#d9822b", "#3a8f5c")
+
+
+def trained(updates: int) -> tuple[Parts, Rollout]:
+    """A policy after that many updates on one rollout, and another rollout of the old policy."""
+    words = ["algo=grpo", "dynamics.noise_level=0.7", "updates_per_iteration=4"]
+    words += [f"epochs={-(-updates // 4)}"]
+    composed = compose_request(words)
+    config = make_plan(composed.values, composed.choices, composed.problems).config
+    parts = build(config)
+    assert isinstance(parts.sampler, ImageSampler)
+    assert parts.sampler.kept is not None
+    parts.sampler.kept = replace(parts.sampler.kept, mean=True)
+    trainer = Trainer(parts, budget(config), Silent())
+    (learned, _), (other, _) = (trainer.score(trainer.sample(i)) for i in range(2))
+    trainer.learner.learn(learned, 0)
+    return parts, other
+
+
+@torch.no_grad()
+def log_ratios(parts: Parts, rollout: Rollout) -> tuple[Tensor, Tensor]:
+    """Plain and guarded, `[B, T]`."""
+    algo = parts.algo
+    assert isinstance(algo, GRPO)
+    plain, guarded = [], []
+    for batch in algo.items(rollout, parts.model, seed=0, iteration=0).split(96):
+        taken = batch.replay()
+        _, step, log_prob = replayed(parts.model, batch, algo.dynamics)
+        plain.append(log_prob - taken.log_prob)
+        mean_old = present(taken.mean, "means")
+        guarded.append(guarded_log_ratio(plain[-1], step.mean, mean_old, step.std))
+    each = batch.each
+    return torch.cat(plain).view(-1, each), torch.cat(guarded).view(-1, each)
+
+
+def draw(found: tuple[Tensor, Tensor], path: Path) -> None:
+    """A histogram for each, its steps in colours, zero and the means marked."""
+    with mpl.rc_context(STYLE):
+        made = Figure(figsize=(8, 3.2), dpi=150, layout="constrained")
+        for axes, name, values in zip(made.subplots(1, 2), NAMES, found, strict=True):
+            for step, color in enumerate(COLORS):
+                column = 1e4 * values[:, step]
+                axes.hist(column.numpy(), bins=24, color=color, alpha=0.45, label=f"step {step}")
+                axes.axvline(float(column.mean()), color=color, lw=1.4)
+            axes.axvline(0, color="#222228", lw=1, ls=":")
+            axes.set_title(name)
+            axes.set_xlabel("log-ratio, new over old, in 1e-4")
+        axes.legend()
+        FigureCanvasAgg(made).print_png(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, help="where the picture goes")
+    parser.add_argument("--updates", type=int, default=16)
+    a = parser.parse_args()
+    found = log_ratios(*trained(a.updates))
+    print("| step | " + " | ".join(f"{name}, mean | deviation" for name in NAMES) + " |")
+    print("|---|" + "---:|" * 4)
+    for step in range(found[0].shape[1]):
+        cells = [
+            f"{1e4 * float(statistic):+.3f}"
+            for values in found
+            for statistic in (values[:, step].mean(), values[:, step].std())
+        ]
+        print(f"| {step} | {' | '.join(cells)} |")
+    draw(found, a.path)
+
+
+if __name__ == "__main__":
+    main()
