@@ -25,7 +25,7 @@ from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
-from rlfactory.model.base import ImageModel
+from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.sampling import Drawing, walk
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition, Rollout
@@ -40,8 +40,7 @@ class LinearModel(ImageModel):
 
     process = "flow"
     forward_process = RectifiedFlow()
-    latent_shape = (1, 2, 2)
-    shift = 3.0
+    resolution = Resolution((1, 2, 2), shift=3.0)
     device = torch.device("cpu")
 
     def __init__(self, weight: float, bias: float) -> None:
@@ -49,6 +48,9 @@ class LinearModel(ImageModel):
         self.bias = nn.Parameter(torch.tensor(bias))
         self.weights = Weights({"weight": self.weight, "bias": self.bias})
         self.calls = 0
+
+    def resolution_of(self, size: int) -> Resolution:
+        return Resolution((1, size, size), shift=3.0)
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         return Condition({"length": torch.tensor([float(len(prompt)) for prompt in prompts])})
@@ -83,8 +85,8 @@ def roll() -> Callable[..., Rollout]:
         model: ImageModel, advantage: Sequence[float], dynamics: Dynamics | None = None
     ) -> Rollout:
         count, window = len(advantage), [1, 3]
-        shape = (count, *model.latent_shape)
-        step_shape = (count, len(window), *model.latent_shape)
+        shape = (count, *model.resolution.shape)
+        step_shape = (count, len(window), *model.resolution.shape)
         generator = torch.Generator().manual_seed(0)
         condition = model.encode([f"prompt {i}" for i in range(count)])
         latents, transitions = walk(

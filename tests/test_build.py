@@ -130,7 +130,7 @@ def test_samplers_follow_the_models_process() -> None:
     assert isinstance(parts.sampler.dynamics, SASolver)
     assert parts.sampler.dynamics.forward_process is parts.model.forward_process
     # latents of 16 x 16 in patches of 2
-    assert parts.model.tokens == 64
+    assert parts.model.resolution.tokens == 64
     expected = uniform_sigmas(3, dynamic_shift(64))
     torch.testing.assert_close(parts.sampler.sigmas, expected)
 

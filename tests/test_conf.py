@@ -10,9 +10,7 @@ import yaml
 
 from rlfactory._hydra import options, shipped_folder
 from rlfactory.listing import first_comment
-from rlfactory.plan import Plan, make_plan
 from rlfactory.problems import PlanError
-from rlfactory.request import compose_request
 from rlfactory.settings import COMPONENTS, GROUPS
 from rlfactory.signature import read
 
@@ -36,11 +34,6 @@ OF_TEXTS = {
     *("reward/lexicon", "reward/randomwalks"),
 }
 OF_NOISE = {"dynamics/ddim", "schedule/leading"}
-
-
-def plan(*overrides: str) -> Plan:
-    composed = compose_request(overrides)
-    return make_plan(composed.values, composed.choices, composed.problems)
 
 
 def name_of(path: Path) -> str:
@@ -94,7 +87,7 @@ def test_an_option_makes_a_plan(
     group, option = path.parent.name, path.stem
     (tmp_path / "prompts.txt").write_text("a cat\n")
     words = [w.format(prompts=tmp_path / "prompts.txt") for w in _needed(path)]
-    made = plan(f"{group}={option}", *words)
+    made = planned(f"{group}={option}", *words)
     assert made.choices[group] == option
     if group in COMPONENTS:
         assert made.config[group]["_target_"] == component(path)["_target_"]
@@ -113,14 +106,14 @@ def test_all_options_are_listed() -> None:
 
 
 def test_an_algorithm_brings_its_companions() -> None:
-    assert plan("algo=grpo").choices["dynamics"] == "flow_sde"
-    assert plan("algo=nft").choices["dynamics"] == "ode"
+    assert planned("algo=grpo").choices["dynamics"] == "flow_sde"
+    assert planned("algo=nft").choices["dynamics"] == "ode"
 
 
 def test_a_model_brings_its_companions(tmp_path: Path) -> None:
-    made = plan("model=tiny_sd3").choices
+    made = planned("model=tiny_sd3").choices
     assert (made["algo"], made["reward"], made["prompts"]) == ("nft", "shapes", "shapes")
-    made = plan("model=gpt2").choices
+    made = planned("model=gpt2").choices
     assert (made["algo"], made["dynamics"], made["regularizer"]) == ("ppo", "token", "kl_token")
     assert (made["reward"], made["prompts"]) == ("negative_sentiment", "movies")
     assert "schedule" not in made
@@ -139,7 +132,7 @@ def test_a_model_brings_its_companions(tmp_path: Path) -> None:
     ids=str,
 )
 def test_the_command_line_wins_in_any_order(words: list[str]) -> None:
-    forward, backward = plan(*words), plan(*reversed(words))
+    forward, backward = planned(*words), planned(*reversed(words))
     assert forward.config == backward.config
     assert forward.choices == backward.choices
     for word in words:
@@ -151,12 +144,12 @@ def test_the_command_line_wins_in_any_order(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["algo=grpo", "dynamics=ode"], ["dynamics=ode", "algo=grpo"]])
 def test_a_companion_that_was_replaced_is_missed(words: list[str]) -> None:
     with pytest.raises(PlanError) as refused:
-        plan(*words)
+        planned(*words)
     assert [problem.key for problem in refused.value.problems] == ["dynamics"]
 
 
 def test_frozen_configuration_is_the_plan() -> None:
-    made = plan("algo=grpo", "optimizer.lr=1e-5", "run_dir=x")
+    made = planned("algo=grpo", "optimizer.lr=1e-5", "run_dir=x")
     frozen = yaml.safe_load(made.frozen())
     assert frozen.pop("choices") == dict(made.choices)
     assert frozen == {**made.config, "run_dir": "x"}
@@ -198,7 +191,7 @@ def test_the_shipped_folder_in_a_wheel(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_samplers_that_do_not_fit_are_refused(words: list[str], keys: list[str]) -> None:
     with pytest.raises(PlanError) as refused:
-        plan(*words)
+        planned(*words)
     assert [problem.key for problem in refused.value.problems] == keys
 
 
@@ -214,4 +207,4 @@ def test_samplers_that_do_not_fit_are_refused(words: list[str], keys: list[str])
     ids=str,
 )
 def test_samplers_that_fit_make_a_plan(words: list[str]) -> None:
-    assert plan(*words).config["dynamics"]
+    assert planned(*words).config["dynamics"]

@@ -5,14 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.plan import Plan, make_plan
+from rlfactory.plan import make_plan
 from rlfactory.problems import PlanError, mended
-from rlfactory.request import compose_request
-
-
-def plan(*overrides: str) -> Plan:
-    composed = compose_request(overrides)
-    return make_plan(composed.values, composed.choices, composed.problems)
+from rlfactory.request import compose_request, planned
 
 
 @pytest.mark.parametrize(
@@ -39,7 +34,7 @@ def plan(*overrides: str) -> Plan:
 )
 def test_arithmetic(words: list[str], items: int, evaluations: str) -> None:
     budget = ["prompts_per_iteration=3", "group_size=4", "updates_per_iteration=2"]
-    derived = plan(*words, *budget, "iterations=5", "micro_batch=7").derived
+    derived = planned(*words, *budget, "iterations=5", "micro_batch=7").derived
     assert derived["samples"] == "3 groups x 4 = 12 an iteration, 6 an update"
     assert derived["updates"] == "2 an iteration x 5 = 10"
     batches = -(-6 * items // 7)
@@ -56,14 +51,14 @@ def test_arithmetic(words: list[str], items: int, evaluations: str) -> None:
     ],
 )
 def test_choices_that_mean_nothing_are_not_shown(words: list[str], shown: set[str]) -> None:
-    assert plan(*words).choices.keys() & {"schedule", "window", "times"} == shown
+    assert planned(*words).choices.keys() & {"schedule", "window", "times"} == shown
 
 
 def test_the_folder_says_what_it_holds() -> None:
-    made = plan("algo=grpo", "seed=7").run_dir
+    made = planned("algo=grpo", "seed=7").run_dir
     assert made.parent == Path("outputs")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_grpo-tiny_sd3-shapes-s7", made.name)
-    assert plan("run_dir=there").run_dir == Path("there")
+    assert planned("run_dir=there").run_dir == Path("there")
 
 
 PRICE = "{_target_: rlfactory.regularizer.coefficient.Fixed, value: 0.5}"
@@ -88,7 +83,7 @@ PRICE = "{_target_: rlfactory.regularizer.coefficient.Fixed, value: 0.5}"
 )
 def test_what_is_wrong_inside_a_sum_is_found(word: str, key: str, said: str) -> None:
     with pytest.raises(PlanError) as caught:
-        plan("regularizer=kl_awm", word)
+        planned("regularizer=kl_awm", word)
     assert [problem.key for problem in caught.value.problems] == [key]
     assert said in str(caught.value)
 
@@ -107,7 +102,7 @@ def test_components_in_lists_are_checked_too(
 
 def test_a_number_in_the_place_of_a_coefficient_is_mended() -> None:
     with pytest.raises(PlanError) as caught:
-        plan("regularizer=kl_v", "regularizer.coefficient=0.001")
+        planned("regularizer=kl_v", "regularizer.coefficient=0.001")
     words = ["check", "regularizer.coefficient=0.001"]
     (problem,) = caught.value.problems
     assert mended(problem, words) == "rlfactory check regularizer.coefficient.value=0.001"
@@ -115,6 +110,6 @@ def test_a_number_in_the_place_of_a_coefficient_is_mended() -> None:
 
 def test_rules_look_at_each_term() -> None:
     term = f"{{_target_: rlfactory.regularizer.kl_x.KLMean, coefficient: {PRICE}}}"
-    assert plan("algo=grpo", "regularizer=kl_awm", f"+regularizer.terms.steps={term}")
+    assert planned("algo=grpo", "regularizer=kl_awm", f"+regularizer.terms.steps={term}")
     with pytest.raises(PlanError, match=r"regularizer\.terms\.steps: .*keeps none"):
-        plan("algo=nft", "regularizer=kl_awm", f"+regularizer.terms.steps={term}")
+        planned("algo=nft", "regularizer=kl_awm", f"+regularizer.terms.steps={term}")

@@ -1,8 +1,8 @@
 """Every image algorithm on the small model that ships: scores, and what they cost.
 
-    python scripts/bench/algorithms.py FOLDER --jobs 2          # runs what has not run, then reports
-    python scripts/bench/algorithms.py FOLDER --study shapes    # one study: shapes, jpeg, budget, ablation
-    python scripts/bench/algorithms.py FOLDER --report          # tables and figures of what has run
+    python scripts/bench/algorithms.py FOLDER --jobs 2        # runs what has not run, then reports
+    python scripts/bench/algorithms.py FOLDER --study shapes  # or jpeg, budget, ablation
+    python scripts/bench/algorithms.py FOLDER --report        # tables and figures of what has run
 
 A run is `rlfactory WORDS seed=S` in FOLDER/STUDY/NAME-sS; one that is done is never run again. The
 tables go to FOLDER/results.md, a figure for each study beside it.
@@ -19,8 +19,7 @@ from pathlib import Path
 
 from results import figure, table
 
-from rlfactory.plan import make_plan
-from rlfactory.request import compose_request
+from rlfactory.request import planned
 from rlfactory.run.folder import RunFolder
 
 STEPWISE = {
@@ -78,8 +77,7 @@ STUDIES = {
 
 def iterations_within(words: list[str], evaluations: int) -> int:
     """How many iterations that many evaluations of the network are."""
-    composed = compose_request(words)
-    plan = make_plan(composed.values, composed.choices, composed.problems)
+    plan = planned(*words)
     return round(evaluations / plan.evaluations)
 
 

@@ -8,8 +8,7 @@ from rlfactory import __version__
 from rlfactory.build import budget, build
 from rlfactory.nest import present
 from rlfactory.parts import Metrics
-from rlfactory.plan import make_plan
-from rlfactory.request import compose_request
+from rlfactory.request import planned
 from rlfactory.rollout import Rollout
 from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
@@ -51,8 +50,7 @@ def overrides(job: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     asked = job()
-    composed = compose_request(overrides(asked))
-    config = make_plan(composed.values, composed.choices, composed.problems).config
+    config = planned(*overrides(asked)).config
     iterations = []
 
     def note(iteration: int, metrics: Metrics, rollout: Rollout) -> None:

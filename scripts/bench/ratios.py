@@ -24,8 +24,7 @@ from rlfactory.algo.transitions import replayed
 from rlfactory.build import budget, build
 from rlfactory.nest import present
 from rlfactory.parts import Parts
-from rlfactory.plan import make_plan
-from rlfactory.request import compose_request
+from rlfactory.request import planned
 from rlfactory.rollout import Rollout
 from rlfactory.run.curves import STYLE
 from rlfactory.sampler.image import ImageSampler
@@ -33,15 +32,14 @@ from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
 
 NAMES = ("Flow-GRPO", "GRPO-Guard")
-COLORS = ("#3465a4", "#d9822b", "#3a8f5c")
+COLORS = ("#3465a4", "#d9822b")
 
 
 def trained(updates: int) -> tuple[Parts, Rollout]:
     """A policy after that many updates on one rollout, and another rollout of the old policy."""
     words = ["algo=grpo", "dynamics.noise_level=0.7", "updates_per_iteration=4"]
-    words += [f"epochs={-(-updates // 4)}"]
-    composed = compose_request(words)
-    config = make_plan(composed.values, composed.choices, composed.problems).config
+    words += [f"epochs={-(-updates // 4)}", "prompts_per_iteration=32"]
+    config = planned(*words).config
     parts = build(config)
     assert isinstance(parts.sampler, ImageSampler)
     assert parts.sampler.kept is not None
@@ -69,18 +67,22 @@ def log_ratios(parts: Parts, rollout: Rollout) -> tuple[Tensor, Tensor]:
 
 
 def draw(found: tuple[Tensor, Tensor], path: Path) -> None:
-    """A histogram for each, its steps in colours, zero and the means marked."""
+    """A panel for each step: both ratios in their own deviations, zero and the means marked."""
+    steps = found[0].shape[1]
     with mpl.rc_context(STYLE):
-        made = Figure(figsize=(8, 3.2), dpi=150, layout="constrained")
-        for axes, name, values in zip(made.subplots(1, 2), NAMES, found, strict=True):
-            for step, color in enumerate(COLORS):
-                column = 1e4 * values[:, step]
-                axes.hist(column.numpy(), bins=24, color=color, alpha=0.45, label=f"step {step}")
-                axes.axvline(float(column.mean()), color=color, lw=1.4)
+        made = Figure(figsize=(8, 2.8), dpi=150, layout="constrained")
+        panels = made.subplots(1, steps, sharey=True)
+        for step, axes in enumerate(panels):
+            for name, color, values in zip(NAMES, COLORS, found, strict=True):
+                column = values[:, step] / values[:, step].std()
+                bins = torch.linspace(-3.5, 3.5, 29).tolist()
+                axes.hist(column.tolist(), bins=bins, color=color, alpha=0.4, label=name)
+                axes.axvline(float(column.mean()), color=color, lw=2)
             axes.axvline(0, color="#222228", lw=1, ls=":")
-            axes.set_title(name)
-            axes.set_xlabel("log-ratio, new over old, in 1e-4")
-        axes.legend()
+            axes.set_title(f"step {step}")
+        panels[0].set_ylabel("steps replayed")
+        panels[steps // 2].set_xlabel("log-ratio, new over old, in deviations")
+        panels[-1].legend(loc="upper right")
         FigureCanvasAgg(made).print_png(path)
 
 

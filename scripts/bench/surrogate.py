@@ -20,8 +20,7 @@ from rlfactory.algo.times import UniformTimes
 from rlfactory.algo.vgrpo import VGRPO
 from rlfactory.build import build
 from rlfactory.model.base import ImageModel
-from rlfactory.plan import make_plan
-from rlfactory.request import compose_request
+from rlfactory.request import planned
 from rlfactory.rollout import Rollout
 
 SETTINGS = {
@@ -36,9 +35,7 @@ SETTINGS = {
 
 def make(shared: bool, stratified: bool, adaptive: bool, count: int, sigmas: Tensor) -> VGRPO:
     """V-GRPO with some of its reductions."""
-    times = UniformTimes(
-        count=count, stratified=stratified, shared="group" if shared else "sample"
-    )
+    times = UniformTimes(count=count, stratified=stratified, shared="group" if shared else "sample")
     kind = "x" if adaptive else "v"
     return VGRPO(
         GroupAdvantage(), times, sigmas, shared_noise=shared, adaptive=adaptive, prediction=kind
@@ -67,8 +64,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=8, help="of times and noise")
     parser.add_argument("--count", type=int, default=4, help="times of a sample")
     a = parser.parse_args()
-    composed = compose_request(["algo=vgrpo"])
-    config = make_plan(composed.values, composed.choices, composed.problems).config
+    config = planned("algo=vgrpo").config
     parts = build(config)
     size = config["group_size"]
     prompts = parts.prompts.draw(config["prompts_per_iteration"], seed=0, iteration=0)
@@ -79,9 +75,7 @@ def main() -> None:
     for name, (shared, stratified, adaptive) in SETTINGS.items():
         algo = make(shared, stratified, adaptive, a.count, parts.sampler.sigmas)
         drawn = [losses(algo, parts.model, rollout, draw) for draw in range(a.draws)]
-        within, overall = (
-            fmean(v) for v in zip(*(variation(d, size) for d in drawn), strict=True)
-        )
+        within, overall = (fmean(v) for v in zip(*(variation(d, size) for d in drawn), strict=True))
         print(f"| {name} | {within:.3f} | {overall:.3f} |")
 
 

@@ -41,11 +41,8 @@ from transformers import (
     T5TokenizerFast,
 )
 
-from rlfactory.dynamics.schedule import uniform_sigmas
-from rlfactory.model.sd3 import SD3
-from rlfactory.prompts.shapes import ShapesPrompts
-from rlfactory.reward.shapes import Shapes
-from rlfactory.run.evaluation import Evaluator
+from rlfactory.build import build, evaluator
+from rlfactory.request import planned
 from rlfactory.run.scores import Scores
 from rlfactory.worker import Silent
 from rlfactory.zoo.draw import arrange, background, render
@@ -303,17 +300,8 @@ def save(pipe: StableDiffusion3Pipeline, out: Path) -> None:
 
 def evaluate(out: Path) -> Scores:
     """The saved pipeline on the held-out prompts that every run is evaluated on."""
-    model = SD3(torch.device("cpu"), path=str(out), finetune="full", size=64, text_tokens=16)
-    evaluator = Evaluator(
-        model=model,
-        reward=Shapes(),
-        prompts=ShapesPrompts().held_out(256),
-        sigmas=uniform_sigmas(10, model.shift),
-        seed=0,
-        sample_batch=96,
-        watcher=Silent(),
-    )
-    return evaluator("policy").scores
+    config = planned(f"model.path={out.absolute()}").config
+    return evaluator(config, build(config), Silent())("policy").scores
 
 
 def write_card(out: Path, recipe: dict[str, int]) -> None:

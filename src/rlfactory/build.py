@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlfactory.algo.base import Algorithm
 from rlfactory.model.averaging import Average
+from rlfactory.model.base import Resolution
 from rlfactory.model.weights import EMA, OLD
 from rlfactory.parts import Budget, Parts, Watcher
 from rlfactory.run.evaluation import Evaluator
@@ -40,7 +42,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     dynamics = make(config, "dynamics", process=model.forward_process)
     # texts have no noise levels
     schedule = make(config, "schedule") if model.media == "images" else None
-    sigmas = schedule and schedule.sigmas(model.shift, tokens=model.tokens)
+    sigmas = schedule and _noise_levels(schedule, model.resolution)
     times, advantage = make(config, "times"), make(config, "advantage")
     algo = make(config, "algo", dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas)
     if algo.needs == "forward_process":
@@ -53,7 +55,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         model.weights.add(name)
     return Parts(
         model=model,
-        sampler=_sampler(config, model, dynamics, schedule, algo, advance),
+        sampler=_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
         algo=algo,
         regularizer=regularizer,
         reward=make(config, "reward", device=hardware.device),
@@ -69,24 +71,32 @@ def _sampler(
     config: Config,
     model: Any,
     dynamics: Any,
-    schedule: Any,
     algo: Algorithm[Any, Any, Any],
+    schedule: Any,
+    sigmas: Any,
     advance: Advance,
 ) -> Sampler:
     batch = config["sample_batch"]
     if model.media == "texts":
         return TextSampler(model, dynamics=dynamics, batch=batch, advance=advance)
+    size, steps = config["evaluation"]["size"], config["evaluation"]["steps"]
+    shown = model.resolution if size is None else model.resolution_of(size)
     return ImageSampler(
         model,
         dynamics=dynamics,
-        sigmas=schedule.sigmas(model.shift, tokens=model.tokens),
-        evaluation_sigmas=schedule.sigmas(
-            model.shift, config["evaluation"]["steps"], tokens=model.tokens
-        ),
+        sigmas=sigmas,
+        evaluation_sigmas=_noise_levels(schedule, shown, steps),
+        evaluation_shape=shown.shape,
         kept=_kept(config, algo.keeps_mean) if algo.needs == "transitions" else None,
         batch=batch,
         advance=advance,
     )
+
+
+def _noise_levels(schedule: Any, at: Resolution, steps: int | None = None) -> Tensor:
+    """A schedule's times `[n + 1]` for pictures of some resolution."""
+    times: Tensor = schedule.sigmas(at.shift, steps, tokens=at.tokens)
+    return times
 
 
 def _kept(config: Config, mean: bool) -> Kept:

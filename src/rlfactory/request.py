@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory._hydra import Composed, CompositionError, Override, compose_config, options, parse
+from rlfactory.plan import Plan, make_plan
 from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS
 
@@ -78,6 +79,12 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     return replace(
         with_own_targets(composed, _lines(kept)), problems=problems, overrides=_lines(kept)
     )
+
+
+def planned(*words: str) -> Plan:
+    """The plan of what is typed after `rlfactory`, as scripts and notebooks ask for it."""
+    composed = compose_request(words)
+    return make_plan(composed.values, composed.choices, composed.problems)
 
 
 def sweep_problems(overrides: Sequence[str]) -> list[Problem]:

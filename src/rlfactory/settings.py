@@ -85,6 +85,7 @@ class Evaluation:
     preview_every: NonNegativeInt
     weights: Literal["ema", "policy"]
     steps: PositiveInt | None
+    size: PositiveInt | None
     grid: PositiveInt
 
 

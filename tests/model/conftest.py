@@ -153,7 +153,7 @@ def without_gradient() -> Callable[[ImageModel], list[str]]:
 
     def names(model: ImageModel) -> list[str]:
         generator = torch.Generator().manual_seed(0)
-        x = torch.randn(2, *model.latent_shape, generator=generator)
+        x = torch.randn(2, *model.resolution.shape, generator=generator)
         condition = model.encode(["a red circle", "two blue stars"])
         prediction = model.predict(x, torch.tensor([0.3, 0.8]), condition)
         (prediction * torch.randn(x.shape, generator=generator)).sum().backward()

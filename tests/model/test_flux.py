@@ -87,8 +87,8 @@ def velocity(
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 def test_shapes_precision_and_what_is_trained(make: MakeFlux, finetune: str) -> None:
     model = make(finetune=finetune)
-    assert model.latent_shape == (16, 8, 8)
-    assert model.tokens == 16
+    assert model.resolution.shape == (16, 8, 8)
+    assert model.resolution.tokens == 16
     prediction = predict(model)
     assert prediction.shape == (3, 16, 8, 8)
     assert prediction.dtype == torch.float32
@@ -122,12 +122,12 @@ def test_adapters_are_on_the_attention_of_both_kinds_of_blocks(dev: Flux) -> Non
 )
 def test_the_shift_of_dev_grows_with_the_picture(make: MakeFlux, size: int, shift: float) -> None:
     model = make(size=size)
-    assert model.tokens == (size // 16) ** 2
-    assert model.shift == pytest.approx(shift, abs=1e-6)
+    assert model.resolution.tokens == (size // 16) ** 2
+    assert model.resolution.shift == pytest.approx(shift, abs=1e-6)
 
 
 def test_schnell_has_no_shift(models: dict[str, Flux]) -> None:
-    assert models["schnell"].shift == 1.0
+    assert models["schnell"].resolution.shift == 1.0
 
 
 @pytest.mark.parametrize(("name", "guidance"), [("dev", 3.5), ("schnell", None)])
@@ -177,7 +177,7 @@ def test_sampling_is_what_the_pipeline_itself_does(models: dict[str, Flux], name
         width=64,
         output_type="latent",
     ).images
-    sigmas = Schedule(kind="uniform", steps=4).sigmas(model.shift)
+    sigmas = Schedule(kind="uniform", steps=4).sigmas(model.resolution.shift)
     found = follow(model, model.encode(PROMPTS), start, sigmas)
     torch.testing.assert_close(packed(found), expected, rtol=1e-4, atol=1e-4)
 
@@ -286,10 +286,10 @@ def test_guidance_that_the_network_does_not_know_is_refused(
 
 
 def test_sizes_are_multiples_of_sixteen(make: MakeFlux) -> None:
-    with pytest.raises(ModelError, match=r"^model\.size=72: multiples of 16"):
+    with pytest.raises(ModelError, match=r"^size=72: multiples of 16"):
         make(size=72)
     model = make(size=32)
-    assert model.latent_shape == (16, 4, 4)
-    latents = torch.randn(1, *model.latent_shape)
+    assert model.resolution.shape == (16, 4, 4)
+    latents = torch.randn(1, *model.resolution.shape)
     assert model.predict(latents, torch.ones(1), model.encode(["a"])).shape == latents.shape
     assert model.decode(latents).shape == (1, 3, 32, 32)

@@ -64,8 +64,8 @@ def noise(unet: torch.nn.Module, model: SD) -> Tensor:
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 def test_shapes_precision_and_what_is_trained(make: MakeSD, finetune: str) -> None:
     model = make(finetune=finetune)
-    assert model.latent_shape == (4, 8, 8)
-    assert (model.process, model.forward_process.name, model.shift) == ("vp", "vp", 1.0)
+    assert model.resolution.shape == (4, 8, 8)
+    assert (model.process, model.forward_process.name, model.resolution.shift) == ("vp", "vp", 1.0)
     prediction = predict(model)
     assert prediction.shape == (3, 4, 8, 8)
     assert prediction.dtype == torch.float32
@@ -142,7 +142,7 @@ def test_sampling_is_what_the_pipeline_itself_does(guided: SD, plain: SD, guidan
         width=64,
         output_type="latent",
     ).images
-    times = Leading(steps=3).sigmas(model.shift)
+    times = Leading(steps=3).sigmas(model.resolution.shift)
     found = follow(model, model.encode(PROMPTS), start, times)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -263,10 +263,10 @@ def test_another_prediction_is_refused(
 
 
 def test_sizes_are_multiples_of_eight(make: MakeSD) -> None:
-    with pytest.raises(ModelError, match=r"^model\.size=60: multiples of 8"):
+    with pytest.raises(ModelError, match=r"^size=60: multiples of 8"):
         make(size=60)
     model = make(size=32)
-    assert model.latent_shape == (4, 4, 4)
-    latents = torch.randn(1, *model.latent_shape)
+    assert model.resolution.shape == (4, 4, 4)
+    latents = torch.randn(1, *model.resolution.shape)
     assert model.predict(latents, torch.ones(1), model.encode(["a"])).shape == latents.shape
     assert model.decode(latents).shape == (1, 3, 32, 32)

@@ -67,8 +67,8 @@ def velocity(transformer: torch.nn.Module, model: SD3) -> Tensor:
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 def test_shapes_precision_and_what_is_trained(make: MakeSD3, finetune: str) -> None:
     model = make(finetune=finetune)
-    assert model.latent_shape == (16, 8, 8)
-    assert model.shift == 3.0
+    assert model.resolution.shape == (16, 8, 8)
+    assert model.resolution.shift == 3.0
     prediction = predict(model)
     assert prediction.shape == (3, 16, 8, 8)
     assert prediction.dtype == torch.float32
@@ -153,11 +153,14 @@ def test_sampling_is_what_the_pipeline_itself_does(make: MakeSD3, guidance: floa
         width=64,
         output_type="latent",
     ).images
-    sigmas = Schedule(kind="diffusers", steps=6).sigmas(model.shift)
+    sigmas = Schedule(kind="diffusers", steps=6).sigmas(model.resolution.shift)
     found = follow(model, model.encode(PROMPTS), start, sigmas)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     uniform = follow(
-        model, model.encode(PROMPTS), start, Schedule(kind="uniform", steps=6).sigmas(model.shift)
+        model,
+        model.encode(PROMPTS),
+        start,
+        Schedule(kind="uniform", steps=6).sigmas(model.resolution.shift),
     )
     assert not torch.allclose(uniform, expected, atol=1e-2)
 
@@ -289,14 +292,14 @@ def test_at_the_first_update_every_ratio_is_one(
 
 @pytest.mark.parametrize("size", [7, 60, 136])
 def test_a_size_that_the_network_can_not_take_is_an_error(make: MakeSD3, size: int) -> None:
-    with pytest.raises(ModelError, match=rf"^model\.size={size}: 8, 16, ... 128"):
+    with pytest.raises(ModelError, match=rf"^size={size}: 8, 16, ... 128"):
         make(size=size)
 
 
 def test_other_sizes_work(make: MakeSD3) -> None:
     model = make(size=32)
-    assert model.latent_shape == (16, 4, 4)
-    latents = torch.randn(1, *model.latent_shape)
+    assert model.resolution.shape == (16, 4, 4)
+    latents = torch.randn(1, *model.resolution.shape)
     assert model.predict(latents, torch.ones(1), model.encode(["a"])).shape == latents.shape
     assert model.decode(latents).shape == (1, 3, 32, 32)
 

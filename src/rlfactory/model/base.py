@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,11 +16,21 @@ from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition
 
 
+@dataclass(frozen=True)
+class Resolution:
+    """What follows from a picture's size: the latents' `shape` `(C, h, w)`, the schedule's `shift`,
+    and the image `tokens` of a transformer (None: it is none).
+    """
+
+    shape: tuple[int, int, int]
+    shift: float = 1.0
+    tokens: int | None = None
+
+
 class ImageModel(ABC):
     """A text-to-image model. Guidance is applied in `predict` alone, so it is always the same.
 
-    `latent_shape` is `(C, h, w)`, `shift` the schedule's shift that the model was made for,
-    `tokens` the image tokens of a transformer (None: it is none), `device` where `predict` runs.
+    `resolution` is that of rollouts, `device` where `predict` runs.
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
@@ -27,15 +38,17 @@ class ImageModel(ABC):
 
     forward_process: Process
     weights: Weights
-    latent_shape: tuple[int, int, int]
-    shift: float
-    tokens: int | None = None
+    resolution: Resolution
     device: torch.device
 
     @cached_property
     def evaluations(self) -> Evaluations:
         """How often the network was evaluated; `predict` counts."""
         return Evaluations()
+
+    @abstractmethod
+    def resolution_of(self, size: int) -> Resolution:
+        """That of pictures of `size` pixels a side; an error where there are none."""
 
     @abstractmethod
     def encode(self, prompts: Sequence[str]) -> Condition:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import dynamic_shift
-from rlfactory.model.base import ImageModel
+from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.conditioning import Text, encode_once, network_times
 from rlfactory.model.finetune import export, set_up
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
@@ -52,12 +52,7 @@ class Flux(ImageModel):
         self.embedded_guidance = embedded_guidance
         self.text_tokens = text_tokens
         self.timesteps = timesteps
-        edge = self._latent_edge(size)
-        self.latent_shape = (self.transformer.config.in_channels // 4, edge, edge)
-        self.tokens = (edge // 2) ** 2
-        scheduler = self.pipe.scheduler.config
-        dynamic = scheduler.use_dynamic_shifting
-        self.shift = dynamic_shift(self.tokens) if dynamic else float(scheduler.shift)
+        self.resolution = self.resolution_of(size)
         self._encoded: dict[str, Text] = {}
         self.weights, self.lora = set_up(
             self.transformer,
@@ -76,12 +71,19 @@ class Flux(ImageModel):
                 shown, allowed = "null", "a number: this network takes one, 3.5 as published"
             raise ModelError(f"model.embedded_guidance={shown}; allowed is {allowed}")
 
-    def _latent_edge(self, size: int) -> int:
-        """Latent pixels on a picture's side: an even number, as two by two make a token."""
+    def resolution_of(self, size: int) -> Resolution:
+        """Any with an even number of latents a side, as two by two make a token."""
         unit = 2 * int(self.pipe.vae_scale_factor)
         if size % unit:
-            raise ModelError(f"model.size={size}: multiples of {unit} are possible")
-        return 2 * (size // unit)
+            raise ModelError(f"size={size}: multiples of {unit} are possible")
+        edge, tokens = 2 * (size // unit), (size // unit) ** 2
+        scheduler = self.pipe.scheduler.config
+        dynamic = scheduler.use_dynamic_shifting
+        return Resolution(
+            shape=(self.transformer.config.in_channels // 4, edge, edge),
+            shift=dynamic_shift(tokens) if dynamic else float(scheduler.shift),
+            tokens=tokens,
+        )
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings: T5's `sequence` `[B, L, D]` and CLIP's `pooled` `[B, P]`."""

@@ -9,7 +9,7 @@ from diffusers import StableDiffusionPipeline
 from torch import Tensor
 
 from rlfactory.dynamics.process import VariancePreserving
-from rlfactory.model.base import ImageModel
+from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.conditioning import Text, encode_once, guided
 from rlfactory.model.finetune import export, set_up
 from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
@@ -55,9 +55,7 @@ class SD(ImageModel):
         self.unet = self.pipe.unet
         self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
         self.guidance = guidance
-        self.shift = 1.0
-        edge = self._latent_edge(size)
-        self.latent_shape = (self.unet.config.in_channels, edge, edge)
+        self.resolution = self.resolution_of(size)
         self._encoded: dict[str, Text] = {}
         self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
         self.weights, self.lora = set_up(
@@ -74,12 +72,12 @@ class SD(ImageModel):
         if kind != "epsilon":
             raise ModelError(f"model.path={path} predicts {kind}; allowed is a model of epsilon")
 
-    def _latent_edge(self, size: int) -> int:
-        """Latent pixels on a picture's side."""
+    def resolution_of(self, size: int) -> Resolution:
+        """Any that the autoencoder divides evenly; such a model knows no shift."""
         unit = int(self.pipe.vae_scale_factor)
         if size % unit:
-            raise ModelError(f"model.size={size}: multiples of {unit} are possible")
-        return size // unit
+            raise ModelError(f"size={size}: multiples of {unit} are possible")
+        return Resolution(shape=(self.unet.config.in_channels, size // unit, size // unit))
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings `sequence` `[B, L, D]`."""

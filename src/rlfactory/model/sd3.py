@@ -9,7 +9,7 @@ from diffusers import StableDiffusion3Pipeline
 from torch import Tensor
 
 from rlfactory.dynamics.process import RectifiedFlow
-from rlfactory.model.base import ImageModel
+from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.conditioning import Text, encode_once, guided, network_times
 from rlfactory.model.finetune import export, set_up
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
@@ -49,10 +49,7 @@ class SD3(ImageModel):
         self.guidance = guidance
         self.text_tokens = text_tokens
         self.timesteps = timesteps
-        self.shift = float(self.pipe.scheduler.config.shift)
-        edge = self._latent_edge(size)
-        self.latent_shape = (self.transformer.config.in_channels, edge, edge)
-        self.tokens = (edge // int(self.transformer.config.patch_size)) ** 2
+        self.resolution = self.resolution_of(size)
         self._encoded: dict[str, Text] = {}
         self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
         self.weights, self.lora = set_up(
@@ -64,14 +61,19 @@ class SD3(ImageModel):
             seed=seed,
         )
 
-    def _latent_edge(self, size: int) -> int:
-        """Latent pixels on a picture's side; an error where the network can't take that many."""
+    def resolution_of(self, size: int) -> Resolution:
+        """Any that the network has positions for."""
         config = self.transformer.config
         unit = self.pipe.vae_scale_factor * config.patch_size
         largest = unit * config.pos_embed_max_size
         if size % unit or size > largest:
-            raise ModelError(f"model.size={size}: {unit}, {2 * unit}, ... {largest} are possible")
-        return size // int(self.pipe.vae_scale_factor)
+            raise ModelError(f"size={size}: {unit}, {2 * unit}, ... {largest} are possible")
+        edge = size // int(self.pipe.vae_scale_factor)
+        return Resolution(
+            shape=(config.in_channels, edge, edge),
+            shift=float(self.pipe.scheduler.config.shift),
+            tokens=(size // unit) ** 2,
+        )
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings `sequence` `[B, L, D]` and `pooled` `[B, P]`."""

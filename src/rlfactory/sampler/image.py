@@ -39,8 +39,9 @@ class Kept:
 class ImageSampler(Sampler):
     """Integrates from noise, with the steps that are `kept`, if any, drawn at random.
 
-    Where none are kept, `dynamics` takes every step. `sigmas` and `evaluation_sigmas` are the
-    schedules of rollouts and of everything else, which follows the ODE.
+    Where none are kept, `dynamics` takes every step. `sigmas` is the schedule of rollouts,
+    `evaluation_sigmas` and `evaluation_shape` (of latents, by default the same) that of everything
+    else, which follows the ODE.
     """
 
     def __init__(
@@ -53,8 +54,11 @@ class ImageSampler(Sampler):
         kept: Kept | None,
         batch: int,
         advance: Advance,
+        evaluation_shape: tuple[int, int, int] | None = None,
     ) -> None:
         self.model = model
+        self._shape = model.resolution.shape
+        self.evaluation_shape = evaluation_shape or self._shape
         self.dynamics = dynamics
         self.sigmas, self.evaluation_sigmas = sigmas, evaluation_sigmas
         self.kept = kept
@@ -115,14 +119,14 @@ class ImageSampler(Sampler):
         model, rows, key = self.model, index.tolist(), [iteration]
         alike = self._alike(steps)
         starts = (index[::alike] // alike).tolist()
-        start = keyed.normal(seed, "start", key, starts, model.latent_shape).to(model.device)
+        start = keyed.normal(seed, "start", key, starts, self._shape).to(model.device)
         if isinstance(self.dynamics, Solver):
             generators = [keyed.generator(seed, "solver", iteration, row) for row in rows]
             return solve(model, condition, start, self.sigmas, self.dynamics, generators), None
         if not self.dynamics.log_prob:
             return follow(model, condition, start, self.sigmas), None
         each = self.kept is not None and self.kept.branch_at == "step"
-        shape = [1 if each else len(steps), *model.latent_shape]
+        shape = [1 if each else len(steps), *self._shape]
         noise = keyed.normal(seed, "steps", key, rows, shape).to(model.device)
         if self.kept is None:
             drawing = Drawing(self.dynamics, steps, noise)
@@ -145,7 +149,7 @@ class ImageSampler(Sampler):
         for rows in chunks(len(prompts), self.batch):
             index = rows.tolist()
             condition = self.model.encode([prompts[i] for i in index])
-            noise = keyed.normal(seed, stream, [], index, self.model.latent_shape)
+            noise = keyed.normal(seed, stream, [], index, self.evaluation_shape)
             start = noise.to(self.model.device)
             latents = follow(self.model, condition, start, self.evaluation_sigmas)
             images.append(self.model.decode(latents))
