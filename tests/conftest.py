@@ -4,9 +4,11 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +23,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from rlfactory import build as build_module
+from rlfactory.build import budget, build, make
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.process import RectifiedFlow
@@ -28,7 +32,12 @@ from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.sampling import Drawing, walk
 from rlfactory.model.weights import Weights
+from rlfactory.plan import make_plan
+from rlfactory.request import compose_request
+from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Condition, Rollout
+from rlfactory.trainer import Trainer
+from rlfactory.worker import Silent
 
 SOURCE = Path(__file__).parents[1] / "src"
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -115,6 +124,52 @@ def roll() -> Callable[..., Rollout]:
         )
 
     return make
+
+
+class Brightness(Reward):
+    """How bright a picture is; those that show the same get the same."""
+
+    media = "images"
+    main = "shapes"
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        assert samples.images is not None
+        return {"shapes": samples.images.float().mean((1, 2, 3)) / 255}
+
+
+@pytest.fixture(scope="session")
+def planned() -> Callable[..., Mapping[str, Any]]:
+    """The configuration of a command line, of an iteration of twelve samples in six steps."""
+    small = ["prompts_per_iteration=3", "group_size=4", "updates_per_iteration=2", "iterations=1"]
+    plain = ["hardware=cpu", "optimizer.lr=0.03", "schedule.steps=6", *small]
+
+    @cache
+    def plan(*words: str) -> Mapping[str, Any]:
+        composed = compose_request([*plain, *words])
+        return make_plan(composed.values, composed.choices).config
+
+    return plan
+
+
+@pytest.fixture
+def loop(
+    linear: Callable[..., LinearModel],
+    planned: Callable[..., Mapping[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Trainer]:
+    """Builds what a command line says, for the two-number model and a reward of brightness."""
+
+    def begin(*words: str, reward: Reward | None = None) -> Trainer:
+        ours = {"model": linear(), "reward": reward or Brightness()}
+
+        def make_ours(config: object, group: str, **available: object) -> object:
+            return ours.get(group) or make(config, group, **available)
+
+        monkeypatch.setattr(build_module, "make", make_ours)
+        config = planned(*words)
+        return Trainer(build(config), budget(config), Silent())
+
+    return begin
 
 
 @pytest.fixture(scope="session")

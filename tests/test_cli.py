@@ -146,6 +146,54 @@ REFUSALS = [
     (["optimizer.weight_decay=-1"], "optimizer.weight_decay", "a number >= 0", "=0"),
     (["model.lora_rank=${nope}"], "model.lora_rank", "'nope' not found", ""),
 ]
+SD = ["model=sd14", "model.path=owner/name"]
+CROSSED = [
+    *(
+        ([f"algo={algo}", "dynamics=ode"], "dynamics", "have none", "dynamics=flow_sde")
+        for algo in ("ddpo", "ddpo_sf", "grpo_guard")
+    ),
+    *(
+        (["algo=grpo", f"dynamics={solver}"], "dynamics", "have none", "dynamics=flow_sde")
+        for solver in ("dpm_solver", "sa_solver")
+    ),
+    ([*SD, "algo=ddpo", "dynamics=ode"], "dynamics", "have none", "dynamics=ddim"),
+    *(
+        (["algo=grpo_guard", f"dynamics={sde}"], "dynamics", "flow_sde alone", "dynamics=flow_sde")
+        for sde in ("dance_sde", "cps")
+    ),
+    ([*SD, "algo=grpo_guard", "dynamics=ddim"], "algo", "flow_sde alone", "algo=ddpo"),
+    ([*SD, "algo=grpo", "dynamics=flow_sde"], "dynamics", "model's is vp", "dynamics=ddim"),
+    (["algo=grpo", "dynamics=ddim"], "dynamics", "model's is flow", "dynamics=flow_sde"),
+    (["schedule=leading"], "schedule", "model's is flow", "schedule=uniform"),
+    (["times=rollout", "times.count=11"], "times.count", "10", "times.count=10"),
+    (["times=discrete", "times.count=10"], "times.count", "9", "times.count=9"),
+    (["algo=vgrpo", "micro_batch=3"], "micro_batch", "weighed together", "micro_batch=4"),
+    (
+        ["algo=awm", "algo.ratio=sum_first", "micro_batch=3"],
+        "micro_batch",
+        "weighed together",
+        "micro_batch=4",
+    ),
+    (
+        ["algo=ddpo_sf", "updates_per_iteration=2"],
+        "updates_per_iteration",
+        "not be on-policy",
+        "updates_per_iteration=1",
+    ),
+    (["algo=nft", "branches=4"], "branches", "end alike", "branches=1"),
+    (["algo=grpo", "branches=3"], "branches", "does not divide a group of 16", "group_size=18"),
+    (
+        ["algo=nft", "regularizer=kl_behaviour"],
+        "regularizer.compare",
+        "has none",
+        "compare=prediction",
+    ),
+    (["old.decay=1"], "old.decay", "is 1; allowed is a number >= 0 and < 1", ""),
+    (["old.decay=-0.1"], "old.decay", "is -0.1; allowed is a number >= 0 and < 1", ""),
+    (["ema.initial=1.0"], "ema.initial", "is 1.0; allowed is a number >= 0 and < 1", ""),
+    (["algo=awm", "algo.weighting=t3"], "algo.weighting", "uniform | t | t2 | huber | ghuber", ""),
+    (["algo=vgrpo", "algo.clip_range=0"], "algo.clip_range", "a number > 0", ""),
+]
 WINDOWS = [
     (["window=fixed", "window.steps=[3,12]"], "window.steps", "[12] lie outside the 10 steps"),
     (["window=fixed", "window.steps=[]"], "window.steps", "is empty"),
@@ -158,7 +206,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "key", "said", "remedy"), REFUSALS, ids=str)
+@pytest.mark.parametrize(("words", "key", "said", "remedy"), [*REFUSALS, *CROSSED], ids=str)
 def test_bad_input_is_one_clear_error(
     refused: Refused, words: list[str], key: str, said: str, remedy: str
 ) -> None:
@@ -179,6 +227,17 @@ def test_windows_lie_within_the_steps(
     assert shown.count("error:") == 1
     assert shown.startswith(f"error: {key}: ")
     assert said in shown
+
+
+@pytest.mark.parametrize("algo", ["awm", "grpo", "vgrpo", "nft"])
+def test_awm_that_nothing_holds_is_noted(algo: str, capsys: pytest.CaptureFixture[str]) -> None:
+    free = [f"algo={algo}", "regularizer=none"]
+    assert cli.dispatch(["check", *free, *(["algo.clip_range=null"] if algo == "awm" else [])]) == 0
+    assert ("wandered" in capsys.readouterr().out) is (algo == "awm")
+    held = {"awm": [["regularizer=kl_ema", "algo.clip_range=null"], ["regularizer=none"]]}
+    for words in held.get(algo, []):
+        assert cli.dispatch(["check", "algo=awm", *words]) == 0
+        assert "wandered" not in capsys.readouterr().out
 
 
 def test_all_problems_at_once(refused: Refused) -> None:

@@ -228,6 +228,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (crossings.derived_for_dynamics, {}, {"algo": {"only_dynamics": "CPS"}}, "dynamics"),
     (
+        crossings.derived_for_dynamics,
+        {},
+        {"algo": {"only_dynamics": "CPS"}, "model": {"process": "vp"}},
+        "algo",
+    ),
+    (
         crossings.one_update_on_policy,
         {},
         {"algo": {"on_policy": True}},
@@ -350,6 +356,11 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.branches_grow, {"branches": 6}, {}),
     (crossings.branches_grow, {"branch_at": "step", "branches": 2, "window": {"size": 3}}, {}),
     (crossings.derived_for_dynamics, {}, {"algo": {"only_dynamics": "FlowSDE"}}),
+    (
+        crossings.derived_for_dynamics,
+        {},
+        {"algo": {"only_dynamics": "CPS"}, "dynamics": {"log_prob": False}},
+    ),
     (
         crossings.one_update_on_policy,
         {"updates_per_iteration": 1},

@@ -9,9 +9,10 @@ from rlfactory.crossings.base import Config, Traits, penalties, steps_trained
 def accumulated(config: Config, traits: Traits) -> str:
     """How an update's training items are divided into micro-batches."""
     samples = config["prompts_per_iteration"] * config["group_size"]
-    items = samples // config["updates_per_iteration"] * items_per_sample(config, traits)
-    size = config["micro_batch"]
-    return f"{items} items an update / {size} = {-(-items // size)} accumulated"
+    each, size = items_per_sample(config, traits), config["micro_batch"]
+    items = samples // config["updates_per_iteration"] * each
+    whole = size - size % each if size >= each else size  # of samples, as `Items.split` has it
+    return f"{items} items an update / {size} = {-(-items // whole)} accumulated"
 
 
 def evaluations(config: Config, traits: Traits) -> str:

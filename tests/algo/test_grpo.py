@@ -1,14 +1,16 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
 
 from rlfactory.advantage.group import GroupAdvantage
-from rlfactory.algo.grpo import GRPO
+from rlfactory.algo.grpo import GRPO, Weighting, step_weight
 from rlfactory.batch import Batch
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.ode import ODE
+from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
 
@@ -129,3 +131,69 @@ def test_what_it_lacks_is_an_error(linear: MakeModel, roll: Roll) -> None:
             make_algo().items(incomplete, model, seed=0, iteration=0)
     with pytest.raises(ValueError, match="log-probability"):
         GRPO(ODE(model.forward_process), GroupAdvantage()).loss(model, make_batch(model, roll))
+
+
+# Provenance: diffusion.md 1.6: sigma from .75 to 2/3, noise .7; the step's deviation is .35
+TEMPFLOW: dict[Weighting, float] = {
+    "none": 1.0,
+    "tempflow": 0.7875,
+    "tempflow_noise": 0.7875 * 12**0.5,
+}
+
+
+@pytest.mark.parametrize("weighting", TEMPFLOW)
+def test_golden_weight_of_a_step(weighting: Weighting) -> None:
+    t, t_next = (uniform_sigmas(10, 3.0)[i].expand(2) for i in (5, 6))
+    x = torch.zeros(2, 1, 2, 2)
+    std = FlowSDE(noise_level=0.7).step(x, x, t, t_next, noise=x).std
+    torch.testing.assert_close(std.flatten(), torch.full((2,), 0.35), rtol=1e-5, atol=0)
+    weight = step_weight(weighting, std, t, t_next)
+    torch.testing.assert_close(weight, torch.full((2,), TEMPFLOW[weighting]), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("weighting", TEMPFLOW)
+def test_each_step_counts_by_its_weight(
+    weighting: Weighting, linear: MakeModel, roll: Roll
+) -> None:
+    model = linear()
+    batch = make_batch(model, roll)
+    taken = batch.replay()
+    # off the old policy, within and beyond the clip
+    shift = torch.tensor([0.0, 5e-4, 0.1, -0.1, 0.1, -0.1])
+    batch = replace(batch, taken=replace(taken, log_prob=taken.log_prob + shift))
+    plain, weighted = (
+        GRPO(FlowSDE(noise_level=0.7), GroupAdvantage(), clip_range=1e-3, weighting=w).loss(
+            model, batch
+        )
+        for w in ("none", weighting)
+    )
+    std = weighted.outputs.step_taken().std
+    weight = step_weight(weighting, std, batch.t, taken.t_next).detach()
+    expected = weight * plain.metrics["loss/policy"]
+    torch.testing.assert_close(weighted.metrics["loss/policy"], expected)
+    torch.testing.assert_close(weighted.value, expected.mean())
+    assert (len(weight.unique()) == 1) is (weighting == "none")
+    assert torch.equal(weighted.metrics["ratio/mean"], plain.metrics["ratio/mean"])
+
+
+@pytest.mark.parametrize("size", [100, 4, 1])
+def test_the_losses_of_a_samples_steps_are_averaged_or_summed(
+    size: int, linear: MakeModel, roll: Roll
+) -> None:
+    model = linear()
+    items = make_algo().items(roll(model, ADVANTAGE), model, seed=0, iteration=0)
+
+    def total(over_steps: Literal["mean", "sum"]) -> torch.Tensor:
+        algo = GRPO(FlowSDE(noise_level=0.7), GroupAdvantage(), over_steps=over_steps)
+        parts = [(algo.loss(model, batch), len(batch)) for batch in items.split(size)]
+        return sum(loss.value * count for loss, count in parts) / len(items)
+
+    assert total("mean").item() == pytest.approx(-sum(ADVANTAGE) / 3, abs=1e-6)
+    # two steps each
+    assert total("sum").item() == pytest.approx(-2 * sum(ADVANTAGE) / 3, abs=1e-6)
+    (batch, *_) = items.split(size)
+    algo = GRPO(FlowSDE(noise_level=0.7), GroupAdvantage(), over_steps="sum")
+    assert torch.equal(
+        algo.loss(model, batch).metrics["loss/policy"],
+        make_algo().loss(model, batch).metrics["loss/policy"],
+    )

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 
 from rlfactory import keyed
 from rlfactory.advantage.group import GroupAdvantage
-from rlfactory.algo.nft import NFT, implicit_losses, optimality
+from rlfactory.algo.nft import NFT, AdvantageMode, graded, implicit_losses, optimality
 from rlfactory.algo.times import DiscreteTimes, Times, UniformTimes
 from rlfactory.batch import Batch
 from rlfactory.dynamics.process import RectifiedFlow
@@ -236,3 +237,42 @@ def test_advantages_keep_the_batchs_scale_and_are_an_error_where_missing(
     model = linear()
     with pytest.raises(ValueError, match="advantages"):
         nft().items(replace(roll(model, [1.0]), advantage=None), model, seed=0, iteration=0)
+
+
+# Provenance: diffusion.md 1.10 names the modes; what is left of each advantage follows from them
+GRADED: dict[AdvantageMode, list[float]] = {
+    "all": [-7.0, -1.0, 0.0, 2.0, 9.0],
+    "positive_only": [0.0, 0.0, 0.0, 2.0, 9.0],
+    "negative_only": [-7.0, -1.0, 0.0, 0.0, 0.0],
+    "one_only": [0.0, 0.0, 0.0, 1.0, 1.0],
+    "binary": [-1.0, -1.0, 0.0, 1.0, 1.0],
+}
+
+
+def test_every_mode_is_tested() -> None:
+    assert set(GRADED) == set(get_args(AdvantageMode))
+
+
+@pytest.mark.parametrize("mode", GRADED)
+def test_modes_of_advantages(mode: AdvantageMode) -> None:
+    assert graded(torch.tensor(GRADED["all"]), mode).tolist() == GRADED[mode]
+
+
+@pytest.mark.parametrize("mode", GRADED)
+def test_the_mode_says_which_samples_teach(mode: AdvantageMode) -> None:
+    def gradient(advantage: Tensor, mode: AdvantageMode) -> Tensor:
+        model = TableModel(V, V_OLD)
+        nft(advantage_mode=mode).loss(model, make_batch(advantage)).value.backward()
+        return present(model.v.grad, "a gradient")
+
+    found = gradient(ADVANTAGE, mode)
+    torch.testing.assert_close(found, gradient(graded(ADVANTAGE, mode), "all"), rtol=0, atol=0)
+    same = torch.equal(found, gradient(ADVANTAGE, "all"))
+    assert same is (mode == "all")
+
+
+def test_what_the_old_policy_said_is_handed_to_the_regularizer() -> None:
+    outputs = nft().loss(TableModel(V, V_OLD), make_batch()).outputs
+    assert torch.equal(outputs.others[OLD], V_OLD)
+    assert not outputs.others[OLD].requires_grad
+    assert outputs.prediction.requires_grad

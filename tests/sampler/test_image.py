@@ -1,16 +1,24 @@
 """Pictures keyed by their number; stochastic steps only where they are trained."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
+from rlfactory.dynamics.cps import CPS
+from rlfactory.dynamics.dance_sde import DanceSDE
+from rlfactory.dynamics.dpm_solver import DPMSolver
 from rlfactory.dynamics.flow_sde import FlowSDE
+from rlfactory.dynamics.ode import ODE
+from rlfactory.dynamics.sa_solver import SASolver
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.dynamics.window import Fixed
 from rlfactory.model.base import ImageModel
 from rlfactory.nest import present
 from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import Rollout
 from rlfactory.sampler.image import ImageSampler, Kept
 
 PROMPTS = [Prompt("one", {}), Prompt("another", {})]
@@ -63,3 +71,138 @@ def test_evaluations_take_their_own_schedule(sampler: Callable[..., ImageSampler
     assert again is not None
     assert torch.equal(drawn.images, again)
     assert not torch.equal(drawn.images[0], drawn.images[1])
+
+
+Make = Callable[..., ImageSampler]
+
+
+@pytest.fixture
+def drawing(linear: Callable[..., ImageModel]) -> Make:
+    """As `sampler`, by any dynamics."""
+
+    def make(dynamics: Any, kept: Kept | None = None, batch: int = 100) -> ImageSampler:
+        model = linear()
+        return ImageSampler(
+            model,
+            dynamics=dynamics(model.forward_process) if isinstance(dynamics, type) else dynamics,
+            sigmas=uniform_sigmas(6, 3.0),
+            evaluation_sigmas=uniform_sigmas(6, 3.0),
+            kept=kept,
+            batch=batch,
+            advance=lambda count: None,
+        )
+
+    return make
+
+
+def roll(sampler: ImageSampler, groups: torch.Tensor = GROUPS, **key: int) -> Rollout:
+    return sampler.rollout(PROMPTS, groups, **({"seed": 0, "iteration": 0} | key))
+
+
+def starts_of(rollout: Rollout) -> torch.Tensor:
+    """Where samples began whose first step is drawn."""
+    return present(rollout.transitions, "transitions").x[:, 0]
+
+
+@pytest.mark.parametrize("batch", [100, 3, 1])
+def test_branches_begin_alike_whatever_the_batch(drawing: Make, batch: int) -> None:
+    groups = torch.tensor([0] * 4 + [1] * 4)
+    kept = Kept(Fixed(steps=[0, 2]), branches=2)
+    found = roll(drawing(FlowSDE(), kept, batch), groups)
+    begin = starts_of(found)
+    assert torch.equal(begin[::2], begin[1::2])
+    assert len(begin[::2].flatten().unique()) == begin[::2].numel(), "pairs begin elsewhere"
+    assert found.peers is None, "a group compares among itself"
+    whole = roll(drawing(FlowSDE(), kept), groups)
+    torch.testing.assert_close(found.latents, whole.latents)
+    torch.testing.assert_close(found.transitions.log_prob, whole.transitions.log_prob)
+    # steps are drawn for each sample apart
+    assert not torch.isclose(found.latents[0], found.latents[1]).any()
+
+
+@pytest.mark.parametrize("batch", [100, 5])
+def test_branches_at_each_step_compare_among_themselves(drawing: Make, batch: int) -> None:
+    groups = torch.tensor([0] * 8 + [1] * 8)
+    kept = Kept(Fixed(steps=[1, 3]), branches=2, branch_at="step")
+    found = roll(drawing(FlowSDE(), kept, batch), groups)
+    transitions = present(found.transitions, "transitions")
+    # two seeds a group, two steps each, two branches a step
+    steps = drawing(FlowSDE()).sigmas[[1, 3]].tolist()
+    assert transitions.t[:, 0].tolist() == [steps[0], steps[0], steps[1], steps[1]] * 4
+    peers = present(found.peers, "peers").tolist()
+    assert peers == [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]
+    assert torch.equal(transitions.x[::2], transitions.x[1::2])
+    whole = roll(drawing(FlowSDE(), kept), groups)
+    torch.testing.assert_close(found.latents, whole.latents)
+    torch.testing.assert_close(transitions.next, whole.transitions.next)
+    assert len(found.latents.flatten().unique()) == found.latents.numel()
+
+
+def test_a_step_wise_rollout_keeps_means_and_stores_states_as_told(drawing: Make) -> None:
+    window = Fixed(steps=[0, 1])
+    plain = roll(drawing(FlowSDE(), Kept(window)))
+    assert plain.transitions.mean is None
+    asked = roll(drawing(FlowSDE(), Kept(window, mean=True, dtype=torch.bfloat16)))
+    assert asked.transitions.mean.shape == asked.transitions.x.shape
+    assert asked.transitions.x.dtype == torch.bfloat16
+    short = drawing(FlowSDE(), Kept(window, tail=0.5))
+    before = short.model.calls  # type: ignore[attr-defined]
+    assert not torch.equal(roll(short).latents, plain.latents)
+    assert short.model.calls - before == 2 + 2  # type: ignore[attr-defined]
+
+
+STOCHASTIC = [
+    FlowSDE(noise_level=0.7),
+    DanceSDE(eta=0.3),
+    CPS(noise_level=0.8, log_prob_of="quadratic"),
+    partial(SASolver, tau=1.0, low=0.0, high=1.0),
+]
+STILL = [ODE, DPMSolver, partial(SASolver, tau=0.0)]
+
+
+def made(drawing: Make, dynamics: Any, batch: int = 100) -> ImageSampler:
+    if isinstance(dynamics, partial):
+        dynamics = dynamics(drawing(ODE).model.forward_process)
+    return drawing(dynamics, None, batch)
+
+
+@pytest.mark.parametrize("dynamics", [*STOCHASTIC, *STILL])
+def test_without_a_window_the_chosen_dynamics_take_every_step(dynamics: Any, drawing: Make) -> None:
+    whole = made(drawing, dynamics)
+    found = roll(whole)
+    assert found.transitions is None
+    assert found.peers is None
+    assert torch.isfinite(found.latents).all()
+    assert whole.model.calls == 6  # type: ignore[attr-defined]
+    # a sample's noise has its number, so neighbours and batches change nothing
+    torch.testing.assert_close(roll(made(drawing, dynamics, 3)).latents, found.latents)
+    assert torch.equal(roll(made(drawing, dynamics)).latents, found.latents)
+    for other in ({"seed": 1}, {"iteration": 1}):
+        assert not torch.isclose(
+            roll(made(drawing, dynamics), **other).latents, found.latents
+        ).any()
+
+
+@pytest.mark.parametrize("dynamics", STOCHASTIC)
+def test_stochastic_dynamics_are_stochastic_without_a_window_too(
+    dynamics: Any, drawing: Make
+) -> None:
+    ode = roll(drawing(ODE)).latents
+    found = roll(made(drawing, dynamics)).latents
+    assert (found - ode).abs().mean() > 0.05
+    mean_step = found[0] - ode[0], found[1] - ode[1]
+    assert not torch.isclose(*mean_step).any(), "each sample's noise is its own"
+
+
+@pytest.mark.parametrize("dynamics", STILL)
+def test_solvers_come_near_the_ode(dynamics: Any, drawing: Make) -> None:
+    ode = roll(drawing(ODE)).latents
+    torch.testing.assert_close(roll(made(drawing, dynamics)).latents, ode, rtol=0.05, atol=0.05)
+
+
+def test_a_rollout_and_an_evaluation_differ_by_the_dynamics_alone(drawing: Make) -> None:
+    stochastic, still = (made(drawing, dynamics) for dynamics in (FlowSDE(), ODE))
+    pictures = [
+        s.draw(["one", "two"], seed=0, stream="evaluation").images for s in (stochastic, still)
+    ]
+    assert torch.equal(*pictures)

@@ -27,7 +27,7 @@ def remembered(
 
     The items are those that learning will see: their noise depends on keys alone.
     """
-    if not shares or not len(rollout):
+    if not any(map(len, shares)):
         return rollout
     samples = torch.cat(list(shares))
     items = algo.items(rollout[samples], model, seed=seed, iteration=iteration)

@@ -26,5 +26,5 @@ def steps_trained(config: Config) -> int:
     """How many steps a window has."""
     window, steps = config["window"], int(config["schedule"]["steps"])
     if "steps" in window:
-        return len(window["steps"])
+        return len(set(window["steps"]))
     return int(window.get("size", steps - window.get("skip_last", 0)))

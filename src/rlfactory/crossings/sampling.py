@@ -41,15 +41,21 @@ def stepwise_needs_likelihood(config: Config, traits: Traits) -> Iterator[Proble
     """Policy gradients on steps need steps that have a likelihood."""
     if traits["algo"].get("needs") == "transitions" and not traits["dynamics"].get("log_prob"):
         message = "this algorithm needs the likelihood of each step, and these dynamics have none"
-        yield Problem("dynamics", message, "dynamics=flow_sde")
+        process = traits["model"].get("process", "flow")
+        yield Problem("dynamics", message, f"dynamics={_sampler(process, traits)}")
 
 
 def derived_for_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Some ratios are worked out for one kind of step."""
-    only = traits["algo"].get("only_dynamics")
-    if only and not str(config["dynamics"]["_target_"]).endswith(f".{only}"):
+    """Some ratios are worked out for one kind of step; steps without any have their own rule."""
+    only, ours = traits["algo"].get("only_dynamics"), traits["dynamics"]
+    if not only or not ours.get("log_prob"):
+        return
+    if not str(config["dynamics"]["_target_"]).endswith(f".{only}"):
         message = "this algorithm's ratio is worked out for the steps of flow_sde alone"
-        yield Problem("dynamics", message, "dynamics=flow_sde")
+        if traits["model"].get("process") == "vp":
+            yield Problem("algo", f"{message}, and the model's process is vp", "algo=ddpo")
+        else:
+            yield Problem("dynamics", message, "dynamics=flow_sde")
 
 
 def window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
