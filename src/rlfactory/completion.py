@@ -7,7 +7,6 @@ from rlfactory._hydra import options
 from rlfactory.settings import GROUPS
 
 FLAGS = {"-sc", "--shell-completion"}
-SUBCOMMANDS = ("check", "evaluate", "explain", "inspect", "list", "sample")
 
 
 def offered(line: str) -> list[str] | None:
@@ -21,16 +20,15 @@ def offered(line: str) -> list[str] | None:
     return [f"{group}={name}" for name in options(group) if name.startswith(begun)]
 
 
-def without_subcommand(line: str) -> str:
-    """`rlfactory check algo=` as `rlfactory algo=`, which Hydra can complete."""
-    command, _, rest = line.partition(" ")
-    first, space, after = rest.lstrip().partition(" ")
-    return f"{command} {after}" if space and first in SUBCOMMANDS else line
+def overrides_alone(line: str) -> str:
+    """`rlfactory check algo=nft se` as `rlfactory algo=nft se`, which Hydra can complete."""
+    command, *words = line.split(" ")
+    return " ".join([command, *(word for word in words[:-1] if "=" in word), *words[-1:]])
 
 
 def complete(argv: Sequence[str]) -> bool:
     """Answer a shell that asks for completions; False where Hydra shall, by `COMP_LINE`."""
-    line = without_subcommand(os.environ.get("COMP_LINE", ""))
+    line = overrides_alone(os.environ.get("COMP_LINE", ""))
     found = offered(line) if any(word.startswith("query=") for word in argv) else None
     if found is not None:
         print(("\n" if "query=fish" in argv else " ").join(found))
