@@ -15,7 +15,7 @@ from rlfactory.settings import COMPONENTS, GROUPS
 from rlfactory.signature import read
 
 CONF = shipped_folder("conf")
-FILES = sorted(path for path in CONF.glob("*/*.yaml"))
+FILES = sorted(path for path in CONF.glob("*/**/*.yaml"))
 NEEDS = {
     "prompts/file": ["prompts.path={prompts}", "reward=compressibility"],
     "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
@@ -37,17 +37,26 @@ OF_NOISE = {"dynamics/ddim", "schedule/leading"}
 
 
 def name_of(path: Path) -> str:
-    return str(path.relative_to(CONF).with_suffix(""))
+    return path.relative_to(CONF).with_suffix("").as_posix()
+
+
+def group_of(path: Path) -> str:
+    return path.relative_to(CONF).parts[0]
+
+
+def option_of(path: Path) -> str:
+    """As it is typed after `GROUP=`, with the folder it may have of its own."""
+    return name_of(path).partition("/")[2]
 
 
 def component(path: Path) -> Mapping[str, Any]:
-    node = yaml.safe_load(path.read_text()).get(path.parent.name, {})
+    node = yaml.safe_load(path.read_text()).get(group_of(path), {})
     assert isinstance(node, dict)
     return node
 
 
 def test_every_group_has_a_folder() -> None:
-    assert {path.parent.name for path in FILES} == set(GROUPS)
+    assert {group_of(path) for path in FILES} == set(GROUPS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -59,7 +68,7 @@ def test_a_file_begins_with_what_it_is(path: Path) -> None:
     assert not second.endswith(".")
 
 
-COMMENTED = [CONF / "config.yaml", *(p for p in FILES if p.parent.name in COMPONENTS)]
+COMMENTED = [CONF / "config.yaml", *(p for p in FILES if group_of(p) in COMPONENTS)]
 
 
 @pytest.mark.parametrize("path", COMMENTED, ids=name_of)
@@ -75,7 +84,7 @@ def _needed(path: Path) -> list[str]:
     name = name_of(path)
     if name in OF_NOISE:
         return ["model=sd14"]
-    if path.parent.name == "window":
+    if group_of(path) == "window":
         return ["algo=grpo"]
     return ["model=gpt2"] if name in OF_TEXTS else NEEDS.get(name, [])
 
@@ -84,7 +93,7 @@ def _needed(path: Path) -> list[str]:
 def test_an_option_makes_a_plan(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group, option = path.parent.name, path.stem
+    group, option = group_of(path), option_of(path)
     (tmp_path / "prompts.txt").write_text("a cat\n")
     words = [w.format(prompts=tmp_path / "prompts.txt") for w in _needed(path)]
     made = planned(f"{group}={option}", *words)
@@ -93,7 +102,7 @@ def test_an_option_makes_a_plan(
         assert made.config[group]["_target_"] == component(path)["_target_"]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parent.name in COMPONENTS], ids=name_of)
+@pytest.mark.parametrize("path", [p for p in FILES if group_of(p) in COMPONENTS], ids=name_of)
 def test_keys_are_those_of_the_class(path: Path) -> None:
     node = dict(component(path))
     signature = read(node.pop("_target_"))
@@ -102,7 +111,8 @@ def test_keys_are_those_of_the_class(path: Path) -> None:
 
 def test_all_options_are_listed() -> None:
     for group in GROUPS:
-        assert options(group) == {p.stem: p for p in FILES if p.parent.name == group}
+        assert options(group) == {option_of(p): p for p in FILES if group_of(p) == group}
+    assert "peer/nft" in options("experiment")
 
 
 def test_an_algorithm_brings_its_companions() -> None:

@@ -113,11 +113,14 @@ def folders(places: Sequence[str] = ()) -> list[Path]:
 
 
 def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
-    """A group's options and their files; of two with one name, the first counts."""
+    """A group's options and their files; of two with one name, the first counts.
+
+    One in a folder of its own is named with it: `peer/nft`.
+    """
     found: dict[str, Path] = {}
-    for folder in folders(places):
-        for file in sorted((folder / group).glob("*.yaml")):
-            found.setdefault(file.stem, file)
+    for folder in (place / group for place in folders(places)):
+        for file in sorted(folder.rglob("*.yaml")):
+            found.setdefault(file.relative_to(folder).with_suffix("").as_posix(), file)
     return found
 
 

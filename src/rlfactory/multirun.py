@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rlfactory import _hydra
+from rlfactory import _hydra, completion
 from rlfactory._hydra import Composed
 from rlfactory.problems import PlanError, report
 from rlfactory.request import sweep_problems, with_own_targets
@@ -17,7 +17,12 @@ def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int
 
     What is misspelt is said before the first job begins; a job that fails leaves the others be.
     """
-    if problems := sweep_problems([word for word in argv if "=" in word and word[0] != "-"]):
+    asked = completion.FLAGS & {*argv}
+    if asked and completion.complete(argv):
+        return 0
+    # what completion is asked for is no override
+    words = [] if asked else [w for w in argv if "=" in w and w[0] != "-"]
+    if problems := sweep_problems(words):
         raise PlanError(problems)
     failed: list[str] = []
 
