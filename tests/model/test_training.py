@@ -1,0 +1,82 @@
+"""Every algorithm on images takes an iteration of each kind of model that it can train."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlfactory.build import budget, build
+from rlfactory.parts import Metrics
+from rlfactory.plan import make_plan
+from rlfactory.request import compose_request
+from rlfactory.trainer import Trainer
+from rlfactory.worker import Silent
+
+TINY = [
+    "hardware=cpu",
+    "iterations=1",
+    "prompts_per_iteration=2",
+    "group_size=4",
+    "schedule.steps=4",
+    "micro_batch=12",
+    "sample_batch=6",
+    "model.size=64",
+    "reward=compressibility",
+]
+"""An iteration of eight samples; rollouts and updates in batches of different sizes."""
+STEPWISE = [
+    ["algo=ddpo", "advantage.min_count=2"],
+    ["algo=ddpo_sf"],
+    ["algo=grpo", "epochs=2", "regularizer=kl_gaussian"],
+    ["algo=grpo", "algo.weighting=tempflow", "branches=4", "algo.over_steps=sum"],
+]
+FLOW = [
+    ["algo=grpo", "dynamics=dance_sde", "window=all", "window.skip_last=0"],
+    ["algo=grpo", "dynamics=cps", "window=random_subset", "latent_storage=bfloat16"],
+    ["algo=grpo", "branch_at=step", "branches=2", "window.steps=[0,1]", "tail=0.5"],
+    ["algo=grpo_guard", "window.steps=[0,1]"],
+]
+FORWARD = [
+    ["algo=nft"],
+    ["algo=nft", "dynamics=dpm_solver", "times=rollout", "times.count=3"],
+    ["algo=awm", "regularizer=kl_awm"],
+    ["algo=awm", "dynamics=sa_solver", "algo.behaviour=old", "algo.ratio=sum_first"],
+    ["algo=vgrpo"],
+    ["algo=vgrpo", "regularizer=kl_behaviour", "algo.shortcut=false", "epochs=2"],
+]
+
+
+def trained(folder: Path, *words: str) -> tuple[Trainer, Metrics, float]:
+    """What an iteration logs, and how far it moved the weights."""
+    composed = compose_request([*TINY, f"model.path={folder}", *words])
+    config = make_plan(composed.values, composed.choices).config
+    trainer = Trainer(build(config), budget(config), Silent())
+    parameters = trainer.parts.model.weights.parameters.values()
+    before = [p.detach().clone() for p in parameters]
+    logged: list[Metrics] = []
+    trainer.run(lambda iteration, metrics, rollout: logged.append(metrics))
+    moved = [(p - was).abs().max() for p, was in zip(parameters, before, strict=True)]
+    return trainer, logged[0], float(torch.stack(moved).max())
+
+
+def require_sound(trainer: Trainer, metrics: Metrics, moved: float) -> None:
+    assert [name for name, value in metrics.items() if not math.isfinite(value)] == []
+    assert metrics["grad/norm"] > 0
+    assert metrics["advantage/zero_groups"] == 0
+    assert trainer.learner.updates > 0
+    assert 1e-6 < moved < 1e-2
+    if trainer.parts.algo.needs == "transitions":
+        assert metrics["ratio/first_max_dev"] <= trainer.parts.algo.ratio_tolerance
+
+
+@pytest.mark.parametrize("words", [*STEPWISE, *FLOW, *FORWARD], ids=" ".join)
+def test_on_a_flow(words: list[str], sd3_folder: Path) -> None:
+    require_sound(*trained(sd3_folder, *words))
+
+
+@pytest.mark.parametrize("words", [*STEPWISE, *FORWARD], ids=" ".join)
+def test_on_a_model_that_predicts_noise(words: list[str], sd_folder: Path) -> None:
+    trainer, metrics, moved = trained(sd_folder, "model=sd14", *words)
+    require_sound(trainer, metrics, moved)
+    assert metrics["nfe/sample"] >= 8, "guidance by a second pass"
