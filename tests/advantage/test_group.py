@@ -1,6 +1,7 @@
 """Group-relative advantages as a rollout's: which scores train, how far, and who takes part."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -197,3 +198,18 @@ def test_nothing_may_be_left(zero_variance: Any, aggregate: Any) -> None:
 def test_it_has_nothing_to_remember() -> None:
     assert GroupAdvantage().state_dict() == {}
     GroupAdvantage().load_state_dict({})
+
+
+@pytest.mark.parametrize("zero_variance", ["keep", "drop"])
+def test_those_who_branch_at_the_same_step_compare_among_themselves(zero_variance: Any) -> None:
+    peers = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    rollout = rollout_of({"main": REWARDS})
+    advantage = GroupAdvantage(zero_variance=zero_variance)
+    got = advantage(replace(rollout, peers=peers), "main")
+    expected = advantage(replace(rollout, groups=peers), "main")
+    assert (
+        present(got.advantage, "advantages").tolist()
+        == present(expected.advantage, "advantages").tolist()
+    )
+    assert len(got) == (8 if zero_variance == "keep" else 6)
+    assert got.groups.tolist() == GROUPS.tolist()[: len(got) - 2] + [1, 1]

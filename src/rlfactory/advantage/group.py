@@ -26,6 +26,7 @@ from rlfactory.types import Positive
 class GroupAdvantage(Advantage):
     """`A = (r - mean) / (std + eps)`, clipped to `clip`, times `scale`.
 
+    A group is a prompt's samples, or those of one of its steps where the rollout numbers `peers`.
     `weights` names the scores that train (null: the main one) and `aggregate` makes them one: `sum`
     adds the rewards, `advantages` adds the advantages of each (MixGRPO), `gdpo` normalises that sum
     over the batch again; gdpo is always by group with `eps` a floor, whatever `mean`, `std` and
@@ -67,13 +68,14 @@ class GroupAdvantage(Advantage):
         """Advantages `[B]`, without the samples that `zero_variance` drops."""
         weights = self._weights(main)
         rewards = [rollout.rewards[name].double() for name in weights]
-        advantage = self._combined(rewards, [*weights.values()], rollout.groups).float()
+        groups = rollout.groups if rollout.peers is None else rollout.peers
+        advantage = self._combined(rewards, [*weights.values()], groups).float()
         if self.clip is not None:
             advantage = clipped(advantage, self.clip, self.clip_kind)
         rollout = replace(rollout, advantage=self.scale * advantage)
         if self.zero_variance == "keep":
             return rollout
-        return self._without(rollout, self._idle(rewards, [*weights.values()], rollout.groups))
+        return self._without(rollout, self._idle(rewards, [*weights.values()], groups))
 
     def _weights(self, main: str) -> Mapping[str, float]:
         named = {main: 1.0} if self.weights is None else self.weights
