@@ -11,6 +11,7 @@ import yaml
 from rlfactory._hydra import options, shipped_folder
 from rlfactory.listing import first_comment
 from rlfactory.problems import PlanError
+from rlfactory.request import planned
 from rlfactory.settings import COMPONENTS, GROUPS
 from rlfactory.signature import read
 
