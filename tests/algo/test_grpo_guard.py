@@ -69,7 +69,7 @@ def test_golden_plain_ratio() -> None:
 def test_golden_guarded_ratio(bias: Any) -> None:
     model: Any = Constant()
     loss = guard(bias=bias).loss(model, golden_batch())
-    expected = torch.tensor(GUARDED[bias])
+    expected = torch.tensor(GUARDED[bias]).double()
     torch.testing.assert_close(loss.metrics["ratio/mean"], expected, rtol=0, atol=2e-7)
 
 
@@ -80,8 +80,11 @@ def test_golden_guarded_ratio_in_double(bias: Any) -> None:
     std = torch.full((2, 1, 1, 1), 0.35).double()
     means = now.mean.double(), was.mean.double()
     new, old = (gaussian_log_prob(NEXT.double(), mean, std) for mean in means)
+    moved = (means[0] - means[1]).pow(2).flatten(1).mean(1) / (2 * 0.35**2)
     torch.testing.assert_close((new - old).exp(), torch.tensor(PLAIN).double(), rtol=0, atol=1e-7)
-    ratio = guarded_log_ratio(new - old, *means, std, bias).exp()
+    ratio = guarded_log_ratio(NEXT.double(), *means, std, bias).exp()
+    by_hand = (new - old + (moved if bias == "sample" else moved.mean())) * 0.35
+    torch.testing.assert_close(ratio.log(), by_hand, rtol=0, atol=1e-10)
     torch.testing.assert_close(ratio, torch.tensor(GUARDED[bias]).double(), rtol=0, atol=1e-7)
 
 
@@ -89,12 +92,12 @@ def test_golden_factor_of_the_loss_is_twelve() -> None:
     model: Any = Constant()
     by_time, plain = (guard(per_time=p).loss(model, golden_batch()) for p in (True, False))
     factor = by_time.metrics["loss/policy"] / plain.metrics["loss/policy"]
-    torch.testing.assert_close(factor, torch.full((2,), 12.0), rtol=1e-5, atol=0)
+    torch.testing.assert_close(factor, torch.full((2,), 12.0).double(), rtol=1e-5, atol=0)
     assert by_time.value.item() == pytest.approx(12 * plain.value.item(), rel=1e-5)
 
 
 def drawn(moved: float, std: float, count: int = 20_000) -> tuple[Tensor, ...]:
-    """Log-ratio, means and deviation of steps that the old policy took, D = 4."""
+    """Plain log-ratio of steps that the old policy took (D = 4), the steps, means, deviation."""
     generator = torch.Generator().manual_seed(0)
     mean_old = torch.randn(count, 4, generator=generator).double()
     mean = mean_old + moved
@@ -102,12 +105,12 @@ def drawn(moved: float, std: float, count: int = 20_000) -> tuple[Tensor, ...]:
     noise = torch.randn(count, 4, generator=generator).double()
     x = mean_old + deviation * noise
     change = gaussian_log_prob(x, mean, deviation) - gaussian_log_prob(x, mean_old, deviation)
-    return change, mean, mean_old, deviation
+    return change, x, mean, mean_old, deviation
 
 
 def test_under_the_old_policy_the_guarded_ratio_is_centred_where_the_plain_one_is_not() -> None:
-    change, mean, mean_old, std = drawn(0.1, 0.35)
-    guarded = guarded_log_ratio(change, mean, mean_old, std)
+    change, *step = drawn(0.1, 0.35)
+    guarded = guarded_log_ratio(*step)
     error = change.std() / len(change) ** 0.5
     bias = 0.1**2 / (2 * 0.35**2)
     assert abs(change.mean() + bias) < 4 * error < bias / 4
@@ -115,7 +118,7 @@ def test_under_the_old_policy_the_guarded_ratio_is_centred_where_the_plain_one_i
 
 
 def test_the_guarded_clip_works_both_ways() -> None:
-    change, mean, mean_old, std = drawn(0.2, 0.1)
+    change, *step = drawn(0.2, 0.1)
     clip = 0.1
 
     def outside(log_ratio: Tensor) -> tuple[float, float]:
@@ -124,7 +127,7 @@ def test_the_guarded_clip_works_both_ways() -> None:
 
     above, below = outside(change)
     assert below > 10 * above
-    above, below = outside(guarded_log_ratio(change, mean, mean_old, std))
+    above, below = outside(guarded_log_ratio(*step))
     assert above == pytest.approx(below, rel=0.15)
     assert above > 0.05
 
@@ -132,19 +135,40 @@ def test_the_guarded_clip_works_both_ways() -> None:
 def test_the_spread_of_a_guarded_ratio_is_the_same_at_every_noise_level() -> None:
     spreads = []
     for std in (0.05, 0.35, 1.0):
-        change, mean, mean_old, deviation = drawn(0.1, std)
-        spreads.append(float(guarded_log_ratio(change, mean, mean_old, deviation).std()))
+        _, *step = drawn(0.1, std)
+        spreads.append(float(guarded_log_ratio(*step).std()))
     # moved / sqrt(D)
     assert spreads == pytest.approx([0.05] * 3, rel=0.02)
 
 
 def test_each_sample_has_its_own_bias() -> None:
-    mean = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    std = torch.full((2, 1), 0.5)
-    own = guarded_log_ratio(torch.zeros(2), mean, torch.zeros(2, 2), std)
-    assert own.tolist() == [0.0, 1.0]  # 1 / (2 0.25) 0.5
-    batch = guarded_log_ratio(torch.zeros(2), mean, torch.zeros(2, 2), std, "batch")
-    assert batch.tolist() == [0.5, 0.5]
+    # halfway between the means both policies find a step as likely: what is left is the bias
+    mean, mean_old = torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.zeros(2, 2)
+    step = mean / 2, mean, mean_old, torch.full((2, 1), 0.5)
+    assert guarded_log_ratio(*step).tolist() == [0.0, 1.0]  # 1 / (2 0.25) 0.5
+    assert guarded_log_ratio(*step, "batch").tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("bias", GUARDED)
+def test_where_the_means_agree_the_ratio_is_one(bias: Any) -> None:
+    x, mean, std = X, V, torch.full((2, 1, 1, 1), 0.35)
+    assert torch.equal(guarded_log_ratio(x, mean, mean.clone(), std, bias).exp(), torch.ones(2))
+
+
+def test_rounding_is_far_below_the_clip_range() -> None:
+    """Networks that are the same to float32's precision have a ratio that is 1 for a clip of 2e-6.
+
+    The plain ratio, a difference of likelihoods, is not known as well as that.
+    """
+    generator = torch.Generator().manual_seed(0)
+    mean_old, noise = torch.randn(2, 64, 16, 8, 8, generator=generator)
+    std = torch.full((64, 1, 1, 1), 0.5)
+    x = mean_old + std * noise
+    mean = mean_old * (1 + 3e-7 * torch.randn(mean_old.shape, generator=generator))
+    guarded = guarded_log_ratio(x, mean, mean_old, std)
+    assert 0 < guarded.abs().max() < 4e-8
+    plain = gaussian_log_prob(x, mean, std) - gaussian_log_prob(x, mean_old, std)
+    assert plain.abs().max() > 1e-7
 
 
 ADVANTAGE = [1.5, -0.5, 0.25]
@@ -180,8 +204,10 @@ def test_before_the_first_update_the_ratio_is_exactly_one_and_reinforces(
 def test_far_from_the_old_policy_the_clip_stops_the_gradient(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     batch = make_batch(model, roll)
-    for advantage, shift in ((1.0, -1.0), (-1.0, 1.0)):
-        taken = replace(batch.replay(), log_prob=batch.replay().log_prob + shift)
+    for advantage, shift in ((1.0, -0.5), (-1.0, 0.5)):
+        # the old policy's steps were centred so far off that the new one's are likelier (or less)
+        taken = batch.replay()
+        taken = replace(taken, mean=taken.mean + shift * (taken.next - taken.mean))
         pushed = replace(batch, taken=taken, advantage=torch.full((6,), advantage))
         loss = guard().loss(model, pushed)
         grads = torch.autograd.grad(loss.value, list(model.weights.parameters.values()))

@@ -56,7 +56,7 @@ def trained(folder: Path, *words: str) -> tuple[Trainer, Metrics, float]:
     before = [p.detach().clone() for p in parameters]
     logged: list[Metrics] = []
     trainer.run(lambda iteration, metrics, rollout: logged.append(metrics))
-    moved = [(p - was).abs().max() for p, was in zip(parameters, before, strict=True)]
+    moved = [(p.detach() - was).abs().max() for p, was in zip(parameters, before, strict=True)]
     return trainer, logged[0], float(torch.stack(moved).max())
 
 
