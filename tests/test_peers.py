@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from rlfactory._hydra import shipped_folder
-from rlfactory.plan import Plan, make_plan
-from rlfactory.request import compose_request
+from rlfactory.plan import Plan
+from rlfactory.request import planned
 
 FILES = {path.stem: path for path in sorted(shipped_folder("conf").glob("experiment/peer/*.yaml"))}
 ROOT_KEYS = {
@@ -25,14 +25,13 @@ DECISIVE = {
     "schedule": {"steps", "shift"},
     "optimizer": {"lr", "betas", "eps", "weight_decay"},
     "learning_rate": {"warmup", "final_scale"},
-    "evaluation": {"weights", "steps"},
+    "evaluation": {"weights", "steps", "size"},
 }
 AVERAGE_KEYS = {"schedule", "clock", "update", "interval"}
 
 
 def plan(name: str, *more: str) -> Plan:
-    composed = compose_request([f"experiment=peer/{name}", *more])
-    return make_plan(composed.values, composed.choices, composed.problems)
+    return planned(f"experiment=peer/{name}", *more)
 
 
 PLANS = {name: plan(name) for name in FILES}

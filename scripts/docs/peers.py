@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.plan import Plan, make_plan
-from rlfactory.request import compose_request
+from rlfactory.plan import Plan
+from rlfactory.request import planned
 
 PAGE = Path(__file__).parents[2] / "docs" / "peers.md"
 BEGIN, END = "<!-- tables: python scripts/docs/peers.py -->", "<!-- end of tables -->"
@@ -193,6 +193,9 @@ ROWS: dict[str, Cell | None] = {
     "learning rate": value("optimizer.lr"),
     "weight decay": value("optimizer.weight_decay"),
     "evaluation steps": value("evaluation.steps"),
+    "evaluation pixels": lambda plan: shown(
+        plan.config["evaluation"]["size"] or plan.config["model"]["size"]
+    ),
     "evaluations a sample": evaluations,
 }
 """What a table says of each peer; a group by itself is its choice and all of its keys."""
@@ -205,8 +208,7 @@ def model_name(path: str) -> str:
 
 def plan_of(peer: str) -> Plan:
     """The plan of a preset."""
-    composed = compose_request([f"experiment=peer/{peer}"])
-    return make_plan(composed.values, composed.choices, composed.problems)
+    return planned(f"experiment=peer/{peer}")
 
 
 def line(cells: Sequence[str]) -> str:
