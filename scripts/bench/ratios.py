@@ -61,7 +61,7 @@ def log_ratios(parts: Parts, rollout: Rollout) -> tuple[Tensor, Tensor]:
         _, step, log_prob = replayed(parts.model, batch, algo.dynamics)
         plain.append(log_prob - taken.log_prob)
         mean_old = present(taken.mean, "means")
-        guarded.append(guarded_log_ratio(plain[-1], step.mean, mean_old, step.std))
+        guarded.append(guarded_log_ratio(taken.next, step.mean, mean_old, step.std).float())
     each = batch.each
     return torch.cat(plain).view(-1, each), torch.cat(guarded).view(-1, each)
 
