@@ -62,7 +62,7 @@ class Batch:
 
     def by_sample(self, values: Tensor) -> Tensor:
         """The mean of `values` `[N]` over each sample's items, `[N / each]`."""
-        return values.unflatten(0, (-1, self.each)).mean(1)
+        return values.view(-1, self.each).mean(1)
 
 
 @dataclass(frozen=True)

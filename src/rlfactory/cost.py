@@ -34,7 +34,8 @@ def per_iteration(config: Config, traits: Traits) -> float:
         return 0.0
     each = drawn_per_sample(config, traits) + compared_per_sample(config, traits)
     each += trained_per_sample(config, traits)
-    return _guidance(config) * each * config["prompts_per_iteration"] * config["group_size"]
+    samples = int(config["prompts_per_iteration"] * config["group_size"])
+    return _guidance(config) * each * samples
 
 
 def _guidance(config: Config) -> int:

@@ -1,5 +1,6 @@
 """Advantage Weighted Matching (arXiv 2509.25050): the pretraining loss as a likelihood."""
 
+import math
 from typing import Literal
 
 from torch import Tensor
@@ -32,9 +33,9 @@ def pseudo_log_prob(error: Tensor, t: Tensor, weighting: Weighting, power: float
         case "t2":
             return -(t**2) * error
         case "huber":
-            return -t * ((error + TINY).sqrt() - TINY**0.5)
+            return -t * ((error + TINY).sqrt() - math.sqrt(TINY))
         case "ghuber":
-            return -t * ((error + TINY) ** power - TINY**power) / power
+            return -t * ((error + TINY).pow(power) - math.pow(TINY, power)) / power
 
 
 class AWM(Algorithm[ImageModel, Items, Batch]):

@@ -37,7 +37,7 @@ def noised_items(
     repeated = latents.repeat_interleave(times.count, 0)
     x = model.forward_process.noise(repeated, eps.flatten(0, 1), t.flatten())
     return Items(
-        x=x.unflatten(0, (-1, times.count)),
+        x=x.view_as(eps),
         t=t,
         x0=latents,
         condition=present(rollout.condition, "a condition"),

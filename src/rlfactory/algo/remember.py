@@ -2,20 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm
-from rlfactory.batch import Batch, Items
 from rlfactory.model.base import ImageModel
+from rlfactory.model.text import TextModel
 from rlfactory.rollout import Rollout
 
 
 @torch.no_grad()
 def remembered(
-    algo: Algorithm[ImageModel, Items, Batch],
-    model: ImageModel,
+    algo: Algorithm[Any, Any, Any],
+    model: ImageModel | TextModel,
     rollout: Rollout,
     shares: Sequence[Tensor],
     *,

@@ -59,7 +59,8 @@ def stratified(draws: Tensor) -> Tensor:
 
 def logit_normal(u: Tensor) -> Tensor:
     """Sigmoids of standard normals, by inversion of their distribution at `u`."""
-    return torch.special.ndtri(u.clamp(1e-7, 1 - 1e-7)).sigmoid()
+    normal: Tensor = torch.special.ndtri(u.clamp(1e-7, 1 - 1e-7))
+    return normal.sigmoid()
 
 
 class UniformTimes(Times):

@@ -66,9 +66,8 @@ class Flux(ImageModel):
     def _require_its_guidance(self, guidance: float | None) -> None:
         takes = self.transformer.config.guidance_embeds
         if takes != (guidance is not None):
-            shown, allowed = guidance, "null: this network takes none"
-            if takes:
-                shown, allowed = "null", "a number: this network takes one, 3.5 as published"
+            shown = "null" if guidance is None else f"{guidance:g}"
+            allowed = "a number, 3.5 as published" if takes else "null: this network takes none"
             raise ModelError(f"model.embedded_guidance={shown}; allowed is {allowed}")
 
     def resolution_of(self, size: int) -> Resolution:

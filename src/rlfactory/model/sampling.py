@@ -166,9 +166,14 @@ def _stack(kept: Sequence[Transitions]) -> Transitions:
     def column(name: str) -> Tensor:
         return torch.stack([getattr(part, name) for part in kept], dim=1)
 
-    names = ("t", "t_next", "x", "next", "log_prob")
-    mean = None if kept[0].mean is None else column("mean")
-    return Transitions(*(column(name) for name in names), mean)
+    return Transitions(
+        t=column("t"),
+        t_next=column("t_next"),
+        x=column("x"),
+        next=column("next"),
+        log_prob=column("log_prob"),
+        mean=None if kept[0].mean is None else column("mean"),
+    )
 
 
 def _rows(t: Tensor, x: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class SD(ImageModel):
     """
 
     process = "vp"
+    forward_process: VariancePreserving
 
     def __init__(
         self,
