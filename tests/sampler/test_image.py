@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlfactory import keyed
 from rlfactory.dynamics.cps import CPS
 from rlfactory.dynamics.dance_sde import DanceSDE
 from rlfactory.dynamics.dpm_solver import DPMSolver
@@ -206,3 +207,19 @@ def test_a_rollout_and_an_evaluation_differ_by_the_dynamics_alone(drawing: Make)
         s.draw(["one", "two"], seed=0, stream="evaluation").images for s in (stochastic, still)
     ]
     assert torch.equal(*pictures)
+
+
+def test_a_solver_draws_from_a_generator_for_each_sample_and_iteration(
+    drawing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    solve = SASolver.solve
+
+    def listen(self: SASolver, predict: Any, x: Any, times: Any, generators: Any) -> torch.Tensor:
+        seeds.extend(generator.initial_seed() for generator in generators)
+        return solve(self, predict, x, times, generators)
+
+    monkeypatch.setattr(SASolver, "solve", listen)
+    for iteration in (0, 1):
+        roll(made(drawing, STOCHASTIC[-1], batch=3), iteration=iteration)
+    assert seeds == [keyed.seed_of(0, "solver", i, row) for i in (0, 1) for row in range(4)]
