@@ -39,6 +39,10 @@ from rlfactory.rollout import Condition, Rollout
 from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
 
+# small networks are bound by overhead: a process a core beats threads that wait for each other
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 SOURCE = Path(__file__).parents[1] / "src"
 Command = Callable[..., subprocess.CompletedProcess[str]]
 RECIPE = Path(__file__).parents[1] / "scripts" / "zoo" / "tiny_sd3.py"

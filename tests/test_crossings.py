@@ -579,3 +579,15 @@ def test_a_sum_without_a_reference_stops_no_run(name: str, count: int) -> None:
     stop = {"stop": {"kl": 0.1, "reward": None}, "evaluation": {"every": 10}, "dynamics": {}}
     config = {"regularizer": {"terms": {name: {}}}, **stop}
     assert len(list(cautions(config, merged(STEPWISE, terms({}, name))))) == count
+
+
+@pytest.mark.parametrize(
+    ("needs", "log_prob", "count"),
+    [("forward_process", True, 1), ("forward_process", False, 0), ("transitions", True, 0)],
+)
+def test_noise_that_teaches_nothing_is_noted(needs: str, log_prob: bool, count: int) -> None:
+    calm = {"stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
+    traits = {"algo": {"needs": needs}, "dynamics": {"log_prob": log_prob}}
+    found = list(cautions(merged(SOUND, calm), merged(STEPWISE, traits)))
+    assert len(found) == count
+    assert all("dynamics=ode" in text for text in found)

@@ -85,7 +85,7 @@ def test_without_eta_it_is_the_ode_bit_for_bit(golden: Any, timestep: int) -> No
 
 def test_marginals_are_those_of_the_process() -> None:
     # data N(0, s^2): a perfect prediction of noise is linear in x
-    data, count = 0.5, 20_000
+    data, count = 0.5, 5_000
     generator = torch.Generator().manual_seed(0)
     times = Leading(steps=999).sigmas(1.0)
 
@@ -97,4 +97,4 @@ def test_marginals_are_those_of_the_process() -> None:
         eps = (1 - PROCESS.abar(t)).sqrt() / variance(t) * x
         noise = torch.randn(x.shape, generator=generator)
         x = DDIM(PROCESS).step(x, eps, t.expand(count), t_next.expand(count), noise=noise).next
-    assert x.var().item() == pytest.approx(variance(times[-1]).item(), rel=0.03)
+    assert x.var().item() == pytest.approx(variance(times[-1]).item(), rel=0.06)

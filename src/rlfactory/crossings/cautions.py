@@ -13,6 +13,8 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     truncated = dynamics.get("top_k", 0) > 0 or dynamics.get("top_p", 1) < 1
     if node.get("placement") == "reward" and truncated:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
+    if traits["algo"].get("needs") == "forward_process" and traits["dynamics"].get("log_prob"):
+        yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
     yield from _unheld(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
