@@ -46,6 +46,7 @@ CASES: list[tuple[list[str], tuple[float, float, int]]] = [
     (["algo=grpo", "window.steps=[1,3,3]"], (6, 0, 2)),
     (["algo=grpo", "window.steps=[3,1]", "tail=0.5"], (4 + 1, 0, 2)),
     (["algo=grpo", "window=progressive"], (6, 0, 4)),
+    (["algo=grpo", "window=all", "algo.step_fraction=0.6"], (6, 0, 3)),
     (["algo=grpo_guard"], (6, 0, 3)),
     (["algo=ddpo"], (6, 0, 3)),
     (["algo=ddpo_sf", "updates_per_iteration=1"], (6, 0, 3)),

@@ -48,7 +48,8 @@ def items_per_sample(config: Config, traits: Traits) -> int:
     needs = traits["algo"].get("needs")
     if needs != "transitions":
         return 1 if needs == "tokens" else int(config["times"].get("count", 1))
-    return 1 if config["branch_at"] == "step" else steps_trained(config)
+    drawn = 1 if config["branch_at"] == "step" else steps_trained(config)
+    return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
 
 
 def trained_per_sample(config: Config, traits: Traits) -> int:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlfactory.algo.transitions import replayed, transition_items
+from rlfactory.algo.transitions import replayed, thinned, transition_items
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.ode import ODE
 from rlfactory.model.base import ImageModel
@@ -57,3 +57,27 @@ def test_what_is_missing_is_an_error(linear: MakeModel, roll: Roll) -> None:
     (batch,) = transition_items(rollout, model).split(100)
     with pytest.raises(ValueError, match="log-probability"):
         replayed(model, batch, ODE(model.forward_process))
+
+
+def test_a_share_of_the_steps_is_chosen_anew_for_each_sample(linear: MakeModel, roll: Roll) -> None:
+    rollout = roll(linear(), [1.0] * 40)
+    kept = present(rollout.transitions, "steps")
+    some = thinned(rollout, 0.5, seed=0, iteration=0)
+    assert some.t.shape == (40, 1)
+    first = some.t[:, 0] == kept.t[:, 0]
+    assert 8 < int(first.sum()) < 32, "either step, about as often"
+    for row in range(40):
+        column = 0 if first[row] else 1
+        assert torch.equal(some.x[row, 0], kept.x[row, column])
+        assert torch.equal(present(some.mean, "means")[row, 0], present(kept.mean, "")[row, column])
+    again = thinned(rollout[torch.tensor([7, 3])], 0.5, seed=0, iteration=0)
+    assert torch.equal(again.t, some.t[[7, 3]]), "by the sample's number"
+    assert not torch.equal(thinned(rollout, 0.5, seed=0, iteration=1).t, some.t)
+
+
+@pytest.mark.parametrize(("fraction", "count"), [(1.0, 2), (0.99, 1), (0.1, 1)])
+def test_at_least_one_step_is_left(
+    fraction: float, count: int, linear: MakeModel, roll: Roll
+) -> None:
+    rollout = roll(linear(), [1.0, -1.0])
+    assert thinned(rollout, fraction, seed=0, iteration=0).t.shape == (2, count)

@@ -1,5 +1,6 @@
 """Flow-GRPO (arXiv 2505.05470), DDPO (arXiv 2305.13301): policy gradient on a sampler's steps."""
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -8,12 +9,12 @@ from torch import Tensor
 from rlfactory.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
 from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.algo.transitions import replayed, transition_items
+from rlfactory.algo.transitions import replayed, thinned, transition_items
 from rlfactory.batch import Batch, Items, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.types import Positive
+from rlfactory.types import Positive, PositiveFraction
 
 Weighting = Literal["none", "tempflow", "tempflow_noise"]
 
@@ -39,9 +40,10 @@ class GRPO(Algorithm[ImageModel, Items, Batch]):
 
         loss = mean w max(-A r, -A clip(r, 1 - c, 1 + c)).
 
-    The likelihood is the mean over dimensions, so `r` is the D-th root of the true
-    ratio and c is tiny. `w` is 1, or TempFlow-GRPO's `step_weight`. `over_steps` says whether the
-    losses of a sample's steps are averaged (DanceGRPO) or summed (DRLX).
+    The likelihood is the mean over dimensions, so `r` is the D-th root of the true ratio and c is
+    tiny. `w` is 1, or TempFlow-GRPO's `step_weight`. `over_steps` says whether the losses of a
+    sample's steps are averaged (DanceGRPO) or summed (DRLX), `step_fraction` how many of the steps
+    that were drawn are trained, chosen anew for each sample (DanceGRPO: 0.6).
     """
 
     needs = "transitions"
@@ -54,6 +56,7 @@ class GRPO(Algorithm[ImageModel, Items, Batch]):
         clip_range: Positive = 1e-4,
         weighting: Weighting = "none",
         over_steps: Literal["mean", "sum"] = "mean",
+        step_fraction: PositiveFraction = 1.0,
     ) -> None:
         self.dynamics = dynamics
         self.advantage = advantage
@@ -61,11 +64,12 @@ class GRPO(Algorithm[ImageModel, Items, Batch]):
         self.ratio_tolerance = clip_range / 10
         self.weighting: Weighting = weighting
         self.over_steps = over_steps
+        self.step_fraction = step_fraction
 
     def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Items:
-        """One item for every kept transition."""
-        del seed, iteration
-        return transition_items(rollout, model)
+        """One item for every transition that is trained."""
+        steps = thinned(rollout, self.step_fraction, seed=seed, iteration=iteration)
+        return transition_items(replace(rollout, transitions=steps), model)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """Replay each step and weigh its new likelihood against the old."""

@@ -1,12 +1,16 @@
 """What the step-wise algorithms share: their items, and a step replayed by the policy."""
 
+from dataclasses import fields
+
+import torch
 from torch import Tensor
 
+from rlfactory import keyed
 from rlfactory.batch import Batch, Items, Taken
 from rlfactory.dynamics.base import Dynamics, Step
 from rlfactory.model.base import ImageModel
 from rlfactory.nest import present
-from rlfactory.rollout import Rollout
+from rlfactory.rollout import Rollout, Transitions
 
 
 def transition_items(rollout: Rollout, model: ImageModel) -> Items:
@@ -20,6 +24,20 @@ def transition_items(rollout: Rollout, model: ImageModel) -> Items:
         advantage=present(rollout.advantage, "advantages").to(model.device),
         taken=Taken(kept.t_next, kept.next, kept.log_prob, kept.mean),
     )
+
+
+def thinned(rollout: Rollout, fraction: float, *, seed: int, iteration: int) -> Transitions:
+    """Of each sample's transitions that share, at least one, drawn anew for each sample."""
+    kept = present(rollout.transitions, "transitions")
+    steps = kept.t.shape[1]
+    count = max(1, int(steps * fraction))
+    if count == steps:
+        return kept
+    draws = keyed.uniform(seed, "trained", [iteration], rollout.index.tolist(), [steps])
+    chosen = draws.argsort(1)[:, :count].sort(1).values.to(kept.t.device)
+    rows = torch.arange(len(chosen), device=chosen.device)[:, None]
+    columns = {field.name: getattr(kept, field.name) for field in fields(kept)}
+    return Transitions(**{k: None if v is None else v[rows, chosen] for k, v in columns.items()})
 
 
 def replayed(model: ImageModel, batch: Batch, dynamics: Dynamics) -> tuple[Tensor, Step, Tensor]:
