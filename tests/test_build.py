@@ -164,3 +164,15 @@ def test_terms_share_the_dynamics_of_the_run() -> None:
     assert list(parts.regularizer.terms) == ["reference", "old", "steps"]
     assert parts.regularizer.terms["steps"].dynamics is parts.algo.dynamics  # type: ignore[attr-defined]
     assert parts.regularizer.coefficients["kl/old/coefficient"].value == 1.0
+
+
+def test_an_evaluation_may_have_a_size_of_its_own() -> None:
+    sampler = build(config("evaluation.size=32", "evaluation.steps=7")).sampler
+    assert isinstance(sampler, ImageSampler)
+    assert sampler.evaluation_shape == (16, 8, 8)
+    assert len(sampler.evaluation_sigmas) == 8
+    drawn = sampler.draw(["a red circle"], seed=0, stream="evaluation")
+    assert drawn.images is not None
+    assert drawn.images.shape == (1, 3, 32, 32)
+    with pytest.raises(ModelError, match="size=30"):
+        build(config("evaluation.size=30"))
