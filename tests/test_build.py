@@ -129,7 +129,7 @@ def test_samplers_follow_the_models_process() -> None:
     assert isinstance(parts.sampler, ImageSampler)
     assert isinstance(parts.sampler.dynamics, SASolver)
     assert parts.sampler.dynamics.forward_process is parts.model.forward_process
-    # latents of 16 x 16 in patches of 2
+    # latents of 8 x 8, each a token
     assert parts.model.resolution.tokens == 64
     expected = uniform_sigmas(3, dynamic_shift(64))
     torch.testing.assert_close(parts.sampler.sigmas, expected)
@@ -169,7 +169,7 @@ def test_terms_share_the_dynamics_of_the_run() -> None:
 def test_an_evaluation_may_have_a_size_of_its_own() -> None:
     sampler = build(config("evaluation.size=32", "evaluation.steps=7")).sampler
     assert isinstance(sampler, ImageSampler)
-    assert sampler.evaluation_shape == (16, 8, 8)
+    assert sampler.evaluation_shape == (16, 4, 4)
     assert len(sampler.evaluation_sigmas) == 8
     drawn = sampler.draw(["a red circle"], seed=0, stream="evaluation")
     assert drawn.images is not None
