@@ -1,6 +1,7 @@
 """What the step-wise algorithms share: their items, and a step replayed by the policy."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,8 +37,9 @@ def thinned(rollout: Rollout, fraction: float, *, seed: int, iteration: int) -> 
     draws = keyed.uniform(seed, "trained", [iteration], rollout.index.tolist(), [steps])
     chosen = draws.argsort(1)[:, :count].sort(1).values.to(kept.t.device)
     rows = torch.arange(len(chosen), device=chosen.device)[:, None]
-    columns = {field.name: getattr(kept, field.name) for field in fields(kept)}
-    return Transitions(**{k: None if v is None else v[rows, chosen] for k, v in columns.items()})
+    columns: dict[str, Any] = {field.name: getattr(kept, field.name) for field in fields(kept)}
+    some = {name: v[rows, chosen] for name, v in columns.items() if v is not None}
+    return replace(kept, **some)
 
 
 def replayed(model: ImageModel, batch: Batch, dynamics: Dynamics) -> tuple[Tensor, Step, Tensor]:
