@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlfactory.model.averaging import Average
 from rlfactory.types import (
-    BelowOne,
     Fraction,
     NonNegativeInt,
     Positive,
@@ -28,32 +28,6 @@ GROUPS = {
     "experiment": "a named bundle of overrides",
 }
 COMPONENTS = [group for group in GROUPS if group != "experiment"]
-
-
-@dataclass(frozen=True)
-class Averaging:
-    """How a weight set follows the policy, and when."""
-
-    schedule: Literal[
-        "constant",
-        "power",
-        "linear",
-        "piecewise_linear",
-        "cosine",
-        "warmup_cosine",
-        "nft_0",
-        "nft_1",
-        "nft_2",
-    ]
-    decay: BelowOne
-    initial: BelowOne
-    warmup: PositiveInt
-    flat: NonNegativeInt
-    ramp: Positive
-    total: PositiveInt
-    clock: Literal["step", "iteration"]
-    update: Literal["step", "iteration"]
-    interval: PositiveInt
 
 
 @dataclass(frozen=True)
@@ -120,8 +94,8 @@ class Settings:
     optimizer: dict[str, Any]
     learning_rate: LearningRate
     stop: Stop
-    ema: Averaging
-    old: Averaging
+    ema: Average
+    old: Average
     evaluation: Evaluation
     checkpoint: Checkpoint
     run_dir: str | None

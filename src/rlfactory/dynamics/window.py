@@ -109,6 +109,14 @@ def place(iteration: int, dwells: list[int], at_end: AtEnd) -> int:
     return next((i for i, end in enumerate(ends) if iteration < end), len(ends) - 1)
 
 
+def due(
+    places: list[int], dwells: list[int], size: int, iteration: int, at_end: AtEnd
+) -> list[int]:
+    """The `size` steps of the window at the place that `iteration` falls on."""
+    start = places[place(iteration, dwells, at_end)]
+    return list(range(start, start + size))
+
+
 class Progressive(Window):
     """`size` adjacent steps that move from the noisy end to the clean one (MixGRPO, 2507.21802).
 
@@ -138,8 +146,7 @@ class Progressive(Window):
         del seed
         high = self.high or max(total - self.margin, 1)
         places = starts(self.low, high - self.size, self.step)
-        start = places[place(iteration, [self.iterations] * len(places), self.at_end)]
-        return list(range(start, start + self.size))
+        return due(places, [self.iterations] * len(places), self.size, iteration, self.at_end)
 
 
 class Decay(Window):
@@ -177,8 +184,8 @@ class Decay(Window):
         del seed
         high = self.high or max(total - self.margin, 1)
         places = starts(self.low, high - self.size, self.step)
-        start = places[place(iteration, [self.dwell(s, high) for s in places], self.at_end)]
-        return list(range(start, start + self.size))
+        dwells = [self.dwell(start, high) for start in places]
+        return due(places, dwells, self.size, iteration, self.at_end)
 
 
 class ExpDecay(Window):
@@ -217,5 +224,5 @@ class ExpDecay(Window):
         del seed
         high = self.high or max(total - self.margin, 1)
         places = starts(self.low, high - self.size, self.step)
-        start = places[place(iteration, [self.dwell(s) for s in places], self.at_end)]
-        return list(range(start, start + self.size))
+        dwells = [self.dwell(start) for start in places]
+        return due(places, dwells, self.size, iteration, self.at_end)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from rlfactory.model import decay as course
 from rlfactory.model.decay import Schedule
+from rlfactory.types import BelowOne, NonNegativeInt, Positive, PositiveInt
 
 Clock = Literal["step", "iteration"]
 
@@ -19,15 +20,15 @@ class Average:
     """
 
     schedule: Schedule
-    decay: float
-    initial: float
-    warmup: int
-    flat: int
-    ramp: float
-    total: int
+    decay: BelowOne
+    initial: BelowOne
+    warmup: PositiveInt
+    flat: NonNegativeInt
+    ramp: Positive
+    total: PositiveInt
     clock: Clock
     update: Clock
-    interval: int
+    interval: PositiveInt
 
     def due(self, moment: Clock, *, step: int, iteration: int) -> float | None:
         """The decay after a step or an iteration; None where the set stays as it is."""

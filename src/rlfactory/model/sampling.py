@@ -143,6 +143,8 @@ def _draw(
 ) -> Step:
     """A step, as a replay from what is stored finds it."""
     step = drawing.dynamics.step(x, prediction, t, t_next, noise=noise)
+    if drawing.dtype == step.next.dtype:
+        return step
     stored = _stored(step.next, drawing.dtype)
     return drawing.dynamics.step(x, prediction, t, t_next, next=stored)
 

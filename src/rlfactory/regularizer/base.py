@@ -93,6 +93,14 @@ def reference_step(
     return dynamics.step(batch.x, prediction, batch.t, taken.t_next, next=taken.next)
 
 
+def step_divergence(
+    model: ImageModel, batch: Batch, outputs: Outputs, name: str, dynamics: Dynamics
+) -> Tensor:
+    """True divergence of two normal steps, `mean (mu - mu_ref)^2 / (2 std^2)`, `[N]`."""
+    other, step = reference_step(model, batch, outputs, name, dynamics), outputs.step_taken()
+    return mean_square((step.mean - other.mean) / step.std) / 2
+
+
 def mean_square(difference: Tensor) -> Tensor:
     """Mean over a sample's dimensions, `[N]`."""
     return difference.pow(2).flatten(1).mean(1)

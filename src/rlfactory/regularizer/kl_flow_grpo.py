@@ -5,7 +5,7 @@ from torch import Tensor
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import Regularizer, WeightSet, mean_square, reference_step, weighed
+from rlfactory.regularizer.base import Regularizer, WeightSet, step_divergence, weighed
 from rlfactory.regularizer.coefficient import Coefficient
 
 
@@ -30,8 +30,6 @@ class KLFlowGRPO(Regularizer[ImageModel, Batch, Outputs]):
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """`coefficient mean kl` and the divergences `[N]`."""
-        other = reference_step(model, batch, outputs, self.reference, self.dynamics)
-        step = outputs.step_taken()
         length = (batch.t - batch.replay().t_next).float()
-        kl = length * mean_square((step.mean - other.mean) / step.std) / 2
-        return weighed(self.coefficient, kl)
+        kl = step_divergence(model, batch, outputs, self.reference, self.dynamics)
+        return weighed(self.coefficient, length * kl)

@@ -5,13 +5,7 @@ from torch import Tensor
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import (
-    Regularizer,
-    WeightSet,
-    mean_square,
-    reference_step,
-    weighed,
-)
+from rlfactory.regularizer.base import Regularizer, WeightSet, step_divergence, weighed
 from rlfactory.regularizer.coefficient import Coefficient
 
 
@@ -33,7 +27,5 @@ class KLGaussian(Regularizer[ImageModel, Batch, Outputs]):
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """`coefficient mean kl` and the divergences `[N]`."""
-        other = reference_step(model, batch, outputs, self.reference, self.dynamics)
-        step = outputs.step_taken()
-        kl = mean_square((step.mean - other.mean) / step.std) / 2
+        kl = step_divergence(model, batch, outputs, self.reference, self.dynamics)
         return weighed(self.coefficient, kl)
