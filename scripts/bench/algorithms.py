@@ -1,7 +1,7 @@
 """Every image algorithm on the small model that ships: scores, and what they cost.
 
     python scripts/bench/algorithms.py FOLDER --jobs 2        # runs what has not run, then reports
-    python scripts/bench/algorithms.py FOLDER --study shapes  # or jpeg, budget, ablation
+    python scripts/bench/algorithms.py FOLDER --study shapes  # or minutes, jpeg, budget, ablation
     python scripts/bench/algorithms.py FOLDER --report        # tables and figures of what has run
 
 A run is `rlfactory WORDS seed=S` in FOLDER/STUDY/NAME-sS; one that is done is never run again. The
@@ -29,7 +29,7 @@ STEPWISE = {
     "grpo, tempflow": "algo=grpo algo.weighting=tempflow",
     "grpo, branches": "algo=grpo branches=4 window.steps=[2,3,4]",
     "grpo, moving window": "algo=grpo window=progressive window.size=2 window.iterations=5",
-    "grpo, dance_sde": "algo=grpo dynamics=dance_sde",
+    "grpo, dance_sde": "algo=grpo dynamics=dance_sde dynamics.eta=1.0",
     "grpo, cps": "algo=grpo dynamics=cps",
     "grpo_guard": "algo=grpo_guard",
 }
@@ -41,7 +41,7 @@ ABLATION = {
     "naive": "times.shared=sample algo.shared_noise=false times.stratified=false"
     " algo.adaptive=false algo.prediction=v",
 }
-BUDGET = 150_000  # evaluations of the network
+BUDGET = 100_000  # evaluations of the network
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,12 @@ class Study:
 
 STUDIES = {
     "shapes": Study("shapes_strict", {name: f"algo={name}" for name in ("nft", "awm", "vgrpo")}),
+    "minutes": Study("shapes_strict", {"awm": "algo=awm max_minutes=4.5"}),
     "jpeg": Study(
         "compressibility",
         {
-            name: f"{words} reward=compressibility iterations=20 group_size=12"
+            name: f"{words} reward=compressibility iterations=12 group_size=12"
+            " evaluation.prompts=128"
             for name, words in STEPWISE.items()
         },
     ),

@@ -21,12 +21,12 @@ INDEX = torch.arange(400)
 
 
 def draws(count: int, rows: int = 400, seed: int = 0) -> Tensor:
-    return keyed.uniform(seed, "times", [0], range(rows), [count + 1])
+    return keyed.uniform(seed, "times", [0], range(rows), [count])
 
 
 def placed(*values: float) -> Tensor:
-    """One sample's draws, and the spare one."""
-    return torch.tensor([[*values, 0.5]])
+    """One sample's draws."""
+    return torch.tensor([values])
 
 
 def steps_of(times: Tensor, sigmas: Tensor = SIGMAS) -> Tensor:
@@ -85,23 +85,19 @@ def test_times_lie_between_noise_and_the_clean_sample(times: Times) -> None:
 
 
 @pytest.mark.parametrize("times", ALL, ids=name)
-def test_times_are_a_function_of_a_samples_own_draws_and_not_of_the_spare(times: Times) -> None:
+def test_times_are_a_function_of_a_samples_own_draws(times: Times) -> None:
     uniform = draws(times.count)
     found = times.draw(uniform, SIGMAS)
     assert torch.equal(times.draw(uniform[17:20], SIGMAS), found[17:20])
-    uniform[:, -1] = 0.25
-    assert torch.equal(times.draw(uniform, SIGMAS), found)
 
 
-@pytest.mark.parametrize("count", [1, 4, 15, 16, 40])
-def test_the_spare_draw_does_not_change_the_others(count: int) -> None:
-    """That of a generator the first numbers are the same, however many are asked for."""
-    plain = keyed.uniform(3, "times", [5], [0, 9], [count])
-    times = UniformTimes(count=count)
-    index = torch.tensor([0, 9])
-    found = uniform_draws(times, index, torch.zeros(2).long(), seed=3, iteration=5)
-    assert found.shape == (2, count + 1)
-    assert torch.equal(found[:, :count], plain)
+def test_draws_are_keyed_by_what_shares_them() -> None:
+    """A sample's own, its group's, or everybody's; a function of their numbers alone."""
+    index, groups = torch.tensor([0, 9, 4]), torch.tensor([0, 1, 0])
+    keys = {"sample": [0, 9, 4], "group": [0, 1, 0], "batch": [0, 0, 0]}
+    for shared, rows in keys.items():
+        found = uniform_draws(UniformTimes(shared=shared), index, groups, seed=3, iteration=5)
+        assert torch.equal(found, keyed.uniform(3, "times", [5], rows, [4]))
 
 
 @pytest.mark.parametrize(("shared", "kinds"), [("sample", 400), ("group", 50), ("batch", 1)])

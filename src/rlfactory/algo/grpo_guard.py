@@ -54,7 +54,7 @@ class GRPOGuard(Algorithm[ImageModel, Items, Batch]):
         dynamics: Dynamics,
         advantage: Advantage,
         *,
-        clip_range: Positive = 2e-6,
+        clip_range: Positive = 1e-4,
         bias: Bias = "sample",
         per_time: bool = True,
     ) -> None:

@@ -34,8 +34,8 @@ class Times(ABC):
 
     @abstractmethod
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
-        """Times `[B, count]` from uniform draws `[B, count + 1]`, of which the last is spare, and
-        the schedule's `times [n + 1]`, descending, the last of them the end.
+        """Times `[B, count]` from uniform draws `[B, count]` and the schedule's `times [n + 1]`,
+        descending, the last of them the end.
         """
 
     def require_steps(self, times: Tensor) -> None:
@@ -46,9 +46,9 @@ class Times(ABC):
 def uniform_draws(
     times: Times, index: Tensor, groups: Tensor, *, seed: int, iteration: int
 ) -> Tensor:
-    """Uniform `[B, count + 1]` on [0, 1), keyed by what shares them: sample, group or nothing."""
+    """Uniform `[B, count]` on [0, 1), keyed by what shares them: sample, group or nothing."""
     rows = {"sample": index, "group": groups, "batch": torch.zeros_like(index)}[times.shared]
-    return keyed.uniform(seed, "times", [iteration], rows.tolist(), [times.count + 1])
+    return keyed.uniform(seed, "times", [iteration], rows.tolist(), [times.count])
 
 
 def stratified(draws: Tensor) -> Tensor:
@@ -90,8 +90,7 @@ class UniformTimes(Times):
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Range, then shift: the bounds are those before it, as published."""
         del times
-        draws = uniform[:, : self.count]
-        u = stratified(draws) if self.stratified else draws
+        u = stratified(uniform) if self.stratified else uniform
         if self.toward == "noisy":
             return shifted(self.low + (self.high - self.low) * u, self.shift)
         return 1 - shifted((1 - self.high) + (self.high - self.low) * u, self.shift)
@@ -124,8 +123,7 @@ class LogitNormalTimes(Times):
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Shift, then range, as published."""
         del times
-        draws = uniform[:, : self.count]
-        r = logit_normal(stratified(draws) if self.stratified else draws)
+        r = logit_normal(stratified(uniform) if self.stratified else uniform)
         spread = (self.high - self.low) * shifted(r, self.shift).clamp(min=self.least)
         return self.low + spread if self.toward == "noisy" else self.high - spread
 
