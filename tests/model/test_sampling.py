@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.schedule import compressed, uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, solve, walk
+from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, solve, walk, wander
 from rlfactory.nest import take
 
 SIGMAS = uniform_sigmas(5, 3.0)
@@ -99,6 +100,15 @@ def test_a_last_step_of_dance_leaves_its_estimate_of_x0(linear: MakeModel) -> No
     assert torch.equal(latents, clean.detach())
     noisy = replace(dance, dynamics=DanceSDE(eta=0.3, decode="sample"))
     assert torch.equal(walk(model, condition, START, SIGMAS, noisy)[0], kept.next[:, 1])
+
+
+@pytest.mark.parametrize("decode", ["x0", "sample"])
+def test_wandering_is_a_walk_of_which_nothing_is_kept(linear: MakeModel, decode: Any) -> None:
+    model, dance = linear(), DanceSDE(eta=0.3, decode=decode)
+    x, noise, times = torch.randn(3, 1, 2, 2), torch.randn(3, 4, 1, 2, 2), uniform_sigmas(4, 3.0)
+    condition = model.encode(["a", "bb", "ccc"])
+    walked, _ = walk(model, condition, x, times, Drawing(dance, range(4), noise))
+    assert torch.equal(wander(model, condition, x, times, dance, noise), walked)
 
 
 def test_the_tail_may_be_shortened_by_a_better_solver(linear: MakeModel) -> None:

@@ -62,6 +62,27 @@ def solve(
 
 
 @torch.no_grad()
+def wander(
+    model: ImageModel,
+    condition: Condition,
+    x: Tensor,
+    times: Tensor,
+    dynamics: Dynamics,
+    noise: Tensor,
+) -> Tensor:
+    """Latents at the last of `times`, every step drawn with its `noise` `[B, n, C, h, w]`, none of
+    them kept.
+    """
+    for t, t_next, eps in zip(times[:-1], times[1:], noise.unbind(1), strict=True):
+        now, then = _rows(t, x), _rows(t_next, x)
+        before, prediction = x, model.predict(x, now, condition)
+        x = dynamics.step(x, prediction, now, then, noise=eps).next
+    if dynamics.decode == "x0":
+        return model.forward_process.to_x0(before, prediction, now)
+    return x
+
+
+@torch.no_grad()
 def walk(
     model: ImageModel, condition: Condition, x: Tensor, times: Tensor, drawing: Drawing
 ) -> tuple[Tensor, Transitions]:
@@ -74,10 +95,8 @@ def walk(
         prediction = model.predict(x, t, condition)
         step = _draw(drawing, x, prediction, t, t_next, noise)
         kept.append(_transition(drawing, x, t, t_next, step))
-        if at == len(times) - 1 and drawing.dynamics.decode == "x0":
-            x = model.forward_process.to_x0(x, prediction, t)
-        else:
-            x = step.next
+        shows_x0 = at == len(times) - 1 and drawing.dynamics.decode == "x0"
+        x = model.forward_process.to_x0(x, prediction, t) if shows_x0 else step.next
     if drawing.tail is not None and at < len(times) - 1:
         tail = compressed(times, at, drawing.tail)[at:]
         return solve(model, condition, x, tail, DPMSolver(model.forward_process)), _stack(kept)

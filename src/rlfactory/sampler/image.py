@@ -12,7 +12,7 @@ from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.solver import Solver
 from rlfactory.dynamics.window import Window
 from rlfactory.model.base import ImageModel
-from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, solve, walk
+from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, solve, wander
 from rlfactory.nest import chunks, join
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Condition, Rollout, Transitions
@@ -129,8 +129,7 @@ class ImageSampler(Sampler):
         shape = [1 if each else len(steps), *self._shape]
         noise = keyed.normal(seed, "steps", key, rows, shape).to(model.device)
         if self.kept is None:
-            drawing = Drawing(self.dynamics, steps, noise)
-            return walk(model, condition, start, self.sigmas, drawing)[0], None
+            return wander(model, condition, start, self.sigmas, self.dynamics, noise), None
         drawing = Drawing(
             self.dynamics, steps, noise, self.kept.mean, self.kept.dtype, self.kept.tail
         )
