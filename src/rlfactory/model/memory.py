@@ -46,7 +46,7 @@ class Memory:
         if self.attention is not None:
             _choose_attention(network, self.attention)
         if self.compile:
-            network.compile_repeated_blocks()
+            _compile_blocks(network)
 
     def prepare_vae(self, vae: Any) -> None:
         """Set the autoencoder up."""
@@ -83,6 +83,16 @@ def _visiting(parts: list[nn.Module], device: torch.device, away: bool) -> Itera
     finally:
         for part in moved:
             part.to("cpu")
+
+
+def _compile_blocks(network: Any) -> None:
+    """What diffusers' `compile_repeated_blocks` does, also where diffusers names no such blocks:
+    those of SD3 are the ones that it says are not to be split.
+    """
+    kinds = network._repeated_blocks or network._no_split_modules
+    for module in network.modules():
+        if type(module).__name__ in kinds:
+            module.compile()
 
 
 def _choose_attention(network: Any, backend: str) -> None:
