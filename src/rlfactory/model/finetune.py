@@ -34,8 +34,9 @@ def set_up(
     else:
         network.requires_grad_(True)
     memory.prepare(network)
-    parameters = lora.parameters() if lora else dict(network.named_parameters())
-    return Weights(parameters, lora and lora.off, offload=memory.offload_weights), lora
+    parameters = dict(network.named_parameters()) if lora is None else lora.parameters()
+    adapters_off = None if lora is None else lora.off
+    return Weights(parameters, adapters_off, offload=memory.offload_weights), lora
 
 
 def whole(part: Part, finetune: Literal["lora", "full"]) -> Part | None:
