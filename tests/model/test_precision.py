@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rlfactory.build import budget, build
@@ -203,6 +204,23 @@ def test_what_is_frozen_is_half_and_what_is_trained_is_whole(
     assert {p.dtype for p in model.pipe.text_encoder.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in model.pipe.vae.parameters()} == {torch.float32}
     assert model.decode(torch.zeros(1, *model.resolution.shape)).dtype == torch.uint8
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_leaves_is_in_float32(
+    make: Make, family: str, finetune: str, tmp_path: Path, train: Callable[[ImageModel], None]
+) -> None:
+    half = Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16")
+    model = make(family, half, Memory(gradient_checkpointing=True), finetune=finetune)
+    train(model)
+    model.export(tmp_path)
+    (file,) = tmp_path.glob("adapter*.safetensors" if finetune == "lora" else "*/*.safetensors")
+    saved = load_file(file)
+    assert len(saved) == len(model.weights.parameters)
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
+    ours = sorted(float(p.detach().sum()) for p in model.weights.parameters.values())
+    assert sorted(float(tensor.sum()) for tensor in saved.values()) == pytest.approx(ours)
 
 
 @pytest.fixture
