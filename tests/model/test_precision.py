@@ -217,10 +217,11 @@ def test_what_leaves_is_in_float32(
     model.export(tmp_path)
     (file,) = tmp_path.glob("adapter*.safetensors" if finetune == "lora" else "*/*.safetensors")
     saved = load_file(file)
-    assert len(saved) == len(model.weights.parameters)
     assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
-    ours = sorted(float(p.detach().sum()) for p in model.weights.parameters.values())
-    assert sorted(float(tensor.sum()) for tensor in saved.values()) == pytest.approx(ours)
+    # adapters have other names there, without the one that they have here
+    for name, parameter in model.weights.parameters.items():
+        key = name if finetune == "full" else "base_model.model." + name.replace(".default", "")
+        assert torch.equal(saved[key], parameter.detach())
 
 
 @pytest.fixture
