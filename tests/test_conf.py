@@ -34,6 +34,8 @@ OF_TEXTS = {
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
     *("reward/lexicon", "reward/randomwalks"),
 }
+NOT_INSTALLED = {"optimizer/adamw_8bit"}
+"""What needs a package that the tests do without: `test_optimizer.py` has a stand-in."""
 OF_NOISE = {"dynamics/ddim", "schedule/leading"}
 
 
@@ -94,6 +96,8 @@ def _needed(path: Path) -> list[str]:
 def test_an_option_makes_a_plan(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name_of(path) in NOT_INSTALLED:
+        pytest.skip("needs a package that is not installed")
     group, option = group_of(path), option_of(path)
     (tmp_path / "prompts.txt").write_text("a cat\n")
     words = [w.format(prompts=tmp_path / "prompts.txt") for w in _needed(path)]
@@ -105,9 +109,13 @@ def test_an_option_makes_a_plan(
 
 @pytest.mark.parametrize("path", [p for p in FILES if group_of(p) in COMPONENTS], ids=name_of)
 def test_keys_are_those_of_the_class(path: Path) -> None:
+    if name_of(path) in NOT_INSTALLED:
+        pytest.skip("needs a package that is not installed")
     node = dict(component(path))
-    signature = read(node.pop("_target_"))
-    assert set(node) == set(signature.parameters)
+    target = node.pop("_target_")
+    parameters = set(read(target).parameters)
+    # others' classes have more than is worth a line
+    assert set(node) == parameters if target.startswith("rlfactory.") else set(node) <= parameters
 
 
 def test_all_options_are_listed() -> None:

@@ -31,6 +31,8 @@ SOUND: dict[str, Any] = {
     "dynamics": {"_target_": "rlfactory.dynamics.flow_sde.FlowSDE"},
     "model": {"path": "owner/name"},
     "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
+    "precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"},
+    "memory": {"attention": None},
 }
 STEPWISE: dict[str, Any] = {
     "algo": {"needs": "transitions"},
@@ -67,6 +69,10 @@ def terms(traits: dict[str, Any], name: str = "a") -> dict[str, Any]:
     """The traits of a sum of one term."""
     return {"regularizer": {"needs": "terms"}, f"regularizer.terms.{name}": traits}
 
+
+IN_BOTH = {"precision": {"weights": "float32", "rollout": "bfloat16", "learning": "float32"}}
+IN_NEITHER = {"precision": {"weights": "float16", "rollout": "bfloat16", "learning": "bfloat16"}}
+NO_BACKENDS = {"model": {"media": "images", "attention_backends": False}}
 
 FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (crossings.algorithm_fits_model, {}, {"algo": {"needs": "tokens"}}, "algo"),
@@ -321,6 +327,28 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "prompts.path",
     ),
     (crossings.optimizer_moves, {"optimizer": {"lr": 0.0}}, {}, "optimizer.lr"),
+    (crossings.replay_computes_alike, IN_BOTH, {}, "precision.rollout"),
+    (crossings.frozen_weights_suffice, IN_NEITHER, {}, "precision.weights"),
+    (
+        crossings.frozen_weights_suffice,
+        {"precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "float32"}},
+        {},
+        "precision.weights",
+    ),
+    (crossings.attention_is_known, {"memory": {"attention": "flsh"}}, {}, "memory.attention"),
+    (
+        crossings.attention_is_known,
+        {"memory": {"attention": "native"}},
+        NO_BACKENDS,
+        "memory.attention",
+    ),
+    (
+        crossings.guidance_guides,
+        {"model": {"guidance": 1.0, "negative_prompt": "dull"}},
+        {},
+        "model.guidance",
+    ),
+    (crossings.guidance_guides, {"model": {"guidance": 0.5}}, {}, "model.guidance"),
     (crossings.optimizer_moves, {"optimizer": {"betas": [0.9, 1.0]}}, {}, "optimizer.betas"),
     (crossings.optimizer_moves, {"optimizer": {"momentum": -0.1}}, {}, "optimizer.momentum"),
     (crossings.window_within_steps, {"window": {"size": 1, "low": 10}}, {}, "window.low"),
@@ -464,6 +492,14 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (crossings.behaviour_has_surrogate, {"regularizer": {"compare": "prediction"}}, {}),
     (crossings.terms_add_up, SUM, terms({"needs": "velocity"})),
+    (crossings.replay_computes_alike, IN_BOTH, FORWARD),
+    (crossings.frozen_weights_suffice, IN_BOTH, {}),
+    (crossings.frozen_weights_suffice, IN_NEITHER, {"model": {"media": "texts"}}),
+    (crossings.attention_is_known, {"memory": {"attention": "_native_flash"}}, {}),
+    (crossings.attention_is_known, {"memory": {"attention": "x"}}, {"model": {"media": "texts"}}),
+    (crossings.guidance_guides, {"model": {"guidance": 1.0, "negative_prompt": ""}}, {}),
+    (crossings.guidance_guides, {"model": {"guidance": 0.0, "negative_prompt": ""}}, {}),
+    (crossings.guidance_guides, {"model": {"guidance": 4.5, "negative_prompt": "dull"}}, {}),
 ]
 
 

@@ -253,3 +253,16 @@ def test_the_old_policy_follows_where_an_algorithm_has_one(loop: Loop) -> None:
     assert metrics["old/decay"] == 0.5
     between = [(a + b) / 2 for a, b in zip(before, weights(trainer), strict=True)]
     assert weights(trainer, OLD) == pytest.approx(between, abs=1e-6)
+
+
+def test_an_update_that_overflowed_moves_nothing_and_is_no_update(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = loop("algo=nft", "old.decay=0.0", "updates_per_iteration=2")
+    hardware, before = trainer.parts.hardware, weights(trainer)
+    norms = iter([None, 3.0])
+    monkeypatch.setattr(hardware, "step", lambda *_: next(norms))
+    metrics = learn(trainer)
+    assert trainer.learner.updates == 1
+    assert metrics["grad/norm"] == 3.0
+    assert weights(trainer) == before

@@ -59,8 +59,8 @@ def test_it_chooses_all_that_matters(name: str) -> None:
     chosen = {key.removeprefix("override /") for c in stated(FILES[name])["defaults"] for key in c}
     means = "window" if is_stepwise(name) else "times"
     assert chosen == {
-        *("schedule", "advantage", "dynamics", "regularizer", "reward", "prompts", "algo"),
-        *("model", means),
+        *("schedule", "advantage", "dynamics", "regularizer", "reward", "prompts", "precision"),
+        *("algo", "model", means),
     }
 
 
@@ -167,6 +167,18 @@ def test_it_says_where_it_stands_in(name: str) -> None:
 )
 def test_where_they_disagree(key: str, expected: Mapping[str, Any]) -> None:
     assert {name: at(PLANS[name].config, key) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        *((name, "fp16") for name in ("ddpo", "flow_grpo", "flow_grpo_fast", "guard", "nft")),
+        *((name, "bf16") for name in ("cps", "dance", "dance_sd", "mix", "mix_flash")),
+        *((name, "bf16_rollout") for name in ("vgrpo_flux", "vgrpo_sd35")),
+    ],
+)
+def test_what_they_compute_in(name: str, precision: str) -> None:
+    assert PLANS[name].choices["precision"] == precision
 
 
 @pytest.mark.parametrize(

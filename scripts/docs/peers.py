@@ -171,6 +171,7 @@ DECIDES = {
 ROWS: dict[str, Cell | None] = {
     "model": lambda plan: model_name(plan.config["model"]["path"]),
     "trained": tuned,
+    "`precision`": choice("precision"),
     "pixels": value("model.size"),
     "guidance": guidance,
     "`model.timesteps` (21)": value("model.timesteps"),

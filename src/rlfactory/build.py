@@ -37,8 +37,16 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     """Everything that a run needs. The weight sets that its parts compare with are kept from the
     start; `advance` is told of samples that are drawn.
     """
-    hardware = make(config, "hardware")
-    model = make(config, "model", device=hardware.device, seed=config["seed"])
+    precision, memory = make(config, "precision"), make(config, "memory")
+    hardware = make(config, "hardware", loss_scaling=precision.learning == torch.float16)
+    model = make(
+        config,
+        "model",
+        device=hardware.device,
+        seed=config["seed"],
+        precision=precision,
+        memory=memory,
+    )
     dynamics = make(config, "dynamics", process=model.forward_process)
     # texts have no noise levels
     schedule = make(config, "schedule") if model.media == "images" else None
@@ -61,7 +69,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         reward=make(config, "reward", device=hardware.device),
         prompts=prompts,
         hardware=hardware,
-        optimizer=instantiate(config["optimizer"], "optimizer", params=model.parameter_groups()),
+        optimizer=make(config, "optimizer", params=model.parameter_groups()),
         stop=RunStop(**config["stop"]),
         averages={name: Average(**config[name]) for name in (EMA, OLD) if name in model.weights},
     )

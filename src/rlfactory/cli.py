@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from rlfactory.plan import Plan
 
 HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"}
-EVALUATED = ("evaluation", "seed", "sample_batch", "reward", "prompts", "hardware", "schedule")
+EVALUATED = (
+    *("evaluation", "seed", "sample_batch", "reward", "prompts", "hardware", "schedule"),
+    *("precision", "memory"),
+)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
     """Every place that sets a key, the last word last."""
     group, _, below = key.partition(".")
     afresh = group in COMPONENTS and any(key_of(o) == f"{group}._target_" for o in overrides)
-    in_files = [] if afresh and below else _in_files(key, overrides)
+    in_files = [] if afresh and below and key != "optimizer.lr" else _in_files(key, overrides)
     return [*in_files, *_in_overrides(key, parse(overrides))]
 
 

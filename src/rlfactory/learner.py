@@ -90,7 +90,10 @@ class Learner:
         self._accumulate(batch, samples.weight, tally)
         if is_first:
             require_replay(tally, parts.algo.ratio_tolerance)
-        tally.add("grad/norm", self._update())
+        norm = self._update()
+        if norm is None:
+            return
+        tally.add("grad/norm", norm)
         for name, decay in self._follow("step", iteration).items():
             tally.add(name, decay)
         self._steer("step", tally.latest_of("kl/"), samples)
@@ -132,10 +135,13 @@ class Learner:
                 tally.extend({"loss/total": total.detach()})
             self.watcher.advance(len(chunk))
 
-    def _update(self) -> float:
+    def _update(self) -> float | None:
+        """The gradient's norm; None where it overflowed and nothing has moved."""
         parts, budget = self.parts, self.budget
         parameters = list(parts.model.weights.parameters.values())
         norm = parts.hardware.step(parts.optimizer, parameters, budget.max_grad_norm)
+        if norm is None:
+            return None
         if not math.isfinite(norm):
             raise TrainingError(f"the gradient's norm is {norm}; try a smaller optimizer.lr")
         self.updates += 1

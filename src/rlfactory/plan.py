@@ -16,7 +16,7 @@ from rlfactory.problems import PlanError, Problem, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS, Settings
 from rlfactory.signature import Signature, read
 from rlfactory.source import TargetError
-from rlfactory.targets import holds_nodes, is_allowed
+from rlfactory.targets import holds_nodes, is_allowed, where_to_get
 from rlfactory.typecheck import describe, fits
 from rlfactory.types import Component
 
@@ -61,7 +61,7 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
     """Check everything and derive the rest; a PlanError holds all problems, `found` first."""
     problems = [*found, *_root_problems(config)]
     signatures: dict[str, Signature] = {}
-    for key in [*COMPONENTS, "optimizer"]:
+    for key in COMPONENTS:
         problems += _component_problems(config, key, config.get(key), signatures)
     traits = {key: signature.traits for key, signature in signatures.items()}
     faulty = [problem.key for problem in problems]
@@ -82,10 +82,10 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
 
 
 def _relevant(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
-    """The choices that mean something: tokens know no noise levels, and their algorithms have
-    advantages of their own; steps bring their own times.
+    """The choices that mean something: tokens know no noise levels, their algorithms have
+    advantages of their own, and their models compute in float32; steps bring their own times.
     """
-    of_images = {"schedule", "window", "advantage"}
+    of_images = {"schedule", "window", "advantage", "precision", "memory"}
     hidden = of_images if traits["model"].get("process") == "tokens" else set()
     hidden |= {"times"} if traits["algo"].get("needs") != "forward_process" else {"window"}
     return {group: option for group, option in choices.items() if group not in hidden}
@@ -149,8 +149,8 @@ def _component_problems(
     try:
         signature = signatures[key] = read(target)
     except TargetError as error:
-        hint = "the current folder is searched too, last"
-        yield Problem(f"{key}._target_", f"{target} can't be found: {error} ({hint})")
+        message = f"{target} can't be found: {error} ({where_to_get(target)})"
+        yield Problem(f"{key}._target_", message)
         return
     for name, value in node.items():
         if name in signature.parameters:

@@ -118,14 +118,11 @@ def with_own_targets(composed: Composed, overrides: Sequence[str]) -> Composed:
     """A component whose `_target_` was typed starts afresh: it has the keys that were typed."""
     values, choices = dict(composed.values), dict(composed.choices)
     typed = {key_of(o) for o in overrides}
+    kept = typed | {"optimizer.lr"}  # which every optimiser has
     for group in COMPONENTS:
         if f"{group}._target_" in typed and isinstance(values.get(group), dict):
-            own = {k: v for k, v in values[group].items() if f"{group}.{k}" in typed}
+            own = {k: v for k, v in values[group].items() if f"{group}.{k}" in kept}
             values[group], choices[group] = own, str(own["_target_"]).rpartition(".")[2]
-    if "optimizer._target_" in typed:
-        kept = typed | {"optimizer.lr"}  # which every optimiser has
-        own = {k: v for k, v in values["optimizer"].items() if f"optimizer.{k}" in kept}
-        values["optimizer"] = own
     return replace(composed, values=values, choices=choices)
 
 

@@ -1,7 +1,7 @@
 """The schema of the configuration's root: what every experiment has, whatever it chooses."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from rlfactory.model.averaging import Average
 from rlfactory.types import (
@@ -21,6 +21,9 @@ GROUPS = {
     "regularizer": "what keeps the policy near another one",
     "reward": "what a sample is worth",
     "prompts": "what is asked",
+    "precision": "in what precision the network computes",
+    "memory": "what is given up for memory",
+    "optimizer": "how gradients move the weights",
     "algo": "how rewards become gradients",
     "model": "what is trained",
     "hardware": "where it runs",
@@ -91,7 +94,6 @@ class Settings:
     max_failed: Fraction
     max_minutes: Positive | None
     target_kl: Positive | None
-    optimizer: dict[str, Any]
     learning_rate: LearningRate
     stop: Stop
     ema: Average

@@ -24,8 +24,19 @@ _ROOTS = (
     "rlfactory.regularizer",
     "rlfactory.reward",
     "rlfactory.run.loggers",
+    "bitsandbytes.optim",
     "torch.optim",
 )
+
+_EXTRAS = {"bitsandbytes": "gpu"}
+
+
+def where_to_get(target: str) -> str:
+    """How to install the package of a target that can't be found, or where it was looked for."""
+    extra = _EXTRAS.get(target.split(".")[0])
+    if extra is None:
+        return "the current folder is searched too, last"
+    return f"type pip install 'rlfactory[{extra}]'"
 
 
 def allowed_roots(trust: Sequence[str] = ()) -> list[str]:

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.local import Local
+from rlfactory.hardware.local import OVERFLOWS, Local
 
 
 def test_a_step_clips_updates_and_clears() -> None:
@@ -29,3 +29,72 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     assert Local(device="auto").device.type == "cpu"
     with pytest.raises(HardwareError, match=r"hardware\.device=cuda"):
         Local(device="cuda")
+
+
+def overflowing(hardware: Local) -> tuple[nn.Parameter, torch.optim.Optimizer]:
+    """A parameter whose next gradient is infinite."""
+    parameter = nn.Parameter(torch.tensor([3.0, 4.0]))
+    hardware.backward((parameter * torch.tensor([1.0, torch.inf])).sum())
+    return parameter, torch.optim.SGD([parameter], lr=1.0)
+
+
+def test_scaled_losses_give_the_same_step() -> None:
+    steps = []
+    for scaling in (False, True):
+        parameter = nn.Parameter(torch.tensor([3.0, 4.0]))
+        hardware, optimizer = Local(scaling, device="cpu"), torch.optim.SGD([parameter], lr=1.0)
+        hardware.backward((parameter**2).sum() / 4)
+        assert bool((parameter.grad > 1000).all()) is scaling  # type: ignore[operator]
+        hardware.backward((parameter**2).sum() / 4)
+        assert hardware.step(optimizer, [parameter], 1.0) == pytest.approx(5.0)
+        steps.append(parameter.detach().clone())
+    assert torch.equal(*steps)
+
+
+def test_a_gradient_too_small_for_float16_survives_where_losses_are_scaled() -> None:
+    found = []
+    for scaling in (False, True):
+        parameter = nn.Parameter(torch.tensor(1.0))
+        hardware, optimizer = Local(scaling, device="cpu"), torch.optim.SGD([parameter], lr=1.0)
+        hardware.backward((parameter.half() * 1e-4).float() * 1e-4)
+        found.append(hardware.step(optimizer, [parameter], 1.0))
+    assert found == [0.0, pytest.approx(1e-8, rel=0.01)]
+
+
+def test_an_update_that_overflows_is_left_out_and_the_next_is_scaled_less(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hardware = Local(True, device="cpu")
+    parameter, optimizer = overflowing(hardware)
+    with caplog.at_level("INFO"):
+        assert hardware.step(optimizer, [parameter], 1.0) is None
+    assert parameter.tolist() == [3.0, 4.0]
+    assert parameter.grad is None
+    assert "losses are now times 32768" in caplog.text
+    hardware.backward((parameter**2).sum() / 2)
+    assert parameter.grad is not None
+    assert parameter.grad[0].item() == 3 * 2**15
+    assert hardware.step(optimizer, [parameter], 1.0) == pytest.approx(5.0)
+
+
+def test_without_scaling_an_infinite_norm_is_the_callers_business() -> None:
+    hardware = Local(device="cpu")
+    parameter, optimizer = overflowing(hardware)
+    assert hardware.step(optimizer, [parameter], 1.0) == float("inf")
+    assert parameter.tolist() == [3.0, 4.0]
+
+
+def test_overflows_without_end_are_an_error() -> None:
+    hardware = Local(True, device="cpu")
+    for _ in range(2):  # a sound one in between begins the count anew
+        for _ in range(OVERFLOWS - 1):
+            parameter, optimizer = overflowing(hardware)
+            assert hardware.step(optimizer, [parameter], 1.0) is None
+        hardware.backward((parameter**2).sum())
+        assert hardware.step(optimizer, [parameter], 1.0) is not None
+    for _ in range(OVERFLOWS - 1):
+        parameter, optimizer = overflowing(hardware)
+        hardware.step(optimizer, [parameter], 1.0)
+    parameter, optimizer = overflowing(hardware)
+    with pytest.raises(HardwareError, match="in 25 updates in a row.*precision=bf16"):
+        hardware.step(optimizer, [parameter], 1.0)

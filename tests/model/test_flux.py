@@ -154,6 +154,16 @@ def test_guidance_is_an_input_and_costs_no_evaluation(make: MakeFlux, dev: Flux)
     assert not torch.allclose(found, packed(predict(dev)), atol=1e-3)
 
 
+def test_guidance_by_a_second_evaluation_goes_with_the_input(make: MakeFlux, dev: Flux) -> None:
+    model = make(guidance=4.0, negative_prompt="stars")
+    model.evaluations.taken()
+    found = predict(model)
+    assert model.evaluations.taken().forward == 2 * len(PROMPTS)
+    positive, negative = predict(dev), predict(dev, ["stars"] * 3)
+    torch.testing.assert_close(found, negative + 4.0 * (positive - negative), rtol=0, atol=1e-4)
+    assert not torch.allclose(found, positive, atol=1e-2)
+
+
 def test_times_can_be_truncated_as_dance_grpo_has_them(make: MakeFlux, dev: Flux) -> None:
     model, (x, _) = make(timesteps="truncated"), inputs()
     with torch.no_grad():

@@ -23,6 +23,7 @@ TINY = [
     "sample_batch=6",
     "model.size=64",
     "reward=compressibility",
+    "precision=fp32",
 ]
 """An iteration of eight samples; rollouts and updates in batches of different sizes."""
 STEPWISE = [
@@ -80,3 +81,36 @@ def test_on_a_model_that_predicts_noise(words: list[str], sd_folder: Path) -> No
     trainer, metrics, moved = trained(sd_folder, "model=sd14", *words)
     require_sound(trainer, metrics, moved)
     assert metrics["nfe/sample"] >= 8, "guidance by a second pass"
+
+
+FEW = ["prompts_per_iteration=1", "updates_per_iteration=1", "sample_batch=4"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "memory"), [("bf16", "low"), ("fp16", "roomy"), ("bf16_rollout", "low")]
+)
+def test_in_half_precision(precision: str, memory: str, sd3_folder: Path) -> None:
+    words = ["model.finetune=lora", *FEW, "algo=nft", "times.count=1", f"memory={memory}"]
+    words += ["schedule.steps=2"]
+    trainer, metrics, moved = trained(sd3_folder, *words, f"precision={precision}")
+    require_sound(trainer, metrics, moved)
+    assert {p.dtype for p in trainer.parts.model.weights.parameters.values()} == {torch.float32}
+    assert set(trainer.parts.model.weights.state_dict()) >= {
+        f"{name}/{key}"
+        for name in ("policy", "ema", "old")
+        for key in trainer.parts.model.weights.parameters
+    }
+
+
+def test_replays_in_half_precision_on_every_family_are_within_bounds(
+    sd_folder: Path, sd3_folder: Path, flux_folders: dict[str, Path]
+) -> None:
+    for folder, words in (
+        (sd_folder, ["model=sd14", "algo=ddpo", "advantage.min_count=2"]),
+        (sd3_folder, ["model=sd35", "algo=grpo", "model.text_tokens=16"]),
+        (flux_folders["dev"], ["model=flux", "algo=grpo", "model.text_tokens=16"]),
+    ):
+        # as drawn: four samples at once, and four replayed
+        batches = [*FEW, "micro_batch=4"]
+        trainer, metrics, moved = trained(folder, *words, *batches, "precision=bf16")
+        require_sound(trainer, metrics, moved)

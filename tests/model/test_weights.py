@@ -32,14 +32,16 @@ class Adapted(nn.Module):
             self.on = True
 
 
-@pytest.fixture(params=["lora", "full"])
+@pytest.fixture(params=["lora", "full", "lora offloaded", "full offloaded"])
 def made(request: pytest.FixtureRequest) -> tuple[nn.Module, Weights]:
     torch.manual_seed(0)
-    if request.param == "lora":
+    offload = "offloaded" in request.param
+    if "lora" in request.param:
         module = Adapted()
-        return module, Weights(dict(module.adapter.named_parameters()), module.off)
+        parameters = dict(module.adapter.named_parameters())
+        return module, Weights(parameters, module.off, offload=offload)
     full = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    return full, Weights(dict(full.named_parameters()))
+    return full, Weights(dict(full.named_parameters()), offload=offload)
 
 
 def copies(weights: Weights) -> list[Tensor]:
@@ -143,16 +145,40 @@ def test_an_optimiser_goes_on_with_the_policy_after_a_swap(
         assert same(copies(weights), kept)
 
 
+@pytest.mark.parametrize("offload", [False, True])
 @pytest.mark.parametrize(("decay", "expected"), [(0.0, 5.0), (0.9, 1.4), (1.0, 1.0)])
-def test_update_is_a_moving_average(decay: float, expected: float) -> None:
+def test_update_is_a_moving_average(decay: float, expected: float, offload: bool) -> None:
     parameter = nn.Parameter(torch.tensor([1.0]))
-    weights = Weights({"p": parameter})
+    weights = Weights({"p": parameter}, offload=offload)
     weights.add(EMA)
     parameter.data = torch.tensor([5.0])
+    place, kept = parameter.data_ptr(), weights.state_dict()[f"{EMA}/p"].data_ptr()
     weights.update(EMA, decay)
     assert parameter.item() == 5
+    assert parameter.data_ptr() == place, "the policy stays where it is"
+    assert weights.state_dict()[f"{EMA}/p"].data_ptr() == kept, "and so does the set"
     with weights(EMA):
         assert parameter.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_only_an_offloaded_set_is_copied_into_the_network(offload: bool) -> None:
+    parameter = nn.Parameter(torch.tensor([1.0]))
+    weights = Weights({"p": parameter}, offload=offload)
+    weights.add(EMA)
+    place = parameter.data_ptr()
+    with weights(EMA):
+        assert (parameter.data_ptr() == place) is offload
+    assert parameter.data_ptr() == place
+
+
+def test_an_offloaded_set_leaves_the_device() -> None:
+    parameter = nn.Parameter(torch.zeros(1, device="meta"))
+    stays, leaves = (Weights({"p": parameter}, offload=offload) for offload in (False, True))
+    stays.add(EMA)
+    assert stays.state_dict()[f"{EMA}/p"].device.type == "meta"
+    with pytest.raises(NotImplementedError, match="copy out of meta"):
+        leaves.add(EMA)
 
 
 def test_a_set_is_added_once(made: tuple[nn.Module, Weights]) -> None:

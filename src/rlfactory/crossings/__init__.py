@@ -7,6 +7,12 @@ from source) and yields the problems that it sees.
 from collections.abc import Mapping
 
 from rlfactory.crossings.base import Rule
+from rlfactory.crossings.computing import (
+    attention_is_known,
+    frozen_weights_suffice,
+    guidance_guides,
+    replay_computes_alike,
+)
 from rlfactory.crossings.data import (
     model_folders_hold_models,
     prompt_files_are_readable,
@@ -70,4 +76,8 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     prompt_files_are_readable: ("prompts",),
     model_folders_hold_models: ("model.path", "model.value_path", "model._target_"),
     optimizer_moves: ("optimizer",),
+    replay_computes_alike: ("precision", "algo._target_"),
+    frozen_weights_suffice: ("precision", "model._target_"),
+    attention_is_known: ("memory.attention", "model._target_"),
+    guidance_guides: ("model",),
 }

@@ -16,6 +16,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     if traits["algo"].get("needs") == "forward_process" and traits["dynamics"].get("log_prob"):
         yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
     yield from _unheld(config, traits)
+    yield from _unheeded(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
     if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:
@@ -40,3 +41,13 @@ def _unheld(config: Config, traits: Traits) -> Iterator[str]:
             "AWM with neither a clip_range nor a penalty toward the old policy rose and then"
             " wandered in the prototype: algo.clip_range=1 or regularizer=kl_ema holds it"
         )
+
+
+def _unheeded(config: Config, traits: Traits) -> Iterator[str]:
+    """Whether a language model was told what only image models heed."""
+    if traits["model"].get("process") != "tokens":
+        return
+    halves = [value for value in config["precision"].values() if value in ("bfloat16", "float16")]
+    spared = [key for key, value in config["memory"].items() if key != "_target_" and value]
+    if halves or spared:
+        yield "precision and memory are for image models: this one computes in float32"

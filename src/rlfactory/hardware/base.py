@@ -28,10 +28,11 @@ class Hardware(ABC):
         optimizer: torch.optim.Optimizer,
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
-    ) -> float:
+    ) -> float | None:
         """Clip, update and clear the gradients; returns their norm before clipping.
 
-        Where the norm is not finite nothing is updated, and the caller stops.
+        Where the norm is not finite nothing is updated, and the caller stops. Of scaled losses that
+        is to be expected now and then: it returns None, and the next are scaled less.
         """
 
     @abstractmethod

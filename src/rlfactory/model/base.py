@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.process import Process
 from rlfactory.model.evaluations import Evaluations
+from rlfactory.model.precision import Precision
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Condition
 
@@ -30,11 +31,13 @@ class Resolution:
 class ImageModel(ABC):
     """A text-to-image model. Guidance is applied in `predict` alone, so it is always the same.
 
-    `resolution` is that of rollouts, `device` where `predict` runs.
+    `resolution` is that of rollouts, `device` where `predict` runs; `attention_backends` says
+    whether diffusers' backends of attention mean anything to the network.
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
     process: ClassVar[Literal["flow", "vp", "tokens"]]
+    attention_backends: ClassVar[bool] = True
 
     forward_process: Process
     weights: Weights
@@ -45,6 +48,11 @@ class ImageModel(ABC):
     def evaluations(self) -> Evaluations:
         """How often the network was evaluated; `predict` counts."""
         return Evaluations()
+
+    @cached_property
+    def precision(self) -> Precision:
+        """What the network computes in; float32 unless an adapter says otherwise."""
+        return Precision()
 
     @abstractmethod
     def resolution_of(self, size: int) -> Resolution:

@@ -1,6 +1,7 @@
 """FLUX.1, dev and schnell, of any size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -11,10 +12,14 @@ from torch import Tensor
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, encode_once, network_times
-from rlfactory.model.finetune import export, set_up
+from rlfactory.model.conditioning import Text, encode_once, guided, network_times
+from rlfactory.model.finetune import export, set_up, whole
+from rlfactory.model.frozen import load_frozen
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
-from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.model.lora_init import Init
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipeline import ModelError, decode_latents
+from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -24,7 +29,8 @@ class Flux(ImageModel):
 
     Latents are `[B, 16, h, w]` here as elsewhere; the transformer alone sees them packed, a token
     of 64 numbers for each 2 x 2 of them. `embedded_guidance` is an input of the network (dev was
-    distilled from a guided model), so it costs no second evaluation; schnell has none.
+    distilled from a guided model), so it costs no second evaluation; schnell has none. `guidance`
+    above 1 is by a second evaluation, of the negative prompt, as elsewhere.
     """
 
     process = "flow"
@@ -34,33 +40,51 @@ class Flux(ImageModel):
         self,
         device: torch.device,
         seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
         lora_rank: PositiveInt = 32,
         lora_alpha: Positive = 64.0,
         lora_targets: list[str] | None = None,
+        lora_init: Init = "gaussian",
         size: PositiveInt = 512,
         text_tokens: PositiveInt = 512,
         embedded_guidance: NonNegative | None = 3.5,
+        guidance: NonNegative = 1.0,
+        negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
         self.device = device
-        self.pipe = load_frozen(FluxPipeline, path, device)
+        self.precision = precision or Precision()
+        self.memory = memory or Memory()
+        self.pipe = load_frozen(
+            FluxPipeline,
+            path,
+            device,
+            self.precision,
+            self.memory,
+            whole=whole("transformer", finetune),
+        )
         self.transformer = self.pipe.transformer
         self._require_its_guidance(embedded_guidance)
         self.embedded_guidance = embedded_guidance
         self.text_tokens = text_tokens
         self.timesteps = timesteps
         self.resolution = self.resolution_of(size)
+        self.guidance = guidance
         self._encoded: dict[str, Text] = {}
+        self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
         self.weights, self.lora = set_up(
             self.transformer,
             finetune,
             rank=lora_rank,
             alpha=lora_alpha,
             targets=lora_targets or ATTENTION_PROJECTIONS,
+            init=lora_init,
             seed=seed,
+            memory=self.memory,
         )
 
     def _require_its_guidance(self, guidance: float | None) -> None:
@@ -89,29 +113,56 @@ class Flux(ImageModel):
         return encode_once(prompts, self._encoded, self._encode)
 
     def _encode(self, prompts: list[str]) -> Text:
-        sequence, pooled, _ = self.pipe.encode_prompt(
-            prompts, device=self.device, max_sequence_length=self.text_tokens
-        )
+        with self.memory.encoding(self.pipe, self.device):
+            sequence, pooled, _ = self.pipe.encode_prompt(
+                prompts, device=self.device, max_sequence_length=self.text_tokens
+            )
         return {"sequence": sequence, "pooled": pooled}
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
-        """The velocity."""
-        (batch, channels, h, w), text = x.shape, condition.tensors
+        """The velocity, guided by the negative prompt where `guidance` exceeds 1."""
+        text = condition.tensors
+        return guided(self._velocity, x, t, text, self._negative, self.guidance)
+
+    def _velocity(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
+        batch, channels, h, w = x.shape
         self.evaluations.add(batch)
-        packed = self.pipe._pack_latents(x, batch, channels, h, w)
-        velocity = self.transformer(
-            hidden_states=packed,
-            timestep=network_times(t, self.timesteps) / 1000,  # it multiplies by 1000 itself
-            guidance=self._guidance(t),
-            encoder_hidden_states=text["sequence"],
-            pooled_projections=text["pooled"],
-            txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
-            img_ids=self.pipe._prepare_latent_image_ids(batch, h // 2, w // 2, x.device, x.dtype),
-            return_dict=False,
-        )[0]
+        times = network_times(t, self.timesteps) / 1000  # it multiplies by 1000 itself
+        guidance = self._guidance(t)
+        with self.precision.autocast(x.device), self._unrounded(times, guidance):
+            velocity = self.transformer(
+                hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),
+                timestep=times,
+                guidance=guidance,
+                encoder_hidden_states=text["sequence"],
+                pooled_projections=text["pooled"],
+                txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
+                img_ids=self.pipe._prepare_latent_image_ids(
+                    batch, h // 2, w // 2, x.device, x.dtype
+                ),
+                return_dict=False,
+            )[0]
         scale = self.pipe.vae_scale_factor
         found: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
         return found.float()
+
+    @contextmanager
+    def _unrounded(self, times: Tensor, guidance: Tensor | None) -> Iterator[None]:
+        """Times and guidance reach their embeddings as they are.
+
+        The transformer casts both to what it computes in: in bfloat16 750 would become 752, and a
+        guidance of 3500 would be 3504.
+        """
+        exact = tuple(1000 * value for value in (times, guidance) if value is not None)
+
+        def restore(_: object, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return (*exact, *arguments[len(exact) :])
+
+        hook = self.transformer.time_text_embed.register_forward_pre_hook(restore)
+        try:
+            yield
+        finally:
+            hook.remove()
 
     def _guidance(self, t: Tensor) -> Tensor | None:
         if self.embedded_guidance is None:
@@ -120,7 +171,8 @@ class Flux(ImageModel):
 
     def decode(self, latents: Tensor) -> Tensor:
         """Pictures by the pipeline's own autoencoder."""
-        return decode_latents(self.pipe.vae, latents)
+        with self.memory.decoding(self.pipe.vae, self.device):
+            return decode_latents(self.pipe.vae, latents)
 
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `transformer` folder."""

@@ -1,19 +1,22 @@
 """Low-rank adapters on a network of diffusers or transformers, by PEFT."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from diffusers.training_utils import cast_training_params
 from peft import LoraConfig, get_peft_model_state_dict
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from rlfactory import keyed
+from rlfactory.model.lora_init import Init, first_values
 from rlfactory.model.pipeline import ModelError
 
 # The eight attention projections of a joint block that every published recipe adapts.
@@ -30,7 +33,7 @@ ATTENTION_PROJECTIONS = [
 
 
 class Lora:
-    """Adapters in place on `network`, whose own weights are frozen."""
+    """Adapters in place on `network`, whose own weights are frozen; float32 whatever those are."""
 
     def __init__(
         self,
@@ -39,8 +42,12 @@ class Lora:
         rank: int,
         alpha: float,
         targets: Sequence[str] | None,
+        init: Init = "gaussian",
         seed: int = 0,
     ) -> None:
+        if init == "orthogonal" and rank % 2:
+            raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
+        _require_targets(network, targets or [])
         self.network = network
         self.config = LoraConfig(
             r=rank,
@@ -54,15 +61,18 @@ class Lora:
             network.add_adapter(self.config)
         except ValueError as error:
             raise ModelError(f"model.lora_targets={targets}: {error}") from error
-        self._draw(seed)
+        cast_training_params(network, torch.float32)
+        self._begin(init, seed)
 
     @torch.no_grad()
-    def _draw(self, seed: int) -> None:
-        """PEFT's `gaussian` start, but keyed: PEFT takes the global generator. B stays zero."""
-        for i, (name, matrix) in enumerate(self.parameters().items()):
+    def _begin(self, init: Init, seed: int) -> None:
+        """Draw what they begin with."""
+        named = self.parameters()
+        for i, (name, a) in enumerate(named.items()):
             if "lora_A" in name:
-                drawn = keyed.normal(seed, "lora", [], [i], matrix.shape)[0]
-                matrix.copy_(drawn / self.config.r)
+                b = named[name.replace("lora_A", "lora_B")]
+                for matrix, value in zip((a, b), first_values(init, a, b, seed, i), strict=True):
+                    matrix.copy_(value)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """The adapters' matrices by name."""
@@ -92,6 +102,26 @@ class Lora:
         state = {f"base_model.model.{key}": tensor for key, tensor in self.state_dict().items()}
         save_file(state, folder / "adapter_model.safetensors", {"format": "pt"})
         (folder / "adapter_config.json").write_text(json.dumps(self.metadata(), indent=2))
+
+
+def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
+    """Each name is that of a module, or the end of one's: PEFT asks for one match among them all,
+    and a misspelt one would be left untrained in silence.
+    """
+    names = [name for name, _ in network.named_modules()]
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            raise ModelError(
+                f"model.lora_targets={[*targets]}: no module of {type(network).__name__} is named"
+                f" {target}; among those that are: {', '.join(_adaptable(network))}"
+            )
+
+
+def _adaptable(network: nn.Module, count: int = 8) -> list[str]:
+    """The commonest names of its matrices, without the numbers of the blocks that hold them."""
+    matrices = [name for name, m in network.named_modules() if isinstance(m, nn.Linear | Conv1D)]
+    ends = Counter(re.sub(r"^.*\.\d+\.(?=[a-z])", "", name) for name in matrices)
+    return [name for name, _ in ends.most_common(count)]
 
 
 def merge_adapters(network: nn.Module) -> None:

@@ -1,13 +1,13 @@
 """Finding a diffusers pipeline and decoding its latents: what the image adapters share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
 from diffusers.utils import logging as diffusers_log
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.utils import logging as transformers_log
 
 from rlfactory.zoo.models import resolve
@@ -31,30 +31,25 @@ def no_bars() -> Iterator[None]:
 
 
 def load_pipeline(
-    kind: type[DiffusionPipeline], path: str, dtype: torch.dtype, **parts: object
+    kind: type[DiffusionPipeline],
+    path: str,
+    dtype: torch.dtype | Mapping[str, torch.dtype],
+    **parts: object,
 ) -> DiffusionPipeline:
-    """Load a pipeline of one class, every part of it in `dtype`; `parts` are taken as given."""
+    """Load a pipeline of one class; `parts` are taken as given.
+
+    `dtype` is that of all parts, or of each by name, of those without one under `default`.
+    """
     try:
         with no_bars():
             # transformers' parts take the dtype they were saved in unless each is told
+            dtypes = {"default": dtype} if isinstance(dtype, torch.dtype) else dict(dtype)
             found = resolve(path, "model_index.json")
-            return kind.from_pretrained(found, dtype={"default": dtype}, **parts)
+            return kind.from_pretrained(found, dtype=dtypes, **parts)
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             f"model.path={path} could not be loaded as {kind.__name__}: {error}"
         ) from error
-
-
-def load_frozen(
-    kind: type[DiffusionPipeline], path: str, device: torch.device, **parts: object
-) -> DiffusionPipeline:
-    """A pipeline in float32 on `device`, silent, of which nothing is trained."""
-    pipe = load_pipeline(kind, path, torch.float32, **parts).to(device)
-    pipe.set_progress_bar_config(disable=True)
-    for part in pipe.components.values():
-        if isinstance(part, nn.Module):
-            part.requires_grad_(False).eval()
-    return pipe
 
 
 @torch.no_grad()

@@ -11,8 +11,12 @@ from torch import Tensor
 from rlfactory.dynamics.process import VariancePreserving
 from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.conditioning import Text, encode_once, guided
-from rlfactory.model.finetune import export, set_up
-from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.model.finetune import export, set_up, whole
+from rlfactory.model.frozen import load_frozen
+from rlfactory.model.lora_init import Init
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipeline import ModelError, decode_latents
+from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -28,27 +32,36 @@ class SD(ImageModel):
     """
 
     process = "vp"
+    attention_backends = False
     forward_process: VariancePreserving
 
     def __init__(
         self,
         device: torch.device,
         seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
         lora_rank: PositiveInt = 4,
         lora_alpha: Positive = 4.0,
         lora_targets: list[str] | None = None,
+        lora_init: Init = "gaussian",
         size: PositiveInt = 512,
         guidance: NonNegative = 5.0,
         negative_prompt: str = "",
     ) -> None:
         self.device = device
+        self.precision = precision or Precision()
+        self.memory = memory or Memory()
         self.pipe = load_frozen(
             StableDiffusionPipeline,
             path,
             device,
+            self.precision,
+            self.memory,
+            whole=whole("unet", finetune),
             safety_checker=None,
             requires_safety_checker=False,
         )
@@ -65,7 +78,9 @@ class SD(ImageModel):
             rank=lora_rank,
             alpha=lora_alpha,
             targets=lora_targets or ATTENTION_PROJECTIONS,
+            init=lora_init,
             seed=seed,
+            memory=self.memory,
         )
 
     def _require_noise_prediction(self, path: str) -> None:
@@ -85,7 +100,8 @@ class SD(ImageModel):
         return encode_once(prompts, self._encoded, self._encode)
 
     def _encode(self, prompts: list[str]) -> Text:
-        sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)
+        with self.memory.encoding(self.pipe, self.device):
+            sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)
         return {"sequence": sequence}
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
@@ -95,18 +111,20 @@ class SD(ImageModel):
     def _noise(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
         self.evaluations.add(len(x))
         last = len(self.forward_process.alphas_cumprod) - 1
-        noise: Tensor = self.unet(
-            x,
-            # whole and within the table, as the forward process looks them up
-            (1000 * t).round().long().clamp(0, last),
-            encoder_hidden_states=text["sequence"],
-            return_dict=False,
-        )[0]
+        with self.precision.autocast(x.device):
+            noise: Tensor = self.unet(
+                x,
+                # whole and within the table, as the forward process looks them up
+                (1000 * t).round().long().clamp(0, last),
+                encoder_hidden_states=text["sequence"],
+                return_dict=False,
+            )[0]
         return noise.float()
 
     def decode(self, latents: Tensor) -> Tensor:
         """Pictures by the pipeline's own autoencoder."""
-        return decode_latents(self.pipe.vae, latents)
+        with self.memory.decoding(self.pipe.vae, self.device):
+            return decode_latents(self.pipe.vae, latents)
 
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `unet` folder."""

@@ -11,9 +11,13 @@ from torch import Tensor
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.conditioning import Text, encode_once, guided, network_times
-from rlfactory.model.finetune import export, set_up
+from rlfactory.model.finetune import export, set_up, whole
+from rlfactory.model.frozen import load_frozen
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
-from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.model.lora_init import Init
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipeline import ModelError, decode_latents
+from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -25,18 +29,22 @@ class SD3(ImageModel):
     """
 
     process = "flow"
+    attention_backends = False
     forward_process = RectifiedFlow()
 
     def __init__(
         self,
         device: torch.device,
         seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
         lora_rank: PositiveInt = 32,
         lora_alpha: Positive = 64.0,
         lora_targets: list[str] | None = None,
+        lora_init: Init = "gaussian",
         size: PositiveInt = 512,
         text_tokens: PositiveInt = 256,
         guidance: NonNegative = 1.0,
@@ -44,7 +52,16 @@ class SD3(ImageModel):
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
         self.device = device
-        self.pipe = load_frozen(StableDiffusion3Pipeline, path, device)
+        self.precision = precision or Precision()
+        self.memory = memory or Memory()
+        self.pipe = load_frozen(
+            StableDiffusion3Pipeline,
+            path,
+            device,
+            self.precision,
+            self.memory,
+            whole=whole("transformer", finetune),
+        )
         self.transformer = self.pipe.transformer
         self.guidance = guidance
         self.text_tokens = text_tokens
@@ -58,7 +75,9 @@ class SD3(ImageModel):
             rank=lora_rank,
             alpha=lora_alpha,
             targets=lora_targets or ATTENTION_PROJECTIONS,
+            init=lora_init,
             seed=seed,
+            memory=self.memory,
         )
 
     def resolution_of(self, size: int) -> Resolution:
@@ -80,14 +99,15 @@ class SD3(ImageModel):
         return encode_once(prompts, self._encoded, self._encode)
 
     def _encode(self, prompts: list[str]) -> Text:
-        sequence, _, pooled, _ = self.pipe.encode_prompt(
-            prompts,
-            None,
-            None,
-            device=self.device,
-            do_classifier_free_guidance=False,
-            max_sequence_length=self.text_tokens,
-        )
+        with self.memory.encoding(self.pipe, self.device):
+            sequence, _, pooled, _ = self.pipe.encode_prompt(
+                prompts,
+                None,
+                None,
+                device=self.device,
+                do_classifier_free_guidance=False,
+                max_sequence_length=self.text_tokens,
+            )
         return {"sequence": sequence, "pooled": pooled}
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
@@ -97,18 +117,20 @@ class SD3(ImageModel):
 
     def _velocity(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
         self.evaluations.add(len(x))
-        velocity: Tensor = self.transformer(
-            hidden_states=x,
-            timestep=network_times(t, self.timesteps),
-            encoder_hidden_states=text["sequence"],
-            pooled_projections=text["pooled"],
-            return_dict=False,
-        )[0]
+        with self.precision.autocast(x.device):
+            velocity: Tensor = self.transformer(
+                hidden_states=x,
+                timestep=network_times(t, self.timesteps),
+                encoder_hidden_states=text["sequence"],
+                pooled_projections=text["pooled"],
+                return_dict=False,
+            )[0]
         return velocity.float()
 
     def decode(self, latents: Tensor) -> Tensor:
         """Pictures by the pipeline's own autoencoder."""
-        return decode_latents(self.pipe.vae, latents)
+        with self.memory.decoding(self.pipe.vae, self.device):
+            return decode_latents(self.pipe.vae, latents)
 
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `transformer` folder."""

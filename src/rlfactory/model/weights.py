@@ -2,7 +2,8 @@
 
 All of them are values of the *trainable* tensors alone. With LoRA these are the adapters, so a set
 costs a few megabytes and the reference, which is the network without adapters, nothing at all; with
-full fine-tuning a set is a copy. A critic is trained with the policy and belongs to no other set.
+full fine-tuning a set is a copy, which may be kept on the CPU. A critic is trained with the policy
+and belongs to no other set.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,8 @@ class Weights:
     """`policy` is live; every other set is kept beside it, swapped in for a `with`.
 
     `parameters` is all that is trained, `critic` the part of it that has no other set; `in_use` is
-    the set that the network has now.
+    the set that the network has now. With `offload` the other sets are kept on the CPU: a swap then
+    exchanges the values, a tensor at a time, and takes no more of the device.
     """
 
     def __init__(
@@ -26,10 +28,13 @@ class Weights:
         parameters: Mapping[str, nn.Parameter],
         adapters_off: Callable[[], AbstractContextManager[None]] | None = None,
         critic: Mapping[str, nn.Parameter] | None = None,
+        *,
+        offload: bool = False,
     ) -> None:
         self.parameters = {**parameters, **(critic or {})}
         self._compared = dict(parameters)
         self._adapters_off = adapters_off
+        self._offload = offload
         self._sets: dict[str, list[Tensor]] = {}
         self.in_use = POLICY
 
@@ -37,7 +42,10 @@ class Weights:
         """Keep a set under `name`, equal to the policy as it is now."""
         if name in self:
             return
-        self._sets[name] = [p.detach().clone() for p in self._compared.values()]
+        self._sets[name] = [self._copy(p.detach()) for p in self._compared.values()]
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        return tensor.to("cpu", copy=True) if self._offload else tensor.clone()
 
     def __contains__(self, name: str) -> bool:
         adapters = name == REFERENCE and self._adapters_off is not None
@@ -65,13 +73,22 @@ class Weights:
     def _swap(self, name: str) -> None:
         kept = self._sets[name]
         for i, parameter in enumerate(self._compared.values()):
-            kept[i], parameter.data = parameter.data, kept[i]
+            if self._offload:
+                policy = self._copy(parameter.data)
+                parameter.data.copy_(kept[i])
+                kept[i] = policy
+            else:
+                kept[i], parameter.data = parameter.data, kept[i]
 
     @torch.no_grad()
     def update(self, name: str, decay: float) -> None:
-        """`kept <- decay * kept + (1 - decay) * policy`."""
-        live = [p.data for p in self._compared.values()]
-        torch._foreach_lerp_(self._sets[name], live, 1 - decay)
+        """`kept <- decay * kept + (1 - decay) * policy`, in place, where the set is kept."""
+        kept, live = self._sets[name], [p.data for p in self._compared.values()]
+        if not self._offload:
+            torch._foreach_lerp_(kept, live, 1 - decay)
+            return
+        for mine, theirs in zip(kept, live, strict=True):
+            mine.lerp_(theirs.to(mine.device), 1 - decay)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every set's tensors under `set/parameter`."""

@@ -74,12 +74,13 @@ class ImageSampler(Sampler):
         if self.kept is not None:
             steps = self.kept.window.steps(total, seed=seed, iteration=iteration)
         unit = self._alike(steps)
-        return join(
-            [
-                self._part(prompts, groups[rows], rows, steps, seed, iteration)
-                for rows in chunks(len(groups), max(self.batch // unit, 1) * unit)
-            ]
-        )
+        with self.model.precision.sampling():
+            return join(
+                [
+                    self._part(prompts, groups[rows], rows, steps, seed, iteration)
+                    for rows in chunks(len(groups), max(self.batch // unit, 1) * unit)
+                ]
+            )
 
     def _alike(self, steps: Sequence[int]) -> int:
         """How many samples in a row have the same start."""
@@ -150,7 +151,8 @@ class ImageSampler(Sampler):
             condition = self.model.encode([prompts[i] for i in index])
             noise = keyed.normal(seed, stream, [], index, self.evaluation_shape)
             start = noise.to(self.model.device)
-            latents = follow(self.model, condition, start, self.evaluation_sigmas)
+            with self.model.precision.sampling():
+                latents = follow(self.model, condition, start, self.evaluation_sigmas)
             images.append(self.model.decode(latents))
             self.advance(len(index))
         return Drawn(images=torch.cat(images))

@@ -1,0 +1,56 @@
+"""How the network is evaluated: precision, attention, guidance."""
+
+from collections.abc import Iterator
+
+from rlfactory.crossings.base import Config, Traits
+from rlfactory.problems import Problem
+from rlfactory.signature import read
+
+_BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"
+
+
+def replay_computes_alike(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A replayed step is as likely as when it was drawn, so it is computed as it was then."""
+    rollout, learning = config["precision"]["rollout"], config["precision"]["learning"]
+    if traits["algo"].get("needs") == "transitions" and rollout != learning:
+        message = (
+            f"is {rollout}, and learning computes in {learning}: the ratio of a replayed step would"
+            " not start at 1; algorithms on final samples (nft, awm, vgrpo) don't replay"
+        )
+        yield Problem("precision.rollout", message, f"precision.rollout={learning}")
+
+
+def frozen_weights_suffice(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Weights in half precision compute in that precision alone."""
+    weights, *computed = (config["precision"][key] for key in ("weights", "rollout", "learning"))
+    others = sorted({*computed} - {weights})
+    if traits["model"].get("media") == "images" and weights != "float32" and others:
+        message = f"is {weights}, but the network is to compute in {' and '.join(others)} too"
+        yield Problem("precision.weights", message, "precision.weights=float32")
+
+
+def attention_is_known(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A backend is one of diffusers', for a network whose attention has any."""
+    backend = config["memory"]["attention"]
+    if backend is None or traits["model"].get("media") != "images":
+        return
+    known = sorted(name for name in read(_BACKENDS).traits.values() if isinstance(name, str))
+    if not traits["model"].get("attention_backends", True):
+        message = "is set, but this network's attention is torch's own, which chooses by itself"
+        yield Problem("memory.attention", message, "memory.attention=null")
+    elif backend.lower() not in known:
+        message = f"is {backend}; diffusers knows {', '.join(known)}"
+        yield Problem("memory.attention", message, "memory.attention=native")
+
+
+def guidance_guides(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Guidance begins above 1, and there alone a negative prompt is asked about."""
+    guidance, negative = (config["model"].get(key) for key in ("guidance", "negative_prompt"))
+    if guidance is None or guidance > 1:
+        return
+    if 0 < guidance < 1:
+        message = f"is {guidance:g}; above 1 there is guidance, and at 1 none"
+        yield Problem("model.guidance", message, "model.guidance=1")
+    elif negative:
+        message = f"is {guidance:g}, no guidance, so nobody reads model.negative_prompt={negative}"
+        yield Problem("model.guidance", message, "model.guidance=4.5")

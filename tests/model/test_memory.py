@@ -1,0 +1,268 @@
+"""What is given up for memory leaves what a network computes as it is."""
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from diffusers.models.attention_dispatch import _AttentionBackendRegistry
+from torch import Tensor, nn
+
+from rlfactory.model.flux import Flux
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipeline import ModelError
+from rlfactory.model.sd import SD
+from rlfactory.model.sd3 import SD3
+from rlfactory.model.weights import EMA, REFERENCE
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+OFF = {
+    *("gradient_checkpointing", "offload_text", "offload_vae", "offload_weights"),
+    *("vae_tiling", "vae_slicing", "compile"),
+}
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def make(sd_folder: Path, sd3_folder: Path, flux_folders: dict[str, Path]) -> Make:
+    """An adapter of a family on its random pipeline, under some memory."""
+    kinds: dict[str, tuple[type[Any], Path]] = {
+        "sd": (SD, sd_folder),
+        "sd3": (SD3, sd3_folder),
+        "flux": (Flux, flux_folders["dev"]),
+    }
+
+    def adapter(family: str, memory: Memory | None = None, **options: object) -> Any:
+        kind, folder = kinds[family]
+        return kind(CPU, 0, None, memory, path=str(folder), size=64, **options)
+
+    return adapter
+
+
+def predict(model: Any) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, *model.resolution.shape, generator=generator)
+    prompts = ["a red circle", "two blue stars"]
+    found: Tensor = model.predict(x, torch.tensor([0.3, 0.8]), model.encode(prompts))
+    return found
+
+
+def count_calls(network: nn.Module, kind: str) -> list[str]:
+    """A mark for each time that a block's forward is run, from now on."""
+    seen: list[str] = []
+    for block in network.modules():
+        if type(block).__name__ == kind:
+            block.register_forward_pre_hook(lambda *_: seen.append(kind))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("family", "block"),
+    [
+        ("sd", "BasicTransformerBlock"),
+        ("sd3", "JointTransformerBlock"),
+        ("flux", "FluxSingleTransformerBlock"),
+    ],
+)
+def test_checkpointed_blocks_are_computed_twice_where_there_is_a_gradient(
+    make: Make, family: str, block: str
+) -> None:
+    for memory, times in ((Memory(gradient_checkpointing=True), 2), (None, 1)):
+        model = make(family, memory)
+        network = model.unet if family == "sd" else model.transformer
+        seen = count_calls(network, block)
+        with torch.no_grad():
+            predict(model)
+        once = len(seen)
+        assert once > 0
+        predict(model).sum().backward()
+        assert len(seen) == once * (1 + times)
+        assert not network.training, "so that there is no dropout"
+
+
+class Part(nn.Module):
+    """A part of a pipeline that notes where it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[str] = []
+
+    def to(self, device: Any) -> Any:
+        self.sent.append(str(device))
+        return self
+
+
+def test_what_is_kept_away_comes_for_its_work_and_goes_back() -> None:
+    parts = {"text_encoder": Part(), "text_encoder_2": Part(), "vae": Part(), "unet": Part()}
+    pipe = SimpleNamespace(components={**parts, "text_encoder_3": None, "scheduler": object()})
+    memory = Memory(offload_text=True, offload_vae=True)
+    with memory.encoding(pipe, GPU):
+        assert [part.sent for part in parts.values()] == [["cuda"], ["cuda"], [], []]
+    with pytest.raises(AssertionError), memory.decoding(parts["vae"], GPU):
+        assert parts["vae"].sent != ["cuda"], "it is there, and goes back after an error too"
+    there_and_back = ["cuda", "cpu"]
+    assert [part.sent for part in parts.values()] == [there_and_back] * 3 + [[]]
+
+
+def test_what_stays_is_not_moved() -> None:
+    text, vae = Part(), Part()
+    with Memory().encoding(SimpleNamespace(components={"text_encoder": text}), GPU):
+        pass
+    with Memory().decoding(vae, GPU):
+        pass
+    assert text.sent == vae.sent == []
+
+
+@pytest.mark.parametrize(
+    ("part", "away"),
+    [
+        ("text_encoder", "offload_text"),
+        ("text_encoder_3", "offload_text"),
+        ("vae", "offload_vae"),
+        ("transformer", None),
+    ],
+)
+def test_where_a_part_is_at_home(part: str, away: str | None) -> None:
+    assert Memory().home(part, GPU) == GPU
+    for name in ("offload_text", "offload_vae", "offload_weights"):
+        at_home = Memory(**{name: True}).home(part, GPU)  # type: ignore[arg-type]
+        assert at_home == (CPU if name == away else GPU), name
+
+
+@pytest.mark.parametrize("family", ["sd", "sd3", "flux"])
+def test_text_encoders_come_for_new_prompts_and_the_autoencoder_for_pictures(
+    make: Make, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(family, Memory(offload_text=True, offload_vae=True))
+    moves: list[str] = []
+    for name in ("text_encoder", "vae"):
+        part = getattr(model.pipe, name)
+        monkeypatch.setattr(part, "to", lambda _where, name=name: moves.append(name))
+    model.encode(["a new prompt"])
+    assert moves == ["text_encoder"] * 2
+    model.encode(["a new prompt"])
+    assert moves == ["text_encoder"] * 2
+    model.decode(torch.zeros(1, *model.resolution.shape))
+    assert moves == ["text_encoder"] * 2 + ["vae"] * 2
+
+
+def test_all_that_saves_memory_leaves_the_numbers_as_they_are(
+    make: Make, train: Callable[[Any], None]
+) -> None:
+    low = Memory(**dict.fromkeys(OFF - {"compile"}, True))  # type: ignore[arg-type]
+    found = []
+    for memory in (None, low):
+        model = make("sd3", memory, text_tokens=16, finetune="full")
+        for name in (REFERENCE, EMA):
+            model.weights.add(name)
+        train(model)
+        model.weights.update(EMA, 0.5)
+        with torch.no_grad(), model.weights(EMA):
+            averaged = predict(model)
+        with torch.no_grad(), model.weights(REFERENCE):
+            reference = predict(model)
+        pictures = model.decode(torch.ones(2, *model.resolution.shape)).float()
+        found.append([predict(model).detach(), averaged, reference, pictures])
+    for plain, saved in zip(*(each[:3] for each in found), strict=True):
+        assert torch.equal(saved, plain)
+    assert not torch.equal(found[0][0], found[0][1])
+    # a picture by itself is decoded by other kernels than two at once
+    assert (found[1][3] - found[0][3]).abs().max() <= 1
+
+
+def test_the_autoencoder_is_told(make: Make) -> None:
+    vae = make("sd", Memory(vae_tiling=True, vae_slicing=True)).pipe.vae
+    assert vae.use_tiling
+    assert vae.use_slicing
+    vae = make("sd").pipe.vae
+    assert not vae.use_tiling
+    assert not vae.use_slicing
+
+
+@pytest.mark.parametrize(
+    ("family", "kinds"),
+    [
+        ("sd", {"BasicTransformerBlock"}),
+        ("sd3", {"JointTransformerBlock"}),
+        ("flux", {"FluxTransformerBlock", "FluxSingleTransformerBlock"}),
+    ],
+)
+def test_repeated_blocks_are_compiled_one_by_one(
+    make: Make, family: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+
+    def note(call: Any) -> Any:
+        compiled.append(type(call.__self__).__name__)
+        return call
+
+    monkeypatch.setattr(torch, "compile", note)
+    make(family)
+    assert compiled == []
+    model = make(family, Memory(compile=True))
+    assert {*compiled} == kinds
+    network = model.unet if family == "sd" else model.transformer
+    assert len(compiled) == sum(type(m).__name__ in kinds for m in network.modules())
+
+
+@pytest.mark.slow
+def test_compiled_blocks_follow_weight_sets_and_adapters(
+    make: Make, train: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # without the code that a compiler would take long to make
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    found = []
+    for memory in (None, Memory(compile=True)):
+        model = make("sd3", memory, text_tokens=16)
+        compiled = [m for m in model.transformer.modules() if m._compiled_call_impl is not None]
+        assert bool(compiled) is (memory is not None)
+        model.weights.add(EMA)
+        train(model)
+        with torch.no_grad():
+            predictions = [predict(model)]
+            for name in (EMA, REFERENCE):
+                with model.weights(name):
+                    predictions.append(predict(model))
+            predictions.append(predict(model))
+        found.append(torch.stack(predictions))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(found[0][0], found[0][1], atol=1e-3)
+    assert torch.equal(found[1][0], found[1][3])
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def restored_attention() -> Iterator[None]:
+    """diffusers keeps the choice for the whole process."""
+    before = _AttentionBackendRegistry._active_backend
+    yield
+    _AttentionBackendRegistry._active_backend = before
+
+
+@pytest.mark.usefixtures("restored_attention")
+def test_an_attention_backend_computes_the_same(make: Make) -> None:
+    plain = predict(make("flux")).detach()
+    model = make("flux", Memory(attention="_native_math"))
+    chosen = {p._attention_backend for p in model.transformer.attn_processors.values()}
+    assert chosen == {"_native_math"}
+    torch.testing.assert_close(predict(model).detach(), plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "backend", "said"),
+    [
+        ("sd", "native", "UNet2DConditionModel has no backends"),
+        ("sd3", "native", "SD3Transformer2DModel has no backends"),
+        ("flux", "nonesuch", "must be one of"),
+        ("flux", "flash_hub", "install"),
+    ],
+)
+@pytest.mark.usefixtures("restored_attention")
+def test_attention_that_can_not_be_had_is_refused(
+    make: Make, family: str, backend: str, said: str
+) -> None:
+    with pytest.raises(ModelError, match=rf"^memory\.attention={backend}: .*{said}"):
+        make(family, Memory(attention=backend))
