@@ -79,6 +79,12 @@ class LinearModel(ImageModel):
     def export(self, folder: Path) -> None:
         raise NotImplementedError
 
+    def export_whole(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        return {}
+
 
 @pytest.fixture
 def linear() -> Callable[..., LinearModel]:

@@ -23,7 +23,17 @@ from rlfactory.source import (
 )
 
 # positional, filled by `build`
-HANDED_OVER = {"advantage", "device", "dynamics", "params", "process", "seed", "sigmas", "times"}
+HANDED_OVER = {
+    "advantage",
+    "device",
+    "dynamics",
+    "params",
+    "process",
+    "prompt_cache",
+    "seed",
+    "sigmas",
+    "times",
+}
 _BUILTINS: Mapping[str, Any] = {
     "Any": Any,
     "None": None,

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 
 from rlfactory.crossings.base import Rule
 from rlfactory.crossings.data import (
-    model_folders_hold_models,
     prompt_files_are_readable,
     prompts_bring_metadata,
     reward_judges_what_is_made,
+)
+from rlfactory.crossings.folders import (
+    guidance_fits_network,
+    model_folders_hold_models,
+    prompt_cache_is_a_folder,
+    sizes_divide,
 )
 from rlfactory.crossings.learning import (
     algorithm_fits_model,
@@ -69,5 +74,8 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     prompts_bring_metadata: ("reward._target_", "prompts._target_"),
     prompt_files_are_readable: ("prompts",),
     model_folders_hold_models: ("model.path", "model.value_path", "model._target_"),
+    sizes_divide: ("model.path", "model.size", "evaluation.size", "model._target_"),
+    guidance_fits_network: ("model.path", "model.embedded_guidance"),
+    prompt_cache_is_a_folder: ("prompt_cache",),
     optimizer_moves: ("optimizer",),
 }

@@ -11,10 +11,12 @@ from torch import Tensor
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, encode_once, network_times
-from rlfactory.model.finetune import export, set_up
+from rlfactory.model.conditioning import Text, network_times
+from rlfactory.model.finetune import export, export_whole, set_up
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache
+from rlfactory.model.text_encoders import TextEncoders
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -27,6 +29,7 @@ class Flux(ImageModel):
     distilled from a guided model), so it costs no second evaluation; schnell has none.
     """
 
+    pipeline = "FluxPipeline"
     process = "flow"
     forward_process = RectifiedFlow()
 
@@ -34,6 +37,7 @@ class Flux(ImageModel):
         self,
         device: torch.device,
         seed: int = 0,
+        prompt_cache: PromptCache = IN_MEMORY,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
@@ -46,14 +50,21 @@ class Flux(ImageModel):
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
         self.device = device
-        self.pipe = load_frozen(FluxPipeline, path, device)
+        self.texts = TextEncoders(
+            FluxPipeline,
+            path,
+            prompt_cache,
+            device,
+            text_tokens=text_tokens,
+        )
+        self.pipe = load_frozen(FluxPipeline, path, device, **self.texts.left_out)
         self.transformer = self.pipe.transformer
         self._require_its_guidance(embedded_guidance)
         self.embedded_guidance = embedded_guidance
         self.text_tokens = text_tokens
         self.timesteps = timesteps
         self.resolution = self.resolution_of(size)
-        self._encoded: dict[str, Text] = {}
+        self.texts.serve(self.pipe, self._encode)
         self.weights, self.lora = set_up(
             self.transformer,
             finetune,
@@ -86,7 +97,11 @@ class Flux(ImageModel):
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings: T5's `sequence` `[B, L, D]` and CLIP's `pooled` `[B, P]`."""
-        return encode_once(prompts, self._encoded, self._encode)
+        return self.texts(prompts)
+
+    def prepare(self, prompts: Sequence[str], batch: int) -> None:
+        """Once they are encoded the encoders go."""
+        self.texts.prepare(prompts, batch)
 
     def _encode(self, prompts: list[str]) -> Text:
         sequence, pooled, _ = self.pipe.encode_prompt(
@@ -125,3 +140,14 @@ class Flux(ImageModel):
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `transformer` folder."""
         export(self.pipe, "transformer", self.lora, folder)
+
+    def export_whole(self, folder: Path) -> None:
+        """A pipeline folder with all parts."""
+        export_whole(self.pipe, "transformer", self.lora, folder)
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """How this prompt and this guidance are asked of the pipeline itself."""
+        arguments: dict[str, object] = {"max_sequence_length": self.text_tokens}
+        if self.embedded_guidance is not None:
+            arguments["guidance_scale"] = self.embedded_guidance
+        return arguments

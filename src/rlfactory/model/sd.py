@@ -10,9 +10,11 @@ from torch import Tensor
 
 from rlfactory.dynamics.process import VariancePreserving
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, encode_once, guided
-from rlfactory.model.finetune import export, set_up
+from rlfactory.model.conditioning import Text, guided
+from rlfactory.model.finetune import export, export_whole, set_up
 from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache
+from rlfactory.model.text_encoders import TextEncoders
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -27,6 +29,7 @@ class SD(ImageModel):
     DDPO. The safety checker is not loaded: it would replace training images by black ones.
     """
 
+    pipeline = "StableDiffusionPipeline"
     process = "vp"
     forward_process: VariancePreserving
 
@@ -34,6 +37,7 @@ class SD(ImageModel):
         self,
         device: torch.device,
         seed: int = 0,
+        prompt_cache: PromptCache = IN_MEMORY,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
@@ -45,19 +49,27 @@ class SD(ImageModel):
         negative_prompt: str = "",
     ) -> None:
         self.device = device
+        self.texts = TextEncoders(
+            StableDiffusionPipeline,
+            path,
+            prompt_cache,
+            device,
+            always=[negative_prompt] if guidance > 1 else [],
+        )
         self.pipe = load_frozen(
             StableDiffusionPipeline,
             path,
             device,
             safety_checker=None,
             requires_safety_checker=False,
+            **self.texts.left_out,
         )
         self._require_noise_prediction(path)
         self.unet = self.pipe.unet
         self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
-        self.guidance = guidance
+        self.guidance, self.negative_prompt = guidance, negative_prompt
         self.resolution = self.resolution_of(size)
-        self._encoded: dict[str, Text] = {}
+        self.texts.serve(self.pipe, self._encode)
         self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
         self.weights, self.lora = set_up(
             self.unet,
@@ -82,7 +94,11 @@ class SD(ImageModel):
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings `sequence` `[B, L, D]`."""
-        return encode_once(prompts, self._encoded, self._encode)
+        return self.texts(prompts)
+
+    def prepare(self, prompts: Sequence[str], batch: int) -> None:
+        """Once they are encoded the encoders go; the negative prompt is at hand already."""
+        self.texts.prepare(prompts, batch)
 
     def _encode(self, prompts: list[str]) -> Text:
         sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)
@@ -111,3 +127,14 @@ class SD(ImageModel):
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `unet` folder."""
         export(self.pipe, "unet", self.lora, folder)
+
+    def export_whole(self, folder: Path) -> None:
+        """A pipeline folder with all parts."""
+        export_whole(self.pipe, "unet", self.lora, folder)
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """How this prompt and this guidance are asked of the pipeline itself."""
+        arguments: dict[str, object] = {"guidance_scale": self.guidance}
+        if self.negative_prompt:
+            arguments["negative_prompt"] = self.negative_prompt
+        return arguments

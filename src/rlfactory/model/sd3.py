@@ -10,10 +10,12 @@ from torch import Tensor
 
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, encode_once, guided, network_times
-from rlfactory.model.finetune import export, set_up
+from rlfactory.model.conditioning import Text, guided, network_times
+from rlfactory.model.finetune import export, export_whole, set_up
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
+from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache
+from rlfactory.model.text_encoders import TextEncoders
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -24,6 +26,7 @@ class SD3(ImageModel):
     `guidance` above 1 doubles the network evaluations; at 1 (the default) there is none.
     """
 
+    pipeline = "StableDiffusion3Pipeline"
     process = "flow"
     forward_process = RectifiedFlow()
 
@@ -31,6 +34,7 @@ class SD3(ImageModel):
         self,
         device: torch.device,
         seed: int = 0,
+        prompt_cache: PromptCache = IN_MEMORY,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
@@ -44,13 +48,21 @@ class SD3(ImageModel):
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
         self.device = device
-        self.pipe = load_frozen(StableDiffusion3Pipeline, path, device)
+        self.texts = TextEncoders(
+            StableDiffusion3Pipeline,
+            path,
+            prompt_cache,
+            device,
+            always=[negative_prompt] if guidance > 1 else [],
+            text_tokens=text_tokens,
+        )
+        self.pipe = load_frozen(StableDiffusion3Pipeline, path, device, **self.texts.left_out)
         self.transformer = self.pipe.transformer
-        self.guidance = guidance
+        self.guidance, self.negative_prompt = guidance, negative_prompt
         self.text_tokens = text_tokens
         self.timesteps = timesteps
         self.resolution = self.resolution_of(size)
-        self._encoded: dict[str, Text] = {}
+        self.texts.serve(self.pipe, self._encode)
         self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
         self.weights, self.lora = set_up(
             self.transformer,
@@ -77,7 +89,11 @@ class SD3(ImageModel):
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings `sequence` `[B, L, D]` and `pooled` `[B, P]`."""
-        return encode_once(prompts, self._encoded, self._encode)
+        return self.texts(prompts)
+
+    def prepare(self, prompts: Sequence[str], batch: int) -> None:
+        """Once they are encoded the encoders go; the negative prompt is at hand already."""
+        self.texts.prepare(prompts, batch)
 
     def _encode(self, prompts: list[str]) -> Text:
         sequence, _, pooled, _ = self.pipe.encode_prompt(
@@ -113,3 +129,17 @@ class SD3(ImageModel):
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `transformer` folder."""
         export(self.pipe, "transformer", self.lora, folder)
+
+    def export_whole(self, folder: Path) -> None:
+        """A pipeline folder with all parts."""
+        export_whole(self.pipe, "transformer", self.lora, folder)
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """How this prompt and this guidance are asked of the pipeline itself."""
+        arguments: dict[str, object] = {
+            "guidance_scale": self.guidance,
+            "max_sequence_length": self.text_tokens,
+        }
+        if self.negative_prompt:
+            arguments["negative_prompt"] = self.negative_prompt
+        return arguments
