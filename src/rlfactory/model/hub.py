@@ -13,7 +13,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 
-from rlfactory.model.places import hub_cache
+from rlfactory.model.places import hub_cache, snapshot
 
 PATIENCE = 10.0  # seconds
 
@@ -37,19 +37,26 @@ def unreachable(place: str) -> Exception | None:
 
 
 @contextmanager
-def explained(path: str, kind: str, *, key: str = "model.path") -> Iterator[Callable[[str], bool]]:
+def explained(path: str, kind: str, *, key: str = "model.path") -> Iterator[Callable[[str], str]]:
     """Raise what goes wrong in loading `path` as a ModelError that says what to type.
 
-    What is handed over says of a place whether only files that are here already may be loaded.
+    What is handed over turns a place into one to load from: the id itself or, where the hub can't
+    be asked, the folder in which its files are kept. Told to use those files only, transformers
+    would still ask for some.
     """
     found: list[Exception | None] = [None]
 
-    def only_local(place: str) -> bool:
+    def locate(place: str) -> str:
         found[0] = unreachable(place)
-        return found[0] is not None
+        if found[0] is None:
+            return place
+        folder = snapshot(place)
+        if folder is None:
+            raise FileNotFoundError(f"{hub_cache()} holds no {place}")
+        return str(folder)
 
     try:
-        yield only_local
+        yield locate
     except ModelError:
         raise
     except (OSError, ValueError, RuntimeError, SafetensorError, HTTPError) as error:

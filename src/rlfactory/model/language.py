@@ -14,11 +14,10 @@ from rlfactory.zoo.models import resolve
 
 def load_language_model(path: str) -> tuple[PreTrainedModel, Any]:
     """The network in float32 without dropout, and its tokenizer, which pads on the left."""
-    with explained(path, "a language model") as only_local, no_bars():
-        place = resolve(path, "config.json")
-        options = {"local_files_only": only_local(place)}
-        tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left", **options)
-        network = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
+    with explained(path, "a language model") as locate, no_bars():
+        place = locate(resolve(path, "config.json"))
+        tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left")
+        network = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
     if tokenizer.eos_token is None:
         raise ModelError(
             f"model.path={path}: its tokenizer has no end of text, so no response could end;"

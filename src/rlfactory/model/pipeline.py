@@ -39,10 +39,9 @@ def no_bars() -> Iterator[None]:
 
 
 @cache
-def _fetched(kind: type[DiffusionPipeline], place: str, only_local: bool) -> str:
+def _fetched(kind: type[DiffusionPipeline], repo: str) -> str:
     """The folder of a hub id's files, the safety checker's not among them."""
-    options = {"safety_checker": None, "local_files_only": only_local}
-    return str(kind.download(place, **options))
+    return str(kind.download(repo, safety_checker=None))
 
 
 def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
@@ -50,10 +49,10 @@ def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
 
     ModelError where there are none, or those of another family.
     """
-    with explained(path, kind.__name__) as only_local, no_bars():
-        place = resolve(path, PIPELINE_INDEX)
+    with explained(path, kind.__name__) as locate, no_bars():
+        place = locate(resolve(path, PIPELINE_INDEX))
         if not Path(place).is_dir():
-            place = _fetched(kind, place, only_local(place))
+            place = _fetched(kind, place)
     found = pipeline_of(Path(place))
     if found not in (kind.__name__, None):
         option = OPTIONS.get(str(found))

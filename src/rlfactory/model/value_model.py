@@ -49,14 +49,12 @@ class ValueModel(nn.Module):
 def _load(path: str) -> tuple[PreTrainedModel, set[str]]:
     """The network in float32, and which of its weights the folder lacks: at most the score's."""
     kind = "a model with one score"
-    with explained(path, kind, key="model.value_path") as only_local, no_bars():
-        place = resolve(path, "config.json")
+    with explained(path, kind, key="model.value_path") as locate, no_bars():
         network, info = AutoModelForSequenceClassification.from_pretrained(
-            place,
+            locate(resolve(path, "config.json")),
             num_labels=1,
             dtype=torch.float32,
             output_loading_info=True,
-            local_files_only=only_local(place),
         )
         missing = _absent(info)
     return network, missing
