@@ -1,17 +1,18 @@
 """What the hub refuses is explained, at once."""
 
+import importlib
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx2
 import pytest
 import torch
 from diffusers import FluxPipeline
 from huggingface_hub import HfApi
 from huggingface_hub.errors import (
     GatedRepoError,
+    HTTPError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
@@ -23,7 +24,9 @@ from rlfactory.model.pipeline import load_pipeline
 from rlfactory.model.value_model import ValueModel
 
 ID = "owner/some-model"
-RESPONSE = httpx2.Response(403, request=httpx2.Request("GET", "https://hub"))
+# whichever library asks for huggingface_hub
+httpx = importlib.import_module(HTTPError.__module__.split(".")[0])
+RESPONSE = httpx.Response(403, request=httpx.Request("GET", "https://hub"))
 
 
 def says(error: Exception) -> Callable[..., None]:
@@ -47,10 +50,10 @@ ANSWERS = {
         ["HF_HUB_OFFLINE is set", f"hf download {ID}", "hf auth login"],
     ),
     "no network": (
-        httpx2.ConnectError("Name or service not known"),
+        httpx.ConnectError("Name or service not known"),
         ["(Name or service not known)", f"hf download {ID}"],
     ),
-    "slow": (httpx2.ReadTimeout("timed out"), ["(timed out)", f"hf download {ID}"]),
+    "slow": (httpx.ReadTimeout("timed out"), ["(timed out)", f"hf download {ID}"]),
 }
 LOADERS: dict[str, tuple[str, Callable[[], object]]] = {
     "pipeline": ("model.path", lambda: load_pipeline(FluxPipeline, ID, torch.float32)),
@@ -100,7 +103,7 @@ def test_the_hub_is_asked_once_and_with_a_limit(monkeypatch: pytest.MonkeyPatch)
 
     def answer(_: HfApi, __: str, *, timeout: float) -> None:
         asked.append(timeout)
-        raise httpx2.ConnectError("no")
+        raise httpx.ConnectError("no")
 
     monkeypatch.setattr(HfApi, "model_info", answer)
     with pytest.raises(ModelError):

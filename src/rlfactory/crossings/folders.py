@@ -31,8 +31,8 @@ def model_folders_hold_models(config: Config, traits: Traits) -> Iterator[Proble
             continue
         if key == "path" and (fault := _family_fault(path, traits)):
             yield Problem("model.path", *fault)
-        elif fault := _model_fault(path, index, names):
-            yield Problem(f"model.{key}", f"{path} {fault}", f"model.{key}=zoo:{names[-1]}")
+        elif wrong := _model_fault(path, index, names):
+            yield Problem(f"model.{key}", f"{path} {wrong}", f"model.{key}=zoo:{names[-1]}")
 
 
 def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:

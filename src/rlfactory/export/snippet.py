@@ -64,14 +64,20 @@ def text_snippet(config: Config, *, adapters: bool, path: str, prompt: str) -> S
     options = {"max_new_tokens": dynamics["length"], "do_sample": True}
     options |= {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
     begin = "tokenizer.eos_token + " if config["model"]["begin_with_end"] else ""
-    head = [f"from transformers import {kind}, AutoTokenizer"]
+    head, dtype = [f"from transformers import {kind}, AutoTokenizer"], ""
     if adapters:
-        head = [f"from peft import {kind}", "from transformers import AutoTokenizer"]
+        # the base may have been saved in half precision, and the run saw it in float32
+        head = [
+            "import torch",
+            f"from peft import {kind}",
+            "from transformers import AutoTokenizer",
+        ]
+        dtype = ", dtype=torch.float32"
     code = [
         *head,
         "",
         f"tokenizer = AutoTokenizer.from_pretrained({path!r})",
-        f"model = {kind}.from_pretrained({path!r})",
+        f"model = {kind}.from_pretrained({path!r}{dtype})",
         f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")',
         f"tokens = model.generate(**begun, {_keywords(options)})",
         "print(tokenizer.decode(tokens[0]))",

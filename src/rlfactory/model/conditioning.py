@@ -21,8 +21,9 @@ def encode_once(
 
     A prompt is known by all of its text, even where encoders read a part of it alone.
     """
-    rows = {prompt: known.get(prompt) for prompt in dict.fromkeys(prompts)}
-    new = sorted(prompt for prompt, row in rows.items() if row is None)
+    kept = {prompt: known.get(prompt) for prompt in dict.fromkeys(prompts)}
+    rows = {prompt: row for prompt, row in kept.items() if row is not None}
+    new = sorted(kept.keys() - rows.keys())
     if new:
         encoded = {name: tensor.cpu() for name, tensor in encode(new).items()}
         for i, prompt in enumerate(new):

@@ -11,11 +11,11 @@ from torch import Tensor
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, network_times
+from rlfactory.model.conditioning import network_times
 from rlfactory.model.finetune import export, export_whole, set_up
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
-from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache
+from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
 from rlfactory.model.text_encoders import TextEncoders
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt

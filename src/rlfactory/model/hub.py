@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import HfApi
 from huggingface_hub.errors import (
     GatedRepoError,
-    HTTPError,
+    HTTPError,  # type: ignore[attr-defined]  # that of whichever library the hub's own one asks by
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
@@ -39,7 +40,7 @@ def no_bars() -> Iterator[None]:
 
 
 @cache
-def _fetched(kind: type[DiffusionPipeline], repo: str) -> str:
+def _fetched(kind: Any, repo: str) -> str:
     """The folder of a hub id's files, the safety checker's not among them."""
     return str(kind.download(repo, safety_checker=None))
 

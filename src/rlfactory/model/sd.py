@@ -10,10 +10,10 @@ from torch import Tensor
 
 from rlfactory.dynamics.process import VariancePreserving
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, guided
+from rlfactory.model.conditioning import guided
 from rlfactory.model.finetune import export, export_whole, set_up
 from rlfactory.model.pipeline import ModelError, decode_latents, load_frozen
-from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache
+from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
 from rlfactory.model.text_encoders import TextEncoders
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
