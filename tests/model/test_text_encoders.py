@@ -64,7 +64,7 @@ def test_encoders_go_once_all_is_known_and_come_back_for_what_is_new(
     assert caplog.text == ""
     with caplog.at_level(logging.WARNING):
         assert same("something else")
-    assert "1 new prompts: the text encoders are loaded again" in caplog.text
+    assert "prompts that are new: 1; the text encoders are loaded again" in caplog.text
     for part in encoders(model).values():
         assert not part.training
         assert not any(p.requires_grad for p in part.parameters())

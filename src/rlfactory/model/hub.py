@@ -4,18 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HTTPError,  # type: ignore[attr-defined]  # that of whichever library the hub's own one asks by
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub import HfApi, errors
+from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
 from safetensors import SafetensorError
 
 from rlfactory.model.places import hub_cache, snapshot
 
 PATIENCE = 10.0  # seconds
+# that of whichever library huggingface_hub asks by
+HTTPError = errors.HTTPError  # type: ignore[attr-defined]
 
 
 class ModelError(ValueError):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+import diffusers
 import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
 from diffusers.utils import logging as diffusers_log
@@ -40,9 +40,9 @@ def no_bars() -> Iterator[None]:
 
 
 @cache
-def _fetched(kind: Any, repo: str) -> str:
+def _fetched(kind: str, repo: str) -> str:
     """The folder of a hub id's files, the safety checker's not among them."""
-    return str(kind.download(repo, safety_checker=None))
+    return str(getattr(diffusers, kind).download(repo, safety_checker=None))
 
 
 def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
@@ -53,7 +53,7 @@ def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
     with explained(path, kind.__name__) as locate, no_bars():
         place = locate(resolve(path, PIPELINE_INDEX))
         if not Path(place).is_dir():
-            place = _fetched(kind, place)
+            place = _fetched(kind.__name__, place)
     found = pipeline_of(Path(place))
     if found not in (kind.__name__, None):
         option = OPTIONS.get(str(found))

@@ -103,7 +103,9 @@ class TextEncoders:
 
     def _encode_new(self, prompts: list[str]) -> Text:
         if self.are_away:
-            log.warning("%d new prompts: the text encoders are loaded again", len(prompts))
+            log.warning(
+                "prompts that are new: %d; the text encoders are loaded again", len(prompts)
+            )
             self._pipe.register_modules(**self._loaded())
             self.are_away = False
         return self._encode(prompts)
