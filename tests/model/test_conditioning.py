@@ -41,6 +41,8 @@ def test_prompts_that_are_truncated_alike_stay_two_prompts(tmp_path: Path) -> No
         rows = encode_once([long, longer], known, encode, CPU).tensors["first_words"]
         assert asked == [long, longer]
         assert torch.equal(rows[0], rows[1])
+        assert None not in (known.get(long), known.get(longer))
+    assert None not in [Embeddings(tmp_path, 0).get(prompt) for prompt in (long, longer)]
 
 
 def test_more_than_is_kept_can_be_asked_at_once() -> None:
