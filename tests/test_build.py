@@ -9,7 +9,7 @@ import torch
 from rlfactory.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.nft import NFT
-from rlfactory.build import budget, build, make
+from rlfactory.build import budget, build, known_prompts, make
 from rlfactory.dynamics.sa_solver import SASolver
 from rlfactory.dynamics.schedule import dynamic_shift, uniform_sigmas
 from rlfactory.model.pipeline import ModelError
@@ -175,4 +175,27 @@ def test_an_evaluation_may_have_a_size_of_its_own() -> None:
     assert drawn.images is not None
     assert drawn.images.shape == (1, 3, 32, 32)
     with pytest.raises(ModelError, match="size=30"):
-        build(config("evaluation.size=30"))
+        build(config("evaluation.size=32") | {"evaluation": {"size": 30, "steps": 7}})
+
+
+@pytest.mark.parametrize(("lines", "count"), [(3, 4), (100, 8)])
+def test_prompts_with_an_end_are_known_before_a_run_begins(
+    tmp_path: Path, lines: int, count: int
+) -> None:
+    """All of a short file; of a long one those that the iterations draw. The held-out ones too."""
+    for name, number in (("train", lines), ("judge", 2)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"{name} {i}" for i in range(number)))
+    words = ["prompts=file", "reward=compressibility", f"prompts.path={tmp_path}/train.txt"]
+    few = ["iterations=3", "prompts_per_iteration=2", "evaluation.prompts=1"]
+    values = config(*words, f"prompts.eval_path={tmp_path}/judge.txt", *few)
+    prompts = make(values, "prompts")
+    found = known_prompts(values, prompts)
+    drawn = {p.text for i in range(3) for p in prompts.draw(2, seed=0, iteration=i)}
+    assert drawn | {"judge 0"} <= set(found)
+    assert len(found) == len(set(found)) == (lines + 1 if lines == 3 else len(drawn) + 1)
+    assert len(found) <= count
+
+
+def test_prompts_without_an_end_are_not_known() -> None:
+    values = config()
+    assert known_prompts(values, make(values, "prompts")) == ()

@@ -1,5 +1,6 @@
 """Each rule between choices fires where it should and is silent elsewhere."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ SOUND: dict[str, Any] = {
     "old": {"schedule": "power", "warmup": 10, "total": 10},
     "regularizer": {},
     "dynamics": {"_target_": "rlfactory.dynamics.flow_sde.FlowSDE"},
-    "model": {"path": "owner/name"},
+    "model": {"path": "owner/name", "size": 64},
+    "evaluation": {"size": None},
+    "prompt_cache": None,
     "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
     "precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"},
     "memory": {"attention": None},
@@ -62,6 +65,10 @@ FORWARD = {"algo": {"needs": "forward_process"}}
 GAUSSIAN = {"_target_": "rlfactory.regularizer.kl_gaussian.KLGaussian"}
 
 
+TINY: dict[str, Any] = {"model": {"path": "zoo:tiny_sd3", "size": 64}}
+WRITER: dict[str, Any] = {"model": {"path": "zoo:tiny_gpt2"}}
+FLUX: dict[str, Any] = {"media": "images", "pipeline": "FluxPipeline"}
+SD3: dict[str, Any] = {"model": {"media": "images", "pipeline": "StableDiffusion3Pipeline"}}
 SUM: dict[str, Any] = {"regularizer": {"terms": {"a": {}}}}
 
 
@@ -353,6 +360,18 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (crossings.optimizer_moves, {"optimizer": {"momentum": -0.1}}, {}, "optimizer.momentum"),
     (crossings.window_within_steps, {"window": {"size": 1, "low": 10}}, {}, "window.low"),
     (crossings.model_folders_hold_models, {"model": {"path": "./nowhere"}}, {}, "model.path"),
+    (crossings.model_folders_hold_models, TINY, {"model": FLUX}, "model.path"),
+    (crossings.model_folders_hold_models, WRITER, {"model": FLUX}, "model.path"),
+    (crossings.model_folders_hold_models, TINY, {"model": {"media": "texts"}}, "model.path"),
+    (crossings.sizes_divide, {"model": {**TINY["model"], "size": 60}}, SD3, "model.size"),
+    (crossings.sizes_divide, {**TINY, "evaluation": {"size": 68}}, SD3, "evaluation.size"),
+    (
+        crossings.guidance_fits_network,
+        {"model": {**TINY["model"], "embedded_guidance": 3.5}},
+        {},
+        "model.embedded_guidance",
+    ),
+    (crossings.prompt_cache_is_a_folder, {"prompt_cache": __file__}, {}, "prompt_cache"),
     (crossings.model_folders_hold_models, {"model": {"path": "zoo:nowhere"}}, {}, "model.path"),
     (
         crossings.model_folders_hold_models,
@@ -381,6 +400,12 @@ NOISELESS = {"final_alpha": "one", "min_std": 0.0, "log_prob_of": "gaussian"}
 
 SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.branches_grow, {"branches": 3}, {}),
+    (crossings.model_folders_hold_models, TINY, SD3),
+    (crossings.model_folders_hold_models, WRITER, {"model": {"media": "texts"}}),
+    (crossings.sizes_divide, {**TINY, "evaluation": {"size": 32}}, SD3),
+    (crossings.sizes_divide, {"model": {**TINY["model"], "size": 60}}, {}),
+    (crossings.guidance_fits_network, {"model": {**TINY["model"], "embedded_guidance": None}}, {}),
+    (crossings.prompt_cache_is_a_folder, {"prompt_cache": str(Path(__file__).parent)}, {}),
     (crossings.branches_grow, {"branches": 6}, {}),
     (crossings.branches_grow, {"branch_at": "step", "branches": 2, "window": {"size": 3}}, {}),
     (crossings.derived_for_dynamics, {}, {"algo": {"only_dynamics": "FlowSDE"}}),
@@ -518,6 +543,107 @@ def test_a_folder_with_an_index_is_a_model(tmp_path: Path, media: str, name: str
     assert keys(crossings.model_folders_hold_models, config, traits) == ["model.path"]
     (tmp_path / name).write_text("{}")
     assert keys(crossings.model_folders_hold_models, config, traits) == []
+
+
+def folder_with(place: Path, files: dict[str, Any]) -> Path:
+    for name, content in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(json.dumps(content))
+    return place
+
+
+VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "option"),
+    [
+        ("FluxPipeline", "flux"),
+        ("FluxImg2ImgPipeline", "flux"),
+        ("StableDiffusionPipeline", "sd14"),
+        ("StableDiffusionInpaintPipeline", "sd14"),
+        ("StableDiffusionXLPipeline", None),
+        ("Flux2Pipeline", None),
+    ],
+)
+def test_a_folder_of_another_family_is_given_its_own_command(
+    tmp_path: Path, pipeline: str, option: str | None
+) -> None:
+    folder = folder_with(tmp_path, {"model_index.json": {"_class_name": pipeline}})
+    config = merged(SOUND, {"model": {"path": str(folder)}})
+    (problem,) = crossings.model_folders_hold_models(config, merged(STEPWISE, SD3))
+    assert pipeline.replace("Img2Img", "").replace("Inpaint", "") in problem.message
+    assert problem.remedy == (f"rlfactory model={option} model.path={folder}" if option else "")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "files", "size", "nearest"),
+    [
+        ("StableDiffusionPipeline", {}, 500, (496, "496 and 504")),
+        ("FluxPipeline", {}, 520, (512, "512 and 528")),
+        ("FluxPipeline", {}, 8, (16, "16")),
+        (
+            "StableDiffusion3Pipeline",
+            {"transformer/config.json": {"patch_size": 2, "pos_embed_max_size": 96}},
+            1600,
+            (1536, "1536"),
+        ),
+    ],
+)
+def test_the_nearest_sizes_are_named(
+    tmp_path: Path, pipeline: str, files: dict[str, Any], size: int, nearest: tuple[int, str]
+) -> None:
+    folder = folder_with(tmp_path, VAE | files)
+    config = merged(SOUND, {"model": {"path": str(folder), "size": size}})
+    traits = merged(STEPWISE, {"model": {"pipeline": pipeline}})
+    (problem,) = crossings.sizes_divide(config, traits)
+    assert problem.message.endswith(f"nearest {nearest[1]}")
+    assert problem.remedy == f"model.size={nearest[0]}"
+    again = merged(SOUND, {"model": {"path": str(folder), "size": nearest[0]}})
+    assert list(crossings.sizes_divide(again, traits)) == []
+
+
+@pytest.mark.parametrize(("takes", "given"), [(True, None), (False, 3.5)])
+def test_guidance_is_what_the_network_takes(
+    tmp_path: Path, takes: bool, given: float | None
+) -> None:
+    folder = folder_with(tmp_path, {"transformer/config.json": {"guidance_embeds": takes}})
+    model = {"path": str(folder), "embedded_guidance": given}
+    (problem,) = crossings.guidance_fits_network(merged(SOUND, {"model": model}), STEPWISE)
+    remedy = problem.remedy.partition("=")[2]
+    mended = {**model, "embedded_guidance": None if remedy == "null" else float(remedy)}
+    assert list(crossings.guidance_fits_network(merged(SOUND, {"model": mended}), STEPWISE)) == []
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_hub_id_must_be_here_where_no_network_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if cached:
+        kept = tmp_path / "models--owner--name"
+        (kept / "snapshots" / "abc").mkdir(parents=True)
+        (kept / "refs").mkdir()
+        (kept / "refs" / "main").write_text("abc")
+    problems = list(crossings.model_folders_hold_models(SOUND, merged(STEPWISE, SD3)))
+    assert len(problems) == (0 if cached else 1)
+    for problem in problems:
+        assert "HF_HUB_OFFLINE is set" in problem.message
+        assert "hf auth login" in problem.message
+
+
+def test_what_a_fetched_model_says_of_itself_is_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--owner--name" / "snapshots" / "abc"
+    folder_with(folder, VAE | {"model_index.json": {"_class_name": "FluxPipeline"}})
+    (tmp_path / "models--owner--name" / "refs").mkdir()
+    (tmp_path / "models--owner--name" / "refs" / "main").write_text("abc")
+    config = merged(SOUND, {"model": {"path": "owner/name", "size": 60}})
+    assert keys(crossings.model_folders_hold_models, config, SD3) == ["model.path"]
+    assert keys(crossings.sizes_divide, config, {"model": FLUX}) == ["model.size"]
 
 
 @pytest.mark.parametrize("updates", range(1, 25))

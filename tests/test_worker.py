@@ -160,6 +160,23 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert list(RunFolder(tmp_path / "run").checkpoints.iterdir()) == []
 
 
+def test_known_prompts_are_encoded_once_for_all_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "prompts.txt").write_text("a red circle\na blue star\n")
+    words = ["prompts=file", f"prompts.path={tmp_path}/prompts.txt", "reward=compressibility"]
+    words += ["algo=grpo", f"prompt_cache={tmp_path}/cache", "iterations=1"]
+    for name, new in (("a", True), ("b", False)):
+        assert train(tmp_path / name, *words) == 0
+        said = RunFolder(tmp_path / name).log.read_text()
+        assert ("2 of 2 prompts are encoded" in said) is new
+        assert "loaded again" not in said
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 2
+    drawn = ["--prompt", "something new", "--out", str(tmp_path / "drawn")]
+    assert cli.dispatch(["sample", str(tmp_path / "b"), *drawn]) == 0
+    assert "prompts that are new: 1; the text encoders are loaded again" in caplog.text
+
+
 def test_ctrl_c_leaves_a_usable_run_folder(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = [f"run_dir={run}", *TINY, "iterations=500"]

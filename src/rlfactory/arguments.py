@@ -32,6 +32,20 @@ def inspect_arguments(words: Sequence[str]) -> argparse.Namespace:
     return found
 
 
+def export_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """What `rlfactory export` was told."""
+    parser = _parser("export", "Write a run's weights so that other libraries open them.")
+    parser.add_argument("--to", type=Path, required=True, help="a folder that is not there yet")
+    parser.add_argument("--merge", action="store_true", help="adapters made part of the network")
+    parser.add_argument("--weights", choices=["ema", "policy"], help="default evaluation.weights")
+    found = parser.parse_args(words)
+    found.to = found.to.expanduser()
+    if found.to.exists() and (not found.to.is_dir() or any(found.to.iterdir())):
+        what = "is not empty" if found.to.is_dir() else "is a file"
+        raise PlanError([Problem("--to", f"{found.to} {what}, and nothing is overwritten")])
+    return found
+
+
 def _parser(command: str, purpose: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"rlfactory {command}", description=purpose)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor
 from rlfactory.algo.base import Algorithm
 from rlfactory.model.averaging import Average
 from rlfactory.model.base import Resolution
+from rlfactory.model.prompt_cache import PromptCache
 from rlfactory.model.weights import EMA, OLD
 from rlfactory.parts import Budget, Parts, Watcher
+from rlfactory.prompts.base import Prompts
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.base import Advance, Sampler
@@ -37,8 +40,10 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     """Everything that a run needs. The weight sets that its parts compare with are kept from the
     start; `advance` is told of samples that are drawn.
     """
+    prompts = make(config, "prompts")
     precision, memory = make(config, "precision"), make(config, "memory")
     hardware = make(config, "hardware", loss_scaling=precision.learning == torch.float16)
+    cache = PromptCache(_folder(config["prompt_cache"]), known_prompts(config, prompts))
     model = make(
         config,
         "model",
@@ -46,17 +51,17 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         seed=config["seed"],
         precision=precision,
         memory=memory,
+        prompt_cache=cache,
     )
     dynamics = make(config, "dynamics", process=model.forward_process)
     # texts have no noise levels
     schedule = make(config, "schedule") if model.media == "images" else None
-    sigmas = schedule and _noise_levels(schedule, model.resolution)
+    sigmas = schedule and noise_levels(schedule, model.resolution)
     times, advantage = make(config, "times"), make(config, "advantage")
     algo = make(config, "algo", dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas)
     if algo.needs == "forward_process":
         times.require_steps(sigmas)
     regularizer = make(config, "regularizer", dynamics=dynamics)
-    prompts = make(config, "prompts")
     if model.media == "texts":
         model.require_room(prompts.texts(), dynamics.length)
     for name in {algo.behaviour, EMA, *regularizer.references}:
@@ -73,6 +78,23 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         stop=RunStop(**config["stop"]),
         averages={name: Average(**config[name]) for name in (EMA, OLD) if name in model.weights},
     )
+
+
+def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
+    """The texts that a run will ask for, where its prompts have an end; else none."""
+    texts = prompts.texts()
+    if not texts:
+        return ()
+    iterations, count = config["iterations"], config["prompts_per_iteration"]
+    if len(texts) > iterations * count:
+        rounds = (prompts.draw(count, seed=config["seed"], iteration=i) for i in range(iterations))
+        texts = [prompt.text for drawn in rounds for prompt in drawn]
+    judged = [prompt.text for prompt in prompts.held_out(config["evaluation"]["prompts"])]
+    return tuple(dict.fromkeys([*texts, *judged]))
+
+
+def _folder(path: str | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()
 
 
 def _sampler(
@@ -93,7 +115,7 @@ def _sampler(
         model,
         dynamics=dynamics,
         sigmas=sigmas,
-        evaluation_sigmas=_noise_levels(schedule, shown, steps),
+        evaluation_sigmas=noise_levels(schedule, shown, steps),
         evaluation_shape=shown.shape,
         kept=_kept(config, algo.keeps_mean) if algo.needs == "transitions" else None,
         batch=batch,
@@ -101,7 +123,7 @@ def _sampler(
     )
 
 
-def _noise_levels(schedule: Any, at: Resolution, steps: int | None = None) -> Tensor:
+def noise_levels(schedule: Any, at: Resolution, steps: int | None = None) -> Tensor:
     """A schedule's times `[n + 1]` for pictures of some resolution."""
     times: Tensor = schedule.sigmas(at.shift, steps, tokens=at.tokens)
     return times

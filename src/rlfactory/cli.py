@@ -1,11 +1,11 @@
 """The command `rlfactory`: parses, plans, hands over, prints."""
 
 import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlfactory import __version__
 from rlfactory.problems import PlanError, Problem, closest, key_of, report
@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from rlfactory._hydra import Composed
     from rlfactory.plan import Plan
 
+FLAGGED = ("sample", "inspect", "export")  # flags, not overrides; see on_run.py
 HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"}
-EVALUATED = (
-    *("evaluation", "seed", "sample_batch", "reward", "prompts", "hardware", "schedule"),
-    *("precision", "memory"),
-)
 
 
 def main() -> None:
@@ -48,7 +45,7 @@ def dispatch(argv: Sequence[str]) -> int:
     subcommands: dict[str, Callable[[Sequence[str]], int]] = {
         "check": check,
         "list": list_options,
-        "evaluate": evaluate,
+        "evaluate": _evaluate,
         "explain": explain_key,
     }
     command = argv[0] if argv else ""
@@ -60,10 +57,10 @@ def dispatch(argv: Sequence[str]) -> int:
     if command == "--version":
         print(__version__)
         return 0
-    if command == "sample":
-        return sample(argv[1:])
-    if command == "inspect":
-        return inspect(argv[1:])
+    if command in FLAGGED:
+        from rlfactory import on_run
+
+        return int(getattr(on_run, command)(argv[1:]))
     words = prepare(argv)
     command = words[0] if words else ""
     if command in subcommands:
@@ -71,28 +68,31 @@ def dispatch(argv: Sequence[str]) -> int:
     if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
         from rlfactory.multirun import hydra_command
 
-        return hydra_command(words, lambda composed: start(_checked(composed)))
-    return train(words)
+        return hydra_command(words, lambda composed: start(_checked(composed), argv))
+    return train(words, argv)
 
 
-def train(overrides: Sequence[str]) -> int:
+def train(overrides: Sequence[str], typed: Sequence[str]) -> int:
     """Plan, make the run folder, run."""
     _refuse_words(overrides)
-    return start(_plan(overrides))
+    return start(_plan(overrides), typed)
 
 
-def start(plan: "Plan") -> int:
-    """Print a plan, make its run folder and train."""
+def start(plan: "Plan", typed: Sequence[str]) -> int:
+    """Print a plan, make its run folder and train; the folder remembers what was `typed`."""
     from rlfactory.run.folder import RunFolder, RunFolderError
 
     try:
         folder = RunFolder.create(plan.run_dir)
         folder.config.write_text(plan.frozen(), encoding="utf-8")
         folder.plan.write_text(plan.table(), encoding="utf-8")
+        folder.command.write_text(f"{shlex.join(['rlfactory', *typed])}\n", encoding="utf-8")
     except (RunFolderError, OSError) as error:
         raise _unusable(error) from error
     print(plan.table(color=sys.stdout.isatty()), flush=True)
-    _silence_notices()
+    from rlfactory.on_run import silence_notices
+
+    silence_notices()
     from rlfactory import worker
 
     return worker.run(plan.run_dir)
@@ -126,49 +126,10 @@ def list_options(words: Sequence[str]) -> int:
     return 0
 
 
-def sample(words: Sequence[str]) -> int:
-    """Draw pictures with a run's weights."""
-    from rlfactory.arguments import sample_arguments
+def _evaluate(words: Sequence[str]) -> int:
+    from rlfactory.on_run import evaluate
 
-    a = sample_arguments(words)
-    _require_run(a.run)
-    _silence_notices()
-    from rlfactory import worker
-
-    return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights, a.best)
-
-
-def inspect(words: Sequence[str]) -> int:
-    """Look inside a run's language model."""
-    from rlfactory.arguments import inspect_arguments
-
-    a = inspect_arguments(words)
-    _require_run(a.run)
-    _silence_notices()
-    from rlfactory import worker
-
-    return worker.inspect(a.run, a.weights, a.prompts, a.best)
-
-
-def evaluate(words: Sequence[str]) -> int:
-    """Evaluate a run's weights, with other settings where overrides say so."""
-    best, words = "--best" in words, [word for word in words if word != "--best"]
-    if not words or "=" in words[0]:
-        raise PlanError([Problem("RUN", "no run folder named", "rlfactory evaluate RUN")])
-    from rlfactory.request import SEARCHPATH, amend
-
-    run, overrides = Path(words[0]), words[1:]
-    frozen = _require_run(run)
-    message = f"can't be changed in an evaluation; allowed are {', '.join(EVALUATED)}"
-    refused = [key for o in overrides if (key := key_of(o)).split(".")[0] not in EVALUATED]
-    if refused := [key for key in refused if key != SEARCHPATH]:
-        raise PlanError([Problem(key, message) for key in refused])
-
-    plan = _checked(amend(frozen, overrides))
-    _silence_notices()
-    from rlfactory import worker
-
-    return worker.evaluate(run, plan.config, best)
+    return evaluate(words)
 
 
 def explain_key(words: Sequence[str]) -> int:
@@ -183,11 +144,6 @@ def explain_key(words: Sequence[str]) -> int:
         last = "  <- counts" if number == len(origins) else ""
         print(f"  {origin.value:<12} {origin.place}{last}")
     return 0
-
-
-def _silence_notices() -> None:
-    """What libraries say on import about optional packages is not for users."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 def _unusable(error: Exception) -> PlanError:
@@ -224,28 +180,22 @@ def _placed(problems: Sequence[Problem], overrides: Sequence[str]) -> list[Probl
 
 def _refuse_words(overrides: Sequence[str]) -> None:
     """A word without `=` is a misspelt subcommand or flag."""
-    commands = ["check", "list", "explain", "sample", "evaluate", "inspect", "--help", "--version"]
+    commands = [
+        "check",
+        "list",
+        "explain",
+        "sample",
+        "evaluate",
+        "inspect",
+        "export",
+        "--help",
+        "--version",
+    ]
     for word in overrides:
         if "=" not in word and not word.startswith("~"):
             guess = closest(word, commands)
             remedy = f"rlfactory {guess or '--help'}"
             raise PlanError([Problem(word, "is neither a command nor KEY=VALUE", remedy)])
-
-
-def _require_run(run: Path) -> Mapping[str, Any]:
-    import yaml
-
-    path = run / "config.yaml"
-    if not path.is_file():
-        message = "is no run folder: it holds no config.yaml"
-        raise PlanError([Problem(str(run), message, "rlfactory, which makes one")])
-    try:
-        frozen = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise PlanError([Problem(str(path), f"can't be read: {error}")]) from error
-    if not isinstance(frozen, dict):
-        raise PlanError([Problem(str(path), "holds no configuration")])
-    return frozen
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ def show_help() -> int:
     print("  rlfactory sample RUN --prompt TEXT             samples with a run's weights")
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
     print("  rlfactory inspect RUN                          inside a tuned language model")
-    print("  rlfactory sample|evaluate|inspect RUN --best    of its best checkpoint, not its last")
+    print("  rlfactory export RUN --to PATH [--merge]       for diffusers, transformers and PEFT")
+    print("  rlfactory sample|export|... RUN --best         its best checkpoint, not its last")
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
     print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')
     return 0

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from rlfactory.build import Config, budget, build, evaluator, make
+from rlfactory.build import Config, budget, build, evaluator, known_prompts, make
+from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
 from rlfactory.run.best import Best
@@ -27,7 +28,7 @@ class Session:
     """The loop with what surrounds it: evaluations, checkpoints, pictures, the log of metrics."""
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
-        self.folder = folder
+        self.folder, self.config = folder, config
         self.progress = Progress(config["iterations"], stream=sys.stdout)
         self.parts = build(config, self.progress.advance)
         self.settings: Mapping[str, int | str] = config["evaluation"]
@@ -51,6 +52,7 @@ class Session:
         """
         finished = True
         with self.progress:
+            self.encode_prompts()
             before = self.evaluate()
             try:
                 self.trainer.run(self.after_iteration)
@@ -65,6 +67,12 @@ class Session:
             after = self.evaluate().scores if finished else None
         self.conclude(before.scores, after)
         return finished
+
+    def encode_prompts(self) -> None:
+        """Where all prompts are known, encode them now; the text encoders are free to go."""
+        model, texts = self.parts.model, known_prompts(self.config, self.parts.prompts)
+        if texts and isinstance(model, ImageModel):
+            model.prepare(texts, self.config["sample_batch"])
 
     def after_iteration(self, iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         """Log an iteration, and do what its number asks for."""

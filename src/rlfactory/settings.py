@@ -100,5 +100,6 @@ class Settings:
     old: Average
     evaluation: Evaluation
     checkpoint: Checkpoint
+    prompt_cache: str | None
     run_dir: str | None
     trust: list[str]

@@ -25,7 +25,7 @@ from rlfactory.source import (
 # positional, filled by `build`
 HANDED_OVER = {
     *("advantage", "device", "dynamics", "loss_scaling", "memory", "params", "precision"),
-    *("process", "seed", "sigmas", "times"),
+    *("process", "prompt_cache", "seed", "sigmas", "times"),
 }
 _BUILTINS: Mapping[str, Any] = {
     "Any": Any,

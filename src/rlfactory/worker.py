@@ -139,6 +139,20 @@ def inspect(path: Path, weights: str, prompts: int, best: bool) -> int:
     return _with_weights(path, config, look, best, REFERENCE)
 
 
+def export(path: Path, to: Path, merge: bool, weights: str, best: bool) -> int:
+    """Write a run's weights for other libraries to `to`, and print the lines that load them."""
+    from rlfactory.export.command import export_run
+
+    try:
+        run, checkpoint = RunFolder(path), _checkpoint(path, best)
+        code = export_run(run, read_config(run), checkpoint, to, merge=merge, weights=weights)
+    except MENDABLE as error:
+        _say_error(str(error))
+        return 1
+    print(f"exported to {to}; its card is {to / 'README.md'}. To load it:\n\n{code}")
+    return 0
+
+
 def _with_weights(
     path: Path, config: Config, use: Callable[[Parts, Evaluator], None], best: bool, *sets: str
 ) -> int:

@@ -1,8 +1,13 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.model.conditioning import Text, encode_once, guided, network_times
+from rlfactory.model.conditioning import encode_once, guided, network_times
+from rlfactory.model.prompt_cache import Embeddings, Text
+
+CPU = torch.device("cpu")
 
 
 def test_each_prompt_is_encoded_once_and_rows_follow_the_question() -> None:
@@ -13,12 +18,41 @@ def test_each_prompt_is_encoded_once_and_rows_follow_the_question() -> None:
         assert not torch.is_grad_enabled()
         return {"length": torch.tensor([[float(len(p))] for p in prompts])}
 
-    known: dict[str, Text] = {}
-    first = encode_once(["bbb", "a", "bbb"], known, encode).tensors["length"]
-    again = encode_once(["cc", "a"], known, encode).tensors["length"]
+    known = Embeddings(None, 1000)
+    first = encode_once(["bbb", "a", "bbb"], known, encode, CPU).tensors["length"]
+    again = encode_once(["cc", "a"], known, encode, CPU).tensors["length"]
     assert asked == [["a", "bbb"], ["cc"]]
     assert first.tolist() == [[3.0], [1.0], [3.0]]
     assert again.tolist() == [[2.0], [1.0]]
+
+
+def test_prompts_that_are_truncated_alike_stay_two_prompts(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def encode(prompts: list[str]) -> Text:
+        asked.extend(prompts)
+        return {"first_words": torch.tensor([[float(ord(p[0]))] for p in prompts])}
+
+    long, longer = "a " * 100, "a " * 100 + "red circle"
+    for known in (Embeddings(None, 1000), Embeddings(tmp_path, 1000)):
+        asked.clear()
+        encode_once([long], known, encode, CPU)
+        assert known.get(longer) is None
+        rows = encode_once([long, longer], known, encode, CPU).tensors["first_words"]
+        assert asked == [long, longer]
+        assert torch.equal(rows[0], rows[1])
+        assert None not in (known.get(long), known.get(longer))
+    assert None not in [Embeddings(tmp_path, 0).get(prompt) for prompt in (long, longer)]
+
+
+def test_more_than_is_kept_can_be_asked_at_once() -> None:
+    def encode(prompts: list[str]) -> Text:
+        return {"length": torch.tensor([[float(len(p))] for p in prompts])}
+
+    known = Embeddings(None, 8)  # two rows of four bytes
+    rows = encode_once(["a", "bb", "ccc", "a"], known, encode, CPU).tensors["length"]
+    assert rows.tolist() == [[1.0], [2.0], [3.0], [1.0]]
+    assert [known.holds([p]) for p in ("a", "bb", "ccc")] == [False, True, True]
 
 
 def network(x: Tensor, t: Tensor, text: Text) -> Tensor:

@@ -95,6 +95,15 @@ def test_a_folder_that_is_no_whole_pipeline_is_an_error_with_the_key(
         load(folder)
 
 
+def test_a_folder_of_another_family_is_refused_with_its_own_option(
+    flux_folders: dict[str, Path],
+) -> None:
+    path = flux_folders["dev"]
+    said = f"model.path={path} is a FluxPipeline, not a StableDiffusion3Pipeline"
+    with pytest.raises(ModelError, match=rf"^{said}; type model=flux model.path={path}$"):
+        load(path)
+
+
 @pytest.mark.parametrize("path", ["zoo:nonesuch", "./nonesuch", "/nonesuch", "~/nonesuch", "a/b/c"])
 def test_a_path_that_leads_nowhere_is_an_error_with_the_key(path: str) -> None:
     with pytest.raises(ModelError, match=rf"^model\.path={path}"):

@@ -14,10 +14,15 @@ from rlfactory.crossings.computing import (
     replay_computes_alike,
 )
 from rlfactory.crossings.data import (
-    model_folders_hold_models,
     prompt_files_are_readable,
     prompts_bring_metadata,
     reward_judges_what_is_made,
+)
+from rlfactory.crossings.folders import (
+    guidance_fits_network,
+    model_folders_hold_models,
+    prompt_cache_is_a_folder,
+    sizes_divide,
 )
 from rlfactory.crossings.learning import (
     algorithm_fits_model,
@@ -75,6 +80,9 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     prompts_bring_metadata: ("reward._target_", "prompts._target_"),
     prompt_files_are_readable: ("prompts",),
     model_folders_hold_models: ("model.path", "model.value_path", "model._target_"),
+    sizes_divide: ("model.path", "model.size", "evaluation.size", "model._target_"),
+    guidance_fits_network: ("model.path", "model.embedded_guidance"),
+    prompt_cache_is_a_folder: ("prompt_cache",),
     optimizer_moves: ("optimizer",),
     replay_computes_alike: ("precision", "algo._target_"),
     frozen_weights_suffice: ("precision", "model._target_"),

@@ -1,4 +1,4 @@
-"""What is asked, what judges it, and where a model lies."""
+"""What is asked, and what judges it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,27 +45,3 @@ def _text_fault(path: Path) -> str | None:
     except OSError as error:
         return f"can't be read: {error.strerror}"
     return None if text.strip() else "is empty"
-
-
-def model_folders_hold_models(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A path to a model leads to a folder that diffusers or transformers can open."""
-    index = "config.json" if traits["model"].get("media") == "texts" else "model_index.json"
-    shipped = Path(__file__).parents[1] / "zoo" / "weights"
-    names = sorted(p.parent.name for p in shipped.glob(f"*/{index}"))
-    for key in ("path", "value_path"):
-        path = config["model"].get(key)
-        fault = _model_fault(path, index, names) if isinstance(path, str) else None
-        if fault:
-            yield Problem(f"model.{key}", f"{path} {fault}", f"model.{key}=zoo:{names[-1]}")
-
-
-def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
-    folder = Path(path).expanduser()
-    if path.startswith("zoo:"):
-        known = path.removeprefix("zoo:") in shipped
-        return None if known else f"does not ship; these do: {', '.join(shipped)}"
-    if folder.is_dir():
-        return None if (folder / index).is_file() else f"holds no {index}, so it is no model"
-    if path.startswith(("/", ".", "~")) or path.count("/") != 1:
-        return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
-    return None

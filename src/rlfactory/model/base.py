@@ -36,6 +36,7 @@ class ImageModel(ABC):
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
+    pipeline: ClassVar[str]  # the class of diffusers that it is a part of
     process: ClassVar[Literal["flow", "vp", "tokens"]]
     attention_backends: ClassVar[bool] = True
 
@@ -62,6 +63,14 @@ class ImageModel(ABC):
     def encode(self, prompts: Sequence[str]) -> Condition:
         """One row for each prompt; each distinct prompt is encoded once."""
 
+    def prepare(self, prompts: Sequence[str], batch: int) -> None:
+        """Encode, `batch` at once, all that a run will ask for, and let go of what encodes them.
+
+        A prompt that is asked for later is encoded all the same. A model without text encoders has
+        nothing to do.
+        """
+        del prompts, batch
+
     @abstractmethod
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
         """The prediction for `x` `[B, C, h, w]` at times `t` `[B]` in [0, 1], in float32."""
@@ -77,3 +86,14 @@ class ImageModel(ABC):
     @abstractmethod
     def export(self, folder: Path) -> None:
         """Write the weights in use so that diffusers opens them."""
+
+    @abstractmethod
+    def export_whole(self, folder: Path) -> None:
+        """Write all of the pipeline with the weights in use, adapters made part of them.
+
+        The model is not to be trained afterwards.
+        """
+
+    @abstractmethod
+    def pipeline_arguments(self) -> dict[str, object]:
+        """What its pipeline is to be called with to predict as `predict` does."""

@@ -12,6 +12,7 @@ from transformers import DynamicCache, PreTrainedModel
 from rlfactory.dynamics.token import Token
 from rlfactory.model.cache import roomy_cache
 from rlfactory.model.decode import decode, positions_of
+from rlfactory.model.finetune import merge_into
 from rlfactory.model.language import load_language_model
 from rlfactory.model.lora import Lora
 from rlfactory.model.pipeline import ModelError, no_bars
@@ -190,10 +191,23 @@ class CausalLM(TextModel):
     def export(self, folder: Path) -> None:
         """A transformers folder, or PEFT's with LoRA; the critic in it."""
         if self.lora is None:
-            with no_bars():
-                self.network.save_pretrained(folder, safe_serialization=True)
+            self._save_network(folder)
         else:
             self.lora.save_for_peft(folder)
+        self._save_others(folder)
+
+    def export_whole(self, folder: Path) -> None:
+        """A transformers folder; the critic in it."""
+        if self.lora is not None:
+            merge_into(self.network)
+        self._save_network(folder)
+        self._save_others(folder)
+
+    def _save_network(self, folder: Path) -> None:
+        with no_bars():
+            self.network.save_pretrained(folder, safe_serialization=True)
+
+    def _save_others(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(folder)
         if isinstance(self.critic, ValueModel):
             with no_bars():

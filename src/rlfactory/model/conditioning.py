@@ -1,27 +1,38 @@
 """How text and time come to a diffusion network: encoded once, guided, exact or truncated."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from rlfactory.model.prompt_cache import Embeddings, Text
 from rlfactory.rollout import Condition
-
-Text = Mapping[str, Tensor]
 
 
 @torch.no_grad()
 def encode_once(
-    prompts: Sequence[str], known: dict[str, Text], encode: Callable[[list[str]], Text]
+    prompts: Sequence[str],
+    known: Embeddings,
+    encode: Callable[[list[str]], Text],
+    device: torch.device,
 ) -> Condition:
-    """One row for each prompt; those that are not yet `known` go through `encode`, together."""
-    new = sorted(set(prompts) - known.keys())
+    """One row for each prompt; those that are not yet `known` go through `encode`, together.
+
+    A prompt is known by all of its text, even where encoders read a part of it alone.
+    """
+    kept = {prompt: known.get(prompt) for prompt in dict.fromkeys(prompts)}
+    rows = {prompt: row for prompt, row in kept.items() if row is not None}
+    new = sorted(kept.keys() - rows.keys())
     if new:
-        encoded = encode(new)
-        known |= {p: {name: rows[i] for name, rows in encoded.items()} for i, p in enumerate(new)}
-    rows = [known[prompt] for prompt in prompts]
-    return Condition({name: torch.stack([row[name] for row in rows]) for name in rows[0]})
+        encoded = {name: tensor.cpu() for name, tensor in encode(new).items()}
+        for i, prompt in enumerate(new):
+            # a copy: a view would keep the memory of all that were encoded with it
+            rows[prompt] = {name: tensor[i].clone() for name, tensor in encoded.items()}
+            known.put(prompt, rows[prompt])
+    texts = [rows[prompt] for prompt in prompts]
+    stacked = {name: torch.stack([row[name] for row in texts]) for name in texts[0]}
+    return Condition({name: tensor.to(device) for name, tensor in stacked.items()})
 
 
 def guided(

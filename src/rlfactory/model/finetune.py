@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rlfactory.model.lora import Lora
+from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.lora_init import Init
 from rlfactory.model.memory import Memory
+from rlfactory.model.pipeline import no_bars
 from rlfactory.model.weights import Weights
 
 Part = Literal["transformer", "unet"]
@@ -52,3 +53,17 @@ def export(pipe: Any, part: Part, lora: Lora | None, folder: Path) -> None:
     layers, metadata = f"{part}_lora_layers", f"{part}_lora_adapter_metadata"
     pipe.save_lora_weights(folder, **{layers: lora.state_dict(), metadata: lora.metadata()})
     lora.save_for_peft(folder)
+
+
+def export_whole(pipe: Any, part: Part, lora: Lora | None, folder: Path) -> None:
+    """A pipeline folder with all parts; adapters become part of the network, here too."""
+    if lora is not None:
+        merge_into(getattr(pipe, part))
+    with no_bars():
+        pipe.save_pretrained(folder, safe_serialization=True)
+
+
+def merge_into(network: Any) -> None:
+    """Make adapters part of the matrices, so that the network saves as one without any."""
+    merge_adapters(network)
+    network._hf_peft_config_loaded = False  # it would be saved as adapters alone

@@ -12,14 +12,15 @@ from torch import Tensor
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, encode_once, guided, network_times
-from rlfactory.model.finetune import export, set_up, whole
-from rlfactory.model.frozen import load_frozen
+from rlfactory.model.conditioning import guided, network_times
+from rlfactory.model.finetune import export, export_whole, set_up, whole
+from rlfactory.model.frozen import open_pipeline
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.lora_init import Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipeline import ModelError, decode_latents
 from rlfactory.model.precision import Precision
+from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -33,6 +34,7 @@ class Flux(ImageModel):
     above 1 is by a second evaluation, of the negative prompt, as elsewhere.
     """
 
+    pipeline = "FluxPipeline"
     process = "flow"
     forward_process = RectifiedFlow()
 
@@ -42,6 +44,7 @@ class Flux(ImageModel):
         seed: int = 0,
         precision: Precision | None = None,
         memory: Memory | None = None,
+        prompt_cache: PromptCache = IN_MEMORY,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
@@ -59,13 +62,17 @@ class Flux(ImageModel):
         self.device = device
         self.precision = precision or Precision()
         self.memory = memory or Memory()
-        self.pipe = load_frozen(
+        self.pipe, self.texts = open_pipeline(
             FluxPipeline,
             path,
             device,
             self.precision,
             self.memory,
+            prompt_cache,
+            self._encode,
             whole=whole("transformer", finetune),
+            always=[negative_prompt] if guidance > 1 else [],
+            reads={"text_tokens": text_tokens},
         )
         self.transformer = self.pipe.transformer
         self._require_its_guidance(embedded_guidance)
@@ -73,8 +80,7 @@ class Flux(ImageModel):
         self.text_tokens = text_tokens
         self.timesteps = timesteps
         self.resolution = self.resolution_of(size)
-        self.guidance = guidance
-        self._encoded: dict[str, Text] = {}
+        self.guidance, self.negative_prompt = guidance, negative_prompt
         self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
         self.weights, self.lora = set_up(
             self.transformer,
@@ -110,7 +116,11 @@ class Flux(ImageModel):
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings: T5's `sequence` `[B, L, D]` and CLIP's `pooled` `[B, P]`."""
-        return encode_once(prompts, self._encoded, self._encode)
+        return self.texts(prompts)
+
+    def prepare(self, prompts: Sequence[str], batch: int) -> None:
+        """Once they are encoded the encoders go; the negative prompt is at hand already."""
+        self.texts.prepare(prompts, batch)
 
     def _encode(self, prompts: list[str]) -> Text:
         with self.memory.encoding(self.pipe, self.device):
@@ -177,3 +187,19 @@ class Flux(ImageModel):
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `transformer` folder."""
         export(self.pipe, "transformer", self.lora, folder)
+
+    def export_whole(self, folder: Path) -> None:
+        """A pipeline folder with all parts."""
+        export_whole(self.pipe, "transformer", self.lora, folder)
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """How this prompt and this guidance are asked of the pipeline itself."""
+        arguments: dict[str, object] = {"max_sequence_length": self.text_tokens}
+        if self.guidance > 1:
+            arguments |= {
+                "true_cfg_scale": self.guidance,
+                "negative_prompt": self.negative_prompt,
+            }
+        if self.embedded_guidance is not None:
+            arguments["guidance_scale"] = self.embedded_guidance
+        return arguments

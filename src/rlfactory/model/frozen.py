@@ -1,5 +1,6 @@
 """A pipeline as an adapter begins with it: each part in its precision and in its place, frozen."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,35 @@ from torch import nn
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipeline import load_pipeline
 from rlfactory.model.precision import Precision
+from rlfactory.model.prompt_cache import PromptCache, Text
+from rlfactory.model.text_encoders import TextEncoders
+
+
+def open_pipeline(
+    kind: type[DiffusionPipeline],
+    path: str,
+    device: torch.device,
+    precision: Precision,
+    memory: Memory,
+    cache: PromptCache,
+    encode: Callable[[list[str]], Text],
+    *,
+    whole: str | None,
+    always: Sequence[str] = (),
+    reads: Mapping[str, object] | None = None,
+    **parts: object,
+) -> tuple[Any, TextEncoders]:
+    """`load_frozen`, and its text encoders, which are not loaded where the cache has all prompts.
+
+    `encode` gives rows for prompts by them; `always` are prompts that every run asks for, `reads`
+    is what else an embedding depends on.
+    """
+    options = dict(reads or {})
+    texts = TextEncoders(kind, path, cache, device, precision.weights, always=always, **options)
+    left_out = {**texts.left_out, **parts}
+    pipe = load_frozen(kind, path, device, precision, memory, whole=whole, **left_out)
+    texts.serve(pipe, encode)
+    return pipe, texts
 
 
 def load_frozen(

@@ -3,26 +3,21 @@
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.activations import NewGELUActivation
 
-from rlfactory.model.pipeline import ModelError, no_bars
+from rlfactory.model.hub import ModelError, explained
+from rlfactory.model.pipeline import no_bars
 from rlfactory.zoo.models import resolve
 
 
 def load_language_model(path: str) -> tuple[PreTrainedModel, Any]:
     """The network in float32 without dropout, and its tokenizer, which pads on the left."""
-    try:
-        place = resolve(path, "config.json")
-        with no_bars():
-            tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left")
-            network = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ModelError(
-            f"model.path={path} could not be loaded as a language model: {error}"
-        ) from error
+    with explained(path, "a language model") as locate, no_bars():
+        place = locate(resolve(path, "config.json"))
+        tokenizer = AutoTokenizer.from_pretrained(place, padding_side="left")
+        network = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
     if tokenizer.eos_token is None:
         raise ModelError(
             f"model.path={path}: its tokenizer has no end of text, so no response could end;"

@@ -2,19 +2,27 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
+import diffusers
 import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
 from diffusers.utils import logging as diffusers_log
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers.utils import logging as transformers_log
 
+from rlfactory.model.families import OPTIONS, PIPELINE_INDEX, pipeline_of
+from rlfactory.model.hub import ModelError, explained
 from rlfactory.zoo.models import resolve
 
-
-class ModelError(ValueError):
-    """A model that can't be loaded; the message says what to type instead."""
+__all__ = [
+    "ModelError",
+    "decode_latents",
+    "load_pipeline",
+    "no_bars",
+    "pipeline_folder",
+]
 
 
 @contextmanager
@@ -30,6 +38,29 @@ def no_bars() -> Iterator[None]:
             library.enable_progress_bar()
 
 
+@cache
+def _fetched(kind: str, repo: str) -> str:
+    """The folder of a hub id's files, the safety checker's not among them."""
+    return str(getattr(diffusers, kind).download(repo, safety_checker=None))
+
+
+def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
+    """Where a pipeline's files are on this machine, fetched where they must be.
+
+    ModelError where there are none, or those of another family.
+    """
+    with explained(path, kind.__name__) as locate, no_bars():
+        place = locate(resolve(path, PIPELINE_INDEX))
+        if not Path(place).is_dir():
+            place = _fetched(kind.__name__, place)
+    found = pipeline_of(Path(place))
+    if found not in (kind.__name__, None):
+        option = OPTIONS.get(str(found))
+        remedy = f"; type model={option} model.path={path}" if option else ""
+        raise ModelError(f"model.path={path} is a {found}, not a {kind.__name__}{remedy}")
+    return Path(place)
+
+
 def load_pipeline(
     kind: type[DiffusionPipeline],
     path: str,
@@ -40,16 +71,11 @@ def load_pipeline(
 
     `dtype` is that of all parts, or of each by name, of those without one under `default`.
     """
-    try:
-        with no_bars():
-            # transformers' parts take the dtype they were saved in unless each is told
-            dtypes = {"default": dtype} if isinstance(dtype, torch.dtype) else dict(dtype)
-            found = resolve(path, "model_index.json")
-            return kind.from_pretrained(found, dtype=dtypes, **parts)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ModelError(
-            f"model.path={path} could not be loaded as {kind.__name__}: {error}"
-        ) from error
+    # transformers' parts take the dtype they were saved in unless each is told
+    dtypes = {"default": dtype} if isinstance(dtype, torch.dtype) else dict(dtype)
+    folder = pipeline_folder(kind, path)
+    with explained(path, kind.__name__), no_bars():
+        return kind.from_pretrained(folder, dtype=dtypes, **parts)
 
 
 @torch.no_grad()

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from rlfactory.dynamics.process import VariancePreserving
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import Text, encode_once, guided
-from rlfactory.model.finetune import export, set_up, whole
-from rlfactory.model.frozen import load_frozen
+from rlfactory.model.conditioning import guided
+from rlfactory.model.finetune import export, export_whole, set_up, whole
+from rlfactory.model.frozen import open_pipeline
 from rlfactory.model.lora_init import Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipeline import ModelError, decode_latents
 from rlfactory.model.precision import Precision
+from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
 from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
@@ -31,6 +32,7 @@ class SD(ImageModel):
     DDPO. The safety checker is not loaded: it would replace training images by black ones.
     """
 
+    pipeline = "StableDiffusionPipeline"
     process = "vp"
     attention_backends = False
     forward_process: VariancePreserving
@@ -41,6 +43,7 @@ class SD(ImageModel):
         seed: int = 0,
         precision: Precision | None = None,
         memory: Memory | None = None,
+        prompt_cache: PromptCache = IN_MEMORY,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "lora",
@@ -55,22 +58,24 @@ class SD(ImageModel):
         self.device = device
         self.precision = precision or Precision()
         self.memory = memory or Memory()
-        self.pipe = load_frozen(
+        self.pipe, self.texts = open_pipeline(
             StableDiffusionPipeline,
             path,
             device,
             self.precision,
             self.memory,
+            prompt_cache,
+            self._encode,
             whole=whole("unet", finetune),
+            always=[negative_prompt] if guidance > 1 else [],
             safety_checker=None,
             requires_safety_checker=False,
         )
         self._require_noise_prediction(path)
         self.unet = self.pipe.unet
         self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
-        self.guidance = guidance
+        self.guidance, self.negative_prompt = guidance, negative_prompt
         self.resolution = self.resolution_of(size)
-        self._encoded: dict[str, Text] = {}
         self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
         self.weights, self.lora = set_up(
             self.unet,
@@ -97,7 +102,11 @@ class SD(ImageModel):
 
     def encode(self, prompts: Sequence[str]) -> Condition:
         """Text embeddings `sequence` `[B, L, D]`."""
-        return encode_once(prompts, self._encoded, self._encode)
+        return self.texts(prompts)
+
+    def prepare(self, prompts: Sequence[str], batch: int) -> None:
+        """Once they are encoded the encoders go; the negative prompt is at hand already."""
+        self.texts.prepare(prompts, batch)
 
     def _encode(self, prompts: list[str]) -> Text:
         with self.memory.encoding(self.pipe, self.device):
@@ -129,3 +138,14 @@ class SD(ImageModel):
     def export(self, folder: Path) -> None:
         """LoRA: one folder that both diffusers and PEFT load. Full: a `unet` folder."""
         export(self.pipe, "unet", self.lora, folder)
+
+    def export_whole(self, folder: Path) -> None:
+        """A pipeline folder with all parts."""
+        export_whole(self.pipe, "unet", self.lora, folder)
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """How this prompt and this guidance are asked of the pipeline itself."""
+        arguments: dict[str, object] = {"guidance_scale": self.guidance}
+        if self.negative_prompt:
+            arguments["negative_prompt"] = self.negative_prompt
+        return arguments

@@ -66,3 +66,7 @@ class TextModel(ABC):
     @abstractmethod
     def export(self, folder: Path) -> None:
         """Write the weights in use so that transformers opens them."""
+
+    @abstractmethod
+    def export_whole(self, folder: Path) -> None:
+        """The same with adapters made part of the network, which then can train no more."""

@@ -3,12 +3,12 @@
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
+from rlfactory.model.hub import ModelError, explained
 from rlfactory.model.language import disable_dropout, fuse_activations
-from rlfactory.model.pipeline import ModelError, no_bars
+from rlfactory.model.pipeline import no_bars
 from rlfactory.zoo.models import resolve
 
 
@@ -48,19 +48,15 @@ class ValueModel(nn.Module):
 
 def _load(path: str) -> tuple[PreTrainedModel, set[str]]:
     """The network in float32, and which of its weights the folder lacks: at most the score's."""
-    try:
-        with no_bars():
-            network, info = AutoModelForSequenceClassification.from_pretrained(
-                resolve(path, "config.json"),
-                num_labels=1,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
+    kind = "a model with one score"
+    with explained(path, kind, key="model.value_path") as locate, no_bars():
+        network, info = AutoModelForSequenceClassification.from_pretrained(
+            locate(resolve(path, "config.json")),
+            num_labels=1,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
         missing = _absent(info)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelError(
-            f"model.value_path={path} could not be loaded as a model with one score: {error}"
-        ) from error
     return network, missing
 
 

@@ -40,6 +40,11 @@ class RunFolder:
         return self.path / "plan.txt"
 
     @property
+    def command(self) -> Path:
+        """What was typed, in one line; a folder made otherwise has none."""
+        return self.path / "command.txt"
+
+    @property
     def metrics(self) -> Path:
         """One JSON object per line, see `MetricsLog`."""
         return self.path / "metrics.jsonl"

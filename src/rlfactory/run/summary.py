@@ -55,7 +55,7 @@ def write_summary(
     folder = RunFolder(path.parent)
     trained = sum("time/learn" in record for record in metrics)
     lines = [f"# {folder.path.absolute().name}", "", f"{trained} iterations of training.", ""]
-    lines += _before_only(before) if after is None else _markdown_table(before, after)
+    lines += _before_only(before) if after is None else markdown_table(before, after)
     lines += ["", "## Cost", "", *_cost(metrics)]
     lines += ["", "## Where to look", "", *(f"- {line}" for line in where_to_look(folder))]
     write_text(path, "\n".join(lines) + "\n")
@@ -80,7 +80,8 @@ def where_to_look(folder: RunFolder) -> list[str]:
     ]
 
 
-def _markdown_table(before: Scores, after: Scores) -> list[str]:
+def markdown_table(before: Scores, after: Scores) -> list[str]:
+    """The lines of `summary_table` for a page."""
     lines = ["| score | before | after | change | 95 % interval | n |", "|---|" + "---:|" * 5]
     for name, rows in changes(before, after).items():
         for kind, change in rows.items():

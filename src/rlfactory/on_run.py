@@ -1,0 +1,93 @@
+"""The commands that go on from a run folder: sample, inspect, export and evaluate."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlfactory.problems import PlanError, Problem, key_of
+
+EVALUATED = (
+    *("evaluation", "seed", "sample_batch", "prompt_cache"),
+    *("reward", "prompts", "hardware", "schedule", "precision", "memory"),
+)
+
+
+def sample(words: Sequence[str]) -> int:
+    """Draw pictures with a run's weights."""
+    from rlfactory.arguments import sample_arguments
+
+    a = sample_arguments(words)
+    _require_run(a.run)
+    silence_notices()
+    from rlfactory import worker
+
+    return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights, a.best)
+
+
+def inspect(words: Sequence[str]) -> int:
+    """Look inside a run's language model."""
+    from rlfactory.arguments import inspect_arguments
+
+    a = inspect_arguments(words)
+    _require_run(a.run)
+    silence_notices()
+    from rlfactory import worker
+
+    return worker.inspect(a.run, a.weights, a.prompts, a.best)
+
+
+def export(words: Sequence[str]) -> int:
+    """Write a run's weights for other libraries."""
+    from rlfactory.arguments import export_arguments
+
+    a = export_arguments(words)
+    weights = a.weights or _require_run(a.run)["evaluation"]["weights"]
+    silence_notices()
+    from rlfactory import worker
+
+    return worker.export(a.run, a.to, a.merge, weights, a.best)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """Evaluate a run's weights, with other settings where overrides say so."""
+    best, words = "--best" in words, [word for word in words if word != "--best"]
+    if not words or "=" in words[0]:
+        raise PlanError([Problem("RUN", "no run folder named", "rlfactory evaluate RUN")])
+    from rlfactory.plan import make_plan
+    from rlfactory.request import SEARCHPATH, amend
+
+    run, overrides = Path(words[0]), words[1:]
+    frozen = _require_run(run)
+    message = f"can't be changed in an evaluation; allowed are {', '.join(EVALUATED)}"
+    refused = [key for o in overrides if (key := key_of(o)).split(".")[0] not in EVALUATED]
+    if refused := [key for key in refused if key != SEARCHPATH]:
+        raise PlanError([Problem(key, message) for key in refused])
+
+    composed = amend(frozen, overrides)
+    plan = make_plan(composed.values, composed.choices, composed.problems)
+    silence_notices()
+    from rlfactory import worker
+
+    return worker.evaluate(run, plan.config, best)
+
+
+def silence_notices() -> None:
+    """What libraries say on import about optional packages is not for users."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _require_run(run: Path) -> Mapping[str, Any]:
+    import yaml
+
+    path = run / "config.yaml"
+    if not path.is_file():
+        message = "is no run folder: it holds no config.yaml"
+        raise PlanError([Problem(str(run), message, "rlfactory, which makes one")])
+    try:
+        frozen = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise PlanError([Problem(str(path), f"can't be read: {error}")]) from error
+    if not isinstance(frozen, dict):
+        raise PlanError([Problem(str(path), "holds no configuration")])
+    return frozen

@@ -1,0 +1,196 @@
+"""`rlfactory export`, through the command: what it writes, says and refuses."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from diffusers import StableDiffusion3Pipeline
+from huggingface_hub import ModelCard
+from peft import AutoPeftModelForCausalLM, PeftConfig
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlfactory import cli, worker
+from rlfactory.export import command as export_module
+from rlfactory.run.folder import RunFolder
+
+TINY = [
+    "hardware=cpu",
+    "iterations=1",
+    "prompts_per_iteration=2",
+    "group_size=2",
+    "evaluation.prompts=2",
+    "evaluation.grid=2",
+]
+IMAGES = [*TINY, "schedule.steps=3", "model.finetune=lora", "model.lora_rank=2"]
+TEXTS = [*TINY, "model=tiny_gpt2", "reward=length", "dynamics.length=4"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "a run"
+    assert cli.dispatch([f"run_dir='{path}'", *IMAGES]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "texts"
+    assert cli.dispatch([f"run_dir={path}", *TEXTS, "model.finetune=lora"]) == 0
+    return path
+
+
+def export(run: Path, to: Path, *words: str) -> int:
+    return cli.dispatch(["export", str(run), "--to", str(to), *words])
+
+
+def test_the_folder_has_weights_a_card_and_pictures(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "new" / "left"
+    assert export(run, to) == 0
+    said = capsys.readouterr().out
+    card = ModelCard.load(to / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("diffusers", "text-to-image")
+    assert {"rlfactory", "nft", "lora"} <= set(card.data.tags)
+    assert card.data.base_model is None, "the hub knows no zoo:NAME"
+    code = said.split("\n\n", 1)[1].rstrip()
+    assert f"```python\n{code}\n```" in card.text
+    for part in (
+        "`zoo:tiny_sd3`",
+        "| score | before | after | change | 95 % interval | n |",
+        "**shapes_strict**",
+        "rlfactory 'run_dir=",
+        "the `ema` weights after 1 iterations",
+        "schedule:\n",
+        "sigmas",
+    ):
+        assert part in card.text, part
+    for picture in ("strip.png", "eval_000001.png"):
+        assert f"](pictures/{picture})" in card.text
+        assert (to / "pictures" / picture).is_file()
+    assert yaml.safe_load((to / "rlfactory.yaml").read_text())["choices"]["algo"] == "nft"
+    config = PeftConfig.from_pretrained(to)
+    assert str(config.base_model_name_or_path).endswith("zoo/weights/tiny_sd3")
+    assert [path.name for path in to.parent.iterdir()] == ["left"]
+    assert to.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_printed_code_runs(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export(run, Path("merged"), "--merge") == 0
+    names: dict[str, object] = {}
+    exec(capsys.readouterr().out.split("\n\n", 1)[1], names)
+    pipe, image = names["pipe"], names["image"]
+    assert isinstance(pipe, StableDiffusion3Pipeline)
+    assert getattr(image, "size", None) == (64, 64)
+    assert "merged LoRA adapters" in Path("merged/README.md").read_text()
+    assert pipe.text_encoder.dtype == torch.float32
+
+
+@pytest.mark.parametrize("weights", ["policy", "ema"])
+def test_the_weight_set_that_is_named_leaves(run: Path, tmp_path: Path, weights: str) -> None:
+    assert export(run, tmp_path / "left", "--weights", weights) == 0
+    found = load_file(tmp_path / "left" / "adapter_model.safetensors")
+    checkpoint = RunFolder(run).checkpoints / "step_000001" / "weights.safetensors"
+    kept = load_file(checkpoint)
+    for name, tensor in found.items():
+        key = name.removeprefix("base_model.model.").replace(".weight", ".default.weight")
+        assert torch.equal(tensor, kept[f"{weights}/{key}"])
+    other = "Measured with the `ema` weights, not with these."
+    assert (other in (tmp_path / "left" / "README.md").read_text()) is (weights == "policy")
+
+
+def test_the_best_checkpoint_leaves_where_it_is_asked_for(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    checkpoints = RunFolder(copied).checkpoints
+    (checkpoints / "best.json").unlink(missing_ok=True)
+    assert export(copied, tmp_path / "none", "--best") == 1
+    assert "no best checkpoint" in capsys.readouterr().err
+    shutil.copytree(checkpoints / "step_000001", checkpoints / "step_000000")
+    (checkpoints / "best.json").write_text(json.dumps({"step": 0}))
+    assert export(copied, tmp_path / "left", "--best") == 0
+    card = (tmp_path / "left" / "README.md").read_text()
+    assert "after 0 iterations" in card
+    assert "These weights were not evaluated" in card
+
+
+def test_a_language_model_leaves_as_adapters_and_merged(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(texts, tmp_path / "lora") == 0
+    assert export(texts, tmp_path / "merged", "--merge") == 0
+    said = capsys.readouterr().out.split("exported to ")[1:]
+    for text in said:
+        exec(text.split("\n\n", 1)[1], {})
+        assert capsys.readouterr().out.strip()
+    exact = {"dtype": torch.float32}
+    adapted = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "lora", **exact).eval()
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    assert not any("lora" in name for name, _ in merged.named_parameters())
+    ids = AutoTokenizer.from_pretrained(tmp_path / "merged")("This film", return_tensors="pt")
+    with torch.no_grad():
+        torch.testing.assert_close(merged(**ids).logits, adapted(**ids).logits, rtol=0, atol=1e-4)
+    card = ModelCard.load(tmp_path / "lora" / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("peft", "text-generation")
+    assert ModelCard.load(tmp_path / "merged" / "README.md").data.library_name == "transformers"
+    assert (tmp_path / "lora" / "pictures" / "strip.md").is_file()
+
+
+def test_a_base_on_the_hub_is_named(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "_hub_id", lambda _: "owner/name")
+    assert export(run, tmp_path / "left") == 0
+    card = ModelCard.load(tmp_path / "left" / "README.md")
+    assert card.data.base_model == "owner/name"
+    assert "[owner/name](https://huggingface.co/owner/name)" in card.text
+
+
+def test_nothing_is_overwritten(run: Path, refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    assert "--to: full is not empty" in refused("export", str(run), "--to", "full")
+    assert "mine.txt is a file" in refused("export", str(run), "--to", "full/mine.txt")
+    assert "is no run folder" in refused("export", "full", "--to", "elsewhere")
+
+
+def test_an_empty_folder_is_taken(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert export(run, tmp_path / "empty") == 0
+    assert (tmp_path / "empty" / "README.md").is_file()
+
+
+def test_a_failure_leaves_nothing_behind(
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export_module, "write_card", full)
+    assert export(run, tmp_path / "left") == 1
+    assert "No space left" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_can_not_be_written_is_said(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert worker.export(run, tmp_path / "file" / "left", False, "ema", False) == 1
+    assert "cannot be written" in capsys.readouterr().err
