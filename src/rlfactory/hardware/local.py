@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.hardware.base import Hardware, HardwareError
-from rlfactory.types import PositiveInt
+from rlfactory.types import Positive, PositiveInt
 
 
 class Local(Hardware):
@@ -19,8 +19,13 @@ class Local(Hardware):
     world_size = 1
 
     def __init__(
-        self, *, device: Literal["auto", "cpu", "cuda"] = "auto", threads: PositiveInt | None = None
+        self,
+        *,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        threads: PositiveInt | None = None,
+        memory_gb: Positive | None = None,
     ) -> None:
+        del memory_gb  # the plan reads it
         found = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda" and found == "cpu":
             raise HardwareError("hardware.device=cuda, but torch finds no GPU; try hardware=cpu")
