@@ -117,7 +117,7 @@ def test_rules_look_at_each_term() -> None:
 
 def test_memory_and_evaluations_are_foreseen() -> None:
     derived = planned("model=flux", "hardware.memory_gb=20", "algo=grpo").derived
-    assert derived["evaluations"].endswith("; 864 an iteration")
+    assert derived["evaluations"].endswith("; 1,152 an iteration")
     assert derived["memory"].startswith("about ")
     assert derived["memory"].endswith("; the device has 20")
     assert any(

@@ -2,8 +2,8 @@
 
 The coefficients are bytes for each token (or latent pixel) and channel of width, of a block. They
 were counted on ghosts of the networks at their full width (scripts/bench/ghost.py), in which every
-storage that autograd keeps is seen; tests hold the formulas against that count again. docs/estimate.md
-says what they consist of.
+storage that autograd keeps is seen; tests hold the formulas against that count again.
+docs/estimate.md says what they consist of.
 """
 
 from collections.abc import Iterator, Mapping

@@ -189,7 +189,7 @@ def _learning(config: Config, parts: Mapping[str, Part], network: Part, number: 
 
 
 def _decoding(config: Config, vae: Part) -> float:
-    """Slices are pictures, one at a time; tiles are as large as those the autoencoder learned on."""
+    """Slices are single pictures; tiles are of the size that the autoencoder learned on."""
     memory, size = config.get("memory", {}), _largest(config)
     pictures = 1 if memory.get("vae_slicing") else config["sample_batch"]
     if memory.get("vae_tiling"):
