@@ -45,9 +45,10 @@ def part(described: Mapping[str, Any], **changes: object) -> nn.Module:
 
 def materialised(network: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """The network with weights drawn on `device`: small and normal, so that nothing overflows."""
+    network = network.to(dtype)
     if device.type == "meta":
-        return network.to(dtype)
-    network.to_empty(device=device).to(dtype)
+        return network
+    network.to_empty(device=device)
     with torch.no_grad():
         for name, tensor in (*network.named_parameters(), *network.named_buffers()):
             _draw(name, tensor)

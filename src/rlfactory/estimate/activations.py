@@ -165,4 +165,4 @@ def decoded(autoencoder: Config, size: int, pictures: int) -> float:
     at full resolution and in float32.
     """
     widths = autoencoder["block_out_channels"]
-    return 3.0 * widths[min(1, len(widths) - 1)] * size**2 * 4 * pictures
+    return float(3 * widths[min(1, len(widths) - 1)] * size**2 * 4 * pictures)

@@ -163,7 +163,7 @@ def _rows(config: Config) -> int:
 
 def _largest(config: Config) -> int:
     """Pixels a side, in training or in evaluations."""
-    return max(config["model"]["size"], config["evaluation"]["size"] or 0)
+    return int(max(config["model"]["size"], config["evaluation"]["size"] or 0))
 
 
 def _copies(config: Config, network: Part, when: str) -> float:
@@ -177,7 +177,7 @@ def _sampling(config: Config, parts: Mapping[str, Part], network: Part, number: 
     each = _item(config, parts, network, _largest(config), "rollout").sampling
     full = config["model"]["finetune"] == "full"
     copies = _copies(config, network, "rollout") if full else 0.0
-    return config["sample_batch"] * _rows(config) * each + copies
+    return float(config["sample_batch"] * _rows(config) * each + copies)
 
 
 def _learning(config: Config, parts: Mapping[str, Part], network: Part, number: float) -> float:
@@ -185,7 +185,7 @@ def _learning(config: Config, parts: Mapping[str, Part], network: Part, number: 
     again = config.get("memory", {}).get("gradient_checkpointing")
     full = config["model"]["finetune"] == "full"
     copies = 0.0 if again and not full else _copies(config, network, "learning")
-    return config["micro_batch"] * _rows(config) * (item.saved + item.working) + copies
+    return float(config["micro_batch"] * _rows(config) * (item.saved + item.working) + copies)
 
 
 def _decoding(config: Config, vae: Part) -> float:
