@@ -14,7 +14,7 @@ dense bf16 peak.
 
 import argparse
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,25 +157,26 @@ def foreseen(config: Any) -> Estimate:
     return found
 
 
-def networks(names: Sequence[str]) -> str:
+def networks(names: Sequence[str]) -> Iterator[list[str]]:
     """What a network is: parameters, FLOPs and bytes of one item."""
     head = ["model", "parameters", "trained", "TFLOP forward", "TFLOP learning"]
-    rows = [[*head, "GiB kept", "GiB kept, checkpointing"]]
+    yield [*head, "GiB kept", "GiB kept, checkpointing"]
     for name in names:
-        parts = parts_of(configured(name, "nft", None, [])["model"]["path"]) or {}
+        config = configured(name, "nft", None, [])
+        parts = parts_of(config["model"]["path"]) or {}
         network = next(parts[k] for k in ("transformer", "unet") if k in parts)
         found, kept = flops(name), [held(name, again).saved for again in (False, True)]
-        number = foreseen(configured(name, "nft", None, [])).trained
-        counts = [f"{network.parameters:,}", f"{number:,.0f}"]
+        counts = [f"{network.parameters:,}", f"{foreseen(config).trained:,.0f}"]
         tera = [f"{found.forward / 1e12:.2f}", f"{found.learning / 1e12:.2f}"]
-        rows.append([name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)])
-    return table(rows)
+        yield [name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)]
 
 
-def iterations(names: Sequence[str], algorithms: Sequence[str], more: Sequence[str]) -> str:
+def iterations(
+    names: Sequence[str], algorithms: Sequence[str], more: Sequence[str]
+) -> Iterator[list[str]]:
     """What an iteration takes, as the plan says: evaluations a sample and peaks."""
     head = ["model", "algorithm", "evaluations a sample", "peak, GiB", "while"]
-    rows = [[*head, "memory=low, GiB", "while"]]
+    yield [*head, "memory=low, GiB", "while"]
     for name in names:
         for algorithm in algorithms:
             config = configured(name, algorithm, None, more)
@@ -184,8 +185,7 @@ def iterations(names: Sequence[str], algorithms: Sequence[str], more: Sequence[s
             each = " + ".join(f"{kind(config, traits) * _rows(config):g}" for kind in kinds)
             found = [foreseen(config), foreseen(low)]
             peaks = [text for e in found for text in (f"{e.peak / GIB:.1f}", e.phase)]
-            rows.append([name, algorithm, each, *peaks])
-    return table(rows)
+            yield [name, algorithm, each, *peaks]
 
 
 SWITCHES = ("gradient_checkpointing", "offload_text", "offload_vae", "offload_weights")
@@ -252,7 +252,7 @@ def row(name: str, algorithm: str, config: Any, device: torch.device, of_item: F
     except RuntimeError as error:
         if not is_exhaustion(error):
             raise
-        return [name, algorithm, "out of memory", "", "", "", ""]
+        return [name, algorithm, "out of memory", *[""] * (2 + len(SPEEDS))]
     used = f"{100 * found.flops / best:.1f} %" if best else f"{found.flops / 1e12:.0f} TFLOP/s"
     speed = [f"{found.drawn:.2f}", f"{found.learned:.2f}", used]
     expected = foreseen(config).peak / GIB - text
@@ -264,26 +264,33 @@ def estimate_text(config: Any) -> float:
     return foreseen(config).resident["text encoders"] / GIB
 
 
-def measure(names: Sequence[str], a: argparse.Namespace) -> str:
+def measure(names: Sequence[str], a: argparse.Namespace) -> Iterator[list[str]]:
     """Every model with every algorithm, on the GPU."""
     device = torch.device("cuda")
-    head = ["model", "algorithm", "peak, GiB", "expected", "text", "images/s", "samples/s"]
-    rows = [[*head, "utilisation"]]
+    yield [*("model", "algorithm", "peak, GiB", "expected", "text"), *SPEEDS]
     for name in names:
         of_item = flops(name)
         for algorithm in a.algo:
             config = configured(name, algorithm, a.memory, ["hardware=gpu", *a.words])
-            rows.append(row(name, algorithm, config, device, of_item))
-            print(" | ".join(rows[-1]), flush=True)
+            yield row(name, algorithm, config, device, of_item)
             torch.cuda.empty_cache()
-    return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}\n\n{table(rows)}"
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Markdown."""
-    head, *rest = rows
-    lines = [head, ["---", *(["---:"] * (len(head) - 1))], *rest]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+SPEEDS = ("images/s", "samples/s", "utilisation")
+
+
+def show(rows: Iterator[Sequence[str]]) -> None:
+    """A table of Markdown, each line as soon as it is known."""
+    for number, cells in enumerate(rows):
+        print(line(cells), flush=True)
+        if not number:
+            print(line(["---", *(["---:"] * (len(cells) - 1))]))
+    print()
+
+
+def line(cells: Sequence[str]) -> str:
+    """A line of it."""
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -298,9 +305,11 @@ def main() -> None:
     a = parser.parse_args()
     logging.getLogger("diffusers").setLevel(logging.ERROR)
     if a.meta:
-        print(networks(a.only), iterations(a.only, a.algo, a.words), sep="\n\n")
+        show(iterations(a.only, a.algo, a.words))
+        show(networks(a.only))
     elif torch.cuda.is_available():
-        print(measure(a.only, a))
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
+        show(measure(a.only, a))
     else:
         raise SystemExit("torch finds no GPU; type --meta to count and to estimate")
 
