@@ -272,3 +272,16 @@ def test_memory_is_asked_of_the_tool_that_knows(
     finally:
         device.gpus.cache_clear()
     assert (device.ram() or 0) > GIB
+
+
+def test_a_batch_that_is_halved_again_is_one_word() -> None:
+    whole = config("model=sd35", "micro_batch=32")
+    chosen = {key: value for key, value in whole.items() if key not in ("precision", "memory")}
+    traits = traits_of(chosen)
+    before = estimate(chosen, traits)
+    assert before is not None
+    words, left = remedies(chosen, traits)
+    assert words[0].word.startswith("micro_batch=")
+    assert int(words[0].word.partition("=")[2]) < 16
+    saved = sum(remedy.saves for remedy in words)
+    assert before.peak - saved == pytest.approx(left)
