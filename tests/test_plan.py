@@ -113,3 +113,16 @@ def test_rules_look_at_each_term() -> None:
     assert planned("algo=grpo", "regularizer=kl_awm", f"+regularizer.terms.steps={term}")
     with pytest.raises(PlanError, match=r"regularizer\.terms\.steps: .*keeps none"):
         planned("algo=nft", "regularizer=kl_awm", f"+regularizer.terms.steps={term}")
+
+
+def test_memory_and_evaluations_are_foreseen() -> None:
+    derived = planned("model=flux", "hardware.memory_gb=20", "algo=grpo").derived
+    assert derived["evaluations"].endswith("; 1,152 an iteration")
+    assert derived["memory"].startswith("about ")
+    assert derived["memory"].endswith("; the device has 20")
+    assert any(
+        text.startswith("this needs about") for key, text in derived.items() if "note" in key
+    )
+    assert "memory" not in planned("model=tiny_gpt2").derived
+    roomy = planned("model=flux", "hardware.memory_gb=800").derived
+    assert not any("note" in key for key in roomy)

@@ -203,3 +203,20 @@ def test_ctrl_c_leaves_a_usable_run_folder(tmp_path: Path) -> None:
     for path in (RunFolder(run).curves, RunFolder(run).strip, RunFolder(run).summary):
         assert path.is_file()
     assert cli.dispatch(["sample", str(run), "--prompt", "a star", "--out", str(tmp_path)]) == 0
+
+
+def test_memory_that_runs_out_is_told_once_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_out(self: object) -> bool:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(session_module.Session, "run", run_out)
+    assert train(tmp_path / "run") == 1
+    folder = RunFolder(tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "error: out of memory; the plan expected about" in said
+    assert "What helps most, in this order: " in said
+    assert "Traceback" not in said
+    assert "OutOfMemoryError" in folder.log.read_text()
+    assert folder.read_status() == "failed"

@@ -62,7 +62,7 @@ def compared_per_sample(config: Config, traits: Traits) -> float:
     what it will have moved away from.
     """
     others = set(traits["algo"].get("compares") or ())
-    others |= {_reference(node) for _, node, _ in penalties(config, traits)} - {None}
+    others |= {reference_of(node) for _, node, _ in penalties(config, traits)} - {None}
     return trained_per_sample(config, traits) * len(others) + remembered_per_sample(config, traits)
 
 
@@ -76,7 +76,7 @@ def remembered_per_sample(config: Config, traits: Traits) -> float:
     return share * items_per_sample(config, traits)
 
 
-def _reference(node: Mapping[str, Any]) -> str | None:
+def reference_of(node: Mapping[str, Any]) -> str | None:
     """The weight set that a penalty evaluates."""
     if "compare" in node:
         return "old" if node["compare"] == "prediction" else None

@@ -12,6 +12,8 @@ from rlfactory.cost import accumulated, evaluations, per_iteration
 from rlfactory.crossings import RULES
 from rlfactory.crossings.base import Traits
 from rlfactory.crossings.cautions import cautions
+from rlfactory.estimate.advice import notes, told
+from rlfactory.estimate.memory import estimate
 from rlfactory.problems import PlanError, Problem, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS, Settings
 from rlfactory.signature import Signature, read
@@ -206,7 +208,13 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
         "micro-batches": accumulated(config, traits),
         "evaluations": evaluations(config, traits),
     }
-    return facts | {f"note {i}": text for i, text in enumerate(cautions(config, traits), start=1)}
+    said = [*cautions(config, traits)]
+    if traits["model"].get("media") == "images":
+        facts["evaluations"] += f"; {per_iteration(config, traits):,.0f} an iteration"
+        found = estimate(config, traits)
+        facts["memory"] = told(config, found)
+        said += notes(config, traits, found)
+    return facts | {f"note {i}": text for i, text in enumerate(said, start=1)}
 
 
 def _run_dir(config: Config, choices: Mapping[str, str]) -> Path:

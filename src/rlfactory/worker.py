@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlfactory.build import Config, build, evaluator
+from rlfactory.estimate.exhausted import explained, is_exhaustion
 from rlfactory.hardware.base import HardwareError
 from rlfactory.inspection.errors import InspectionError
 from rlfactory.model.pipeline import ModelError
@@ -55,17 +56,20 @@ def run(path: Path) -> int:
     """Train as the frozen configuration of `path` says; returns the exit code."""
     folder = RunFolder(path)
     folder.set_status("running")
+    config = read_config(folder)
     with folder.attach_log():
         try:
-            finished = Session(read_config(folder), folder).run()
+            finished = Session(config, folder).run()
         except KeyboardInterrupt:
             finished = False
         except Exception as error:
             folder.set_status("failed")
             log.exception("the run failed")
-            if not isinstance(error, MENDABLE):
+            out = is_exhaustion(error)
+            if not out and not isinstance(error, MENDABLE):
                 raise
-            _say_error(f"{error}\nThe traceback is in {folder.log}")
+            said = explained(error, config) if out else error
+            _say_error(f"{said}\nThe traceback is in {folder.log}")
             return 1
     folder.set_status("done" if finished else "interrupted")
     if not finished:
@@ -167,8 +171,11 @@ def _with_weights(
             parts.model.weights.add(name)
         load_checkpoint(checkpoint, parts.model)
         use(parts, evaluator(config, parts, Silent()))
-    except MENDABLE as error:
-        _say_error(str(error))
+    except Exception as error:
+        out = is_exhaustion(error)
+        if not out and not isinstance(error, MENDABLE):
+            raise
+        _say_error(explained(error, config) if out else str(error))
         return 1
     return 0
 

@@ -27,12 +27,12 @@ def make(sd_folder: Path, sd3_folder: Path, flux_folders: dict[str, Path]) -> Ma
         known: dict[str, Any] = {"size": 64, "lora_rank": 1}
         device, cache = torch.device("cpu"), cache or PromptCache()
         if family == "sd":
-            return SD(device, 0, cache, path=str(sd_folder), **known | options)
+            return SD(device, 0, prompt_cache=cache, path=str(sd_folder), **known | options)
         known |= {"text_tokens": 16}
         if family == "sd3":
             known |= {"path": str(sd3_folder), "guidance": 3.0}
-            return SD3(device, 0, cache, **known | options)
-        return Flux(device, 0, cache, path=str(flux_folders["dev"]), **known | options)
+            return SD3(device, 0, prompt_cache=cache, **known | options)
+        return Flux(device, 0, prompt_cache=cache, path=str(flux_folders["dev"]), **known | options)
 
     return model
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.hardware.base import Hardware, HardwareError
-from rlfactory.types import PositiveInt
+from rlfactory.types import Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,9 @@ class Local(Hardware):
         *,
         device: Literal["auto", "cpu", "cuda"] = "auto",
         threads: PositiveInt | None = None,
+        memory_gb: Positive | None = None,
     ) -> None:
+        del memory_gb  # the plan reads it
         found = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda" and found == "cpu":
             raise HardwareError("hardware.device=cuda, but torch finds no GPU; try hardware=cpu")

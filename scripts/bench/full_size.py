@@ -1,0 +1,318 @@
+"""SD1.4, SD3.5 Medium and FLUX.1-dev at their full size, LoRA, one iteration at 512 x 512.
+
+    python scripts/bench/full_size.py --meta                     # arithmetic and ghosts, no GPU
+    python scripts/bench/full_size.py --only sd35_medium         # on any CUDA machine
+    python scripts/bench/full_size.py --memory low micro_batch=1 # words as a user types them
+
+Weights are random, from the published configurations, drawn on the device; text encoders are left
+out and random embeddings stand in for them, so `text` says what they would add where they are not
+offloaded. An iteration goes through the trainer: sampled, scored by the size of JPEGs, learned
+from. The first is not counted. Utilisation is the FLOPs of the learning phase (each product and
+convolution counted once, a block that is computed again not) over its seconds and the device's
+dense bf16 peak.
+"""
+
+import argparse
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ghost import Measured, ghosts, hollow, measured
+from published import in_place_of_loading, pipeline
+from torch.utils.flop_counter import FlopCounterMode
+
+from rlfactory import cost
+from rlfactory._hydra import options
+from rlfactory.build import budget, build
+from rlfactory.estimate.exhausted import is_exhaustion, traits_of
+from rlfactory.estimate.folder import parts_of
+from rlfactory.estimate.memory import GIB, Estimate, estimate, with_changes
+from rlfactory.model.flux import Flux
+from rlfactory.model.sd import SD
+from rlfactory.model.sd3 import SD3
+from rlfactory.request import planned
+from rlfactory.rollout import Condition
+from rlfactory.settings import GROUPS
+from rlfactory.trainer import Trainer
+from rlfactory.worker import Silent
+
+MODELS = {"sd14": "sd14", "sd35_medium": "sd35", "flux_dev": "flux"}
+ADAPTERS: Mapping[str, Any] = {"sd14": SD, "sd35_medium": SD3, "flux_dev": Flux}
+ALGORITHMS = ("grpo", "awm", "nft")
+PEAKS = {
+    "H100": 989e12,
+    "H200": 989e12,
+    "H800": 989e12,
+    "GH200": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "A40": 150e12,
+    "A10": 125e12,
+    "4090": 165e12,
+    "3090": 71e12,
+}
+"""Dense bf16 FLOPs a second by a part of the device's name, as the makers say."""
+
+Changes = Mapping[str, Mapping[str, object]]
+
+
+def words(name: str, algorithm: str, memory: str | None, more: Sequence[str]) -> list[str]:
+    """What a user would type, for two iterations of eight pictures."""
+    small = ["prompts_per_iteration=2", "group_size=4", "updates_per_iteration=1", "iterations=2"]
+    plain = [f"model={MODELS[name]}", f"algo={algorithm}", *small, "reward=compressibility"]
+    if "precision" in GROUPS and "precision=" not in " ".join(more):
+        plain.append("precision=bf16")
+    if "memory" in GROUPS and memory is not None and memory in options("memory"):
+        plain.append(f"memory={memory}")
+    return [*plain, *more]
+
+
+def configured(name: str, algorithm: str, memory: str | None, more: Sequence[str]) -> Any:
+    """The configuration; in bf16 for the estimate even where there is no such group yet."""
+    config = planned(*words(name, algorithm, memory, more)).config
+    if "precision" not in config:
+        half = dict.fromkeys(("weights", "rollout", "learning"), "bfloat16")
+        config = with_changes(config, {"precision": half})
+    return config
+
+
+# -- without a device
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Of one item: without a gradient, and with one and the way back."""
+
+    forward: float
+    learning: float
+
+
+def adapter(name: str, changes: Changes, dtype: torch.dtype, **options: Any) -> Any:
+    """Our adapter on shapes alone."""
+    meta = torch.device("meta")
+    pipe = pipeline(name, meta, dtype, **changes)
+    with in_place_of_loading(pipe):
+        return ADAPTERS[name](meta, path=name, **options)
+
+
+def network_of(model: Any) -> Any:
+    """What is trained of an adapter's pipeline."""
+    return model.unet if isinstance(model, SD) else model.transformer
+
+
+def asked(model: Any, device: str, items: int = 1) -> Any:
+    """A function that predicts for blank latents."""
+    texts = model.encode(["a"] * items).tensors
+    condition = Condition(
+        {k: torch.empty(v.shape, dtype=v.dtype, device=device) for k, v in texts.items()}
+    )
+    x = torch.empty(items, *model.resolution.shape, device=device)
+    t = torch.empty(items, device=device)
+    return lambda: model.predict(x, t, condition)
+
+
+def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
+    """Counted on `meta`, in float32: FLOPs know no precision."""
+    model = adapter(name, changes or {}, torch.float32, **options)
+    predict = asked(model, "meta")
+    with torch.no_grad(), FlopCounterMode(display=False) as forward:
+        predict()
+    with FlopCounterMode(display=False) as learning:
+        predict().pow(2).mean().backward()
+    return Flops(forward.get_total_flops(), learning.get_total_flops())
+
+
+def held(name: str, again: bool, changes: Changes | None = None, **options: Any) -> Measured:
+    """What autograd holds of one item in bf16, counted on ghosts."""
+    model = adapter(name, changes or {}, torch.bfloat16, **options)
+    network = network_of(model)
+    if again:
+        network.enable_gradient_checkpointing()
+    network.train(again)
+    texts = {k: v.shape for k, v in model.encode(["a"]).tensors.items()}
+    with ghosts():
+        hollow(network)
+        tensors = {k: torch.empty(shape, dtype=torch.bfloat16) for k, shape in texts.items()}
+        if model.__dict__.get("_negative"):
+            model._negative = {k: v[0] for k, v in tensors.items()}
+        x, t = torch.empty(1, *model.resolution.shape), torch.empty(1)
+
+        def predict() -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return model.predict(x, t, Condition(tensors))
+
+        return measured(predict)
+
+
+def foreseen(config: Any) -> Estimate:
+    """The plan's estimate for a GPU."""
+    config = with_changes(config, {"hardware.device": "cuda"})
+    found = estimate(config, traits_of(config))
+    assert found is not None
+    return found
+
+
+def networks(names: Sequence[str]) -> Iterator[list[str]]:
+    """What a network is: parameters, FLOPs and bytes of one item."""
+    head = ["model", "parameters", "trained", "TFLOP forward", "TFLOP learning"]
+    yield [*head, "GiB kept", "GiB kept, checkpointing"]
+    for name in names:
+        config = configured(name, "nft", None, [])
+        parts = parts_of(config["model"]["path"]) or {}
+        network = next(parts[k] for k in ("transformer", "unet") if k in parts)
+        found, kept = flops(name), [held(name, again).saved for again in (False, True)]
+        counts = [f"{network.parameters:,}", f"{foreseen(config).trained:,.0f}"]
+        tera = [f"{found.forward / 1e12:.2f}", f"{found.learning / 1e12:.2f}"]
+        yield [name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)]
+
+
+def iterations(
+    names: Sequence[str], algorithms: Sequence[str], more: Sequence[str]
+) -> Iterator[list[str]]:
+    """What an iteration takes, as the plan says: evaluations a sample and peaks."""
+    head = ["model", "algorithm", "evaluations a sample", "peak, GiB", "while"]
+    yield [*head, "memory=low, GiB", "while"]
+    for name in names:
+        for algorithm in algorithms:
+            config = configured(name, algorithm, None, more)
+            traits, low = traits_of(config), with_changes(config, {"memory": LOW})
+            kinds = (cost.drawn_per_sample, cost.compared_per_sample, cost.trained_per_sample)
+            each = " + ".join(f"{kind(config, traits) * _rows(config):g}" for kind in kinds)
+            found = [foreseen(config), foreseen(low)]
+            peaks = [text for e in found for text in (f"{e.peak / GIB:.1f}", e.phase)]
+            yield [name, algorithm, each, *peaks]
+
+
+SWITCHES = ("gradient_checkpointing", "offload_text", "offload_vae", "offload_weights")
+LOW = dict.fromkeys((*SWITCHES, "vae_tiling", "vae_slicing"), True)
+
+
+def _rows(config: Any) -> int:
+    """Evaluations that a prediction is."""
+    return 2 if (config["model"].get("guidance") or 0) > 1 else 1
+
+
+# -- with one
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An iteration: the most bytes, and a second's pictures, learned samples and learning FLOPs."""
+
+    peak: float
+    drawn: float
+    learned: float
+    flops: float
+
+
+def bench(
+    name: str, config: Any, device: torch.device, of_item: Flops, changes: Changes | None = None
+) -> Measurement:
+    """Two iterations of the trainer, the second measured."""
+    dtype = getattr(torch, config["precision"]["weights"]) if "precision" in GROUPS else None
+    pipe = pipeline(name, device, dtype or torch.float32, **(changes or {}))
+    with in_place_of_loading(pipe):
+        parts = build(config)
+    del pipe
+    logged: list[Mapping[str, float]] = []
+
+    def note(iteration: int, metrics: Mapping[str, float], rollout: Any) -> None:
+        logged.append(metrics)
+        if device.type == "cuda" and not iteration:
+            torch.cuda.reset_peak_memory_stats(device)
+
+    Trainer(parts, budget(config), Silent()).run(note)
+    last, samples = logged[-1], config["prompts_per_iteration"] * config["group_size"]
+    spent = samples * (last["nfe/compare"] * of_item.forward + last["nfe/train"] * of_item.learning)
+    return Measurement(
+        last["memory/peak_gb"] * GIB,
+        samples / last["time/sample"],
+        samples / last["time/learn"],
+        spent / _rows(config) / last["time/learn"],
+    )
+
+
+def peak_flops(device_name: str) -> float | None:
+    """The device's dense bf16 peak; None where it is not in the table."""
+    found = [(len(part), peak) for part, peak in PEAKS.items() if part in device_name]
+    return max(found)[1] if found else None
+
+
+def row(name: str, algorithm: str, config: Any, device: torch.device, of_item: Flops) -> list[str]:
+    """A line of the table of measurements."""
+    best = peak_flops(torch.cuda.get_device_name(device))
+    text = estimate_text(config)
+    try:
+        found = bench(name, config, device, of_item)
+    except RuntimeError as error:
+        if not is_exhaustion(error):
+            raise
+        return [name, algorithm, "out of memory", *[""] * (2 + len(SPEEDS))]
+    used = f"{100 * found.flops / best:.1f} %" if best else f"{found.flops / 1e12:.0f} TFLOP/s"
+    speed = [f"{found.drawn:.2f}", f"{found.learned:.2f}", used]
+    expected = foreseen(config).peak / GIB - text
+    return [name, algorithm, f"{found.peak / GIB:.1f}", f"{expected:.1f}", f"{text:.1f}", *speed]
+
+
+def estimate_text(config: Any) -> float:
+    """GiB of the text encoders, which the bench leaves out."""
+    return foreseen(config).resident["text encoders"] / GIB
+
+
+def measure(names: Sequence[str], a: argparse.Namespace) -> Iterator[list[str]]:
+    """Every model with every algorithm, on the GPU."""
+    device = torch.device("cuda")
+    yield [*("model", "algorithm", "peak, GiB", "expected", "text"), *SPEEDS]
+    for name in names:
+        of_item = flops(name)
+        for algorithm in a.algo:
+            config = configured(name, algorithm, a.memory, ["hardware=gpu", *a.words])
+            yield row(name, algorithm, config, device, of_item)
+            torch.cuda.empty_cache()
+
+
+SPEEDS = ("images/s", "samples/s", "utilisation")
+
+
+def show(rows: Iterator[Sequence[str]]) -> None:
+    """A table of Markdown, each line as soon as it is known."""
+    for number, cells in enumerate(rows):
+        print(line(cells), flush=True)
+        if not number:
+            print(line(["---", *(["---:"] * (len(cells) - 1))]))
+    print()
+
+
+def line(cells: Sequence[str]) -> str:
+    """A line of it."""
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--meta", action="store_true", help="no device: count and estimate")
+    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--algo", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
+    parser.add_argument("--memory", help="an option of the group memory, such as low")
+    a = parser.parse_args()
+    logging.getLogger("diffusers").setLevel(logging.ERROR)
+    if a.meta:
+        show(iterations(a.only, a.algo, a.words))
+        show(networks(a.only))
+    elif torch.cuda.is_available():
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
+        show(measure(a.only, a))
+    else:
+        raise SystemExit("torch finds no GPU; type --meta to count and to estimate")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""README's table of which algorithm trains which family of image models, from the configurations.
+
+python scripts/docs/matrix.py           # write it into README.md
+python scripts/docs/matrix.py --check   # exit code 1 where README is stale
+
+An algorithm is each file of conf/algo that learns from images. A family's row is that of its small
+model where it has one (that is what tests train) and of its full-size ones; all must agree.
+"""
+
+import argparse
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from rlfactory._hydra import options
+from rlfactory.problems import PlanError, Problem
+from rlfactory.request import planned
+from rlfactory.settings import GROUPS
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- matrix: python scripts/docs/matrix.py -->", "<!-- end of matrix -->"
+TESTED, NEVER = "✓", "–"
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "Stable Diffusion 1, 2": ("tiny_sd", "sd14", "sd15"),
+    "Stable Diffusion 3, 3.5": ("tiny_sd3", "sd35"),
+    "FLUX.1": ("tiny_flux", "flux", "flux_schnell"),
+}
+"""The options of `model` of each family, the one that tests train first."""
+
+
+def models(family: str) -> list[str]:
+    """The family's options of `model` that there are."""
+    return [name for name in FAMILIES[family] if name in options("model")]
+
+
+@cache
+def algorithms() -> tuple[str, ...]:
+    """Those that learn from images."""
+    return tuple(name for name in options("algo") if _learns_from_images(name))
+
+
+def _learns_from_images(name: str) -> bool:
+    try:
+        planned("model=tiny_sd3", f"algo={name}")
+    except PlanError as error:
+        return "algo" not in {problem.key for problem in error.problems}
+    return True
+
+
+@cache
+def verdict(model: str, algorithm: str) -> tuple[tuple[str, ...], str | None]:
+    """What must be typed beside model and algorithm, and why they are refused, if they are.
+
+    A problem whose remedy replaces no choice, such as a micro-batch too small, is no refusal.
+    """
+    pair = (f"model={model}", f"algo={algorithm}")
+    problems = _problems(*pair)
+    more = tuple(p.remedy for p in problems if "=" in p.remedy and p.key not in GROUPS)
+    if problems and len(more) == len(problems) and not _problems(*pair, *more):
+        return more, None
+    return (), _reason(problems) if problems else None
+
+
+def _problems(*words: str) -> list[Problem]:
+    try:
+        planned(*words)
+    except PlanError as error:
+        return error.problems
+    return []
+
+
+def _reason(problems: list[Problem]) -> str:
+    return "; ".join(f"{problem.key}: {problem.message}" for problem in problems)
+
+
+def allowed() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Model, algorithm and the words beside them, of each pair that tests train."""
+    pairs = [(models(family)[0], name) for family in FAMILIES for name in algorithms()]
+    return [(*pair, verdict(*pair)[0]) for pair in pairs if verdict(*pair)[1] is None]
+
+
+def table() -> str:
+    """A row a family, a column an algorithm; under it what a number in a cell stands for."""
+    notes: dict[str, int] = {}
+    lines = [_line(["", *(f"`{name}`" for name in algorithms())])]
+    lines.append(_line(["---", *([":-:"] * len(algorithms()))]))
+    for family in FAMILIES:
+        shown = ", ".join(f"`{model}`" for model in models(family))
+        cells = [_cell(family, algorithm, notes) for algorithm in algorithms()]
+        lines.append(_line([f"{family}: {shown}", *cells]))
+    explained = [f"{number}. {text}" for text, number in notes.items()]
+    return "\n".join([*lines, "", *explained]).rstrip()
+
+
+def _cell(family: str, algorithm: str, notes: dict[str, int]) -> str:
+    found = {model: verdict(model, algorithm) for model in models(family)}
+    reasons = {reason for _, reason in found.values()}
+    if len(reasons) > 1:
+        raise ValueError(f"{algorithm} does not treat the models of {family} alike: {found}")
+    (reason,) = reasons
+    texts = [f"refused: {reason}"] if reason else _beside(found)
+    numbers = [notes.setdefault(text, len(notes) + 1) for text in texts]
+    shown = TESTED if reason is None else NEVER
+    return shown + (f" ({', '.join(map(str, numbers))})" if numbers else "")
+
+
+def _beside(found: Mapping[str, tuple[tuple[str, ...], str | None]]) -> list[str]:
+    """Which of a family's models need more words, and which."""
+    wanted: dict[tuple[str, ...], list[str]] = {}
+    for model, (words, _) in found.items():
+        if words:
+            wanted.setdefault(words, []).append(f"`{model}`")
+    return [f"{', '.join(names)}: with `{' '.join(words)}`" for words, names in wanted.items()]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def page(text: str) -> str:
+    """README with its table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+
+
+def main() -> int:
+    """Write README, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    text = README.read_text(encoding="utf-8")
+    if not arguments.check:
+        README.write_text(page(text), encoding="utf-8")
+    return int(arguments.check and page(text) != text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

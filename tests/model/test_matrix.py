@@ -1,0 +1,96 @@
+"""README's matrix is what the configurations say, and every pair that it allows trains."""
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlfactory.build import budget, build
+from rlfactory.parts import Metrics
+from rlfactory.problems import PlanError
+from rlfactory.request import planned
+from rlfactory.trainer import Trainer
+from rlfactory.worker import Silent
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("matrix", ROOT / "scripts" / "docs" / "matrix.py")
+matrix = importlib.util.module_from_spec(spec)
+sys.modules["matrix"] = matrix
+spec.loader.exec_module(matrix)
+
+SHORT = [
+    *("hardware=cpu", "reward=compressibility", "prompts=shapes", "iterations=1"),
+    *("prompts_per_iteration=2", "group_size=2", "schedule.steps=4", "micro_batch=8"),
+    *("sample_batch=4", "optimizer.lr=0.01"),
+]
+"""An iteration of a second."""
+IN_PLACE_OF: Mapping[str, str] = {"sd14": "sd_folder", "flux": "flux_folders"}
+"""Random pipelines for a family of which none ships."""
+
+
+def test_readme_is_what_the_script_prints() -> None:
+    text = matrix.README.read_text(encoding="utf-8")
+    assert text == matrix.page(text), "python scripts/docs/matrix.py writes it anew"
+
+
+def test_every_algorithm_and_model_of_images_is_in_it() -> None:
+    shipped = {path.stem for path in (ROOT / "conf" / "algo").glob("*.yaml")}
+    assert shipped - set(matrix.algorithms()) == {"ppo", "rloo", "grpo_token"}
+    named = {name for names in matrix.FAMILIES.values() for name in names}
+    models = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")}
+    assert models - named == {"gpt2", "tiny_gpt2"}
+
+
+def test_what_is_refused_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    words, reason = matrix.verdict("sd14", "grpo_guard")
+    assert words == ()
+    assert reason is not None
+    assert "flow_sde alone" in reason
+    with pytest.raises(PlanError):
+        planned("model=sd14", "algo=grpo_guard")
+    assert f"refused: {reason}" in matrix.table()
+
+
+def test_a_micro_batch_is_a_word_and_no_refusal() -> None:
+    assert matrix.verdict("flux", "vgrpo") == (("micro_batch=4",), None)
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
+    """What to type for a model so that it is small."""
+
+    def words(model: str) -> list[str]:
+        if model.startswith("tiny_"):
+            return []
+        found = request.getfixturevalue(IN_PLACE_OF[model])
+        path = found["dev"] if isinstance(found, Mapping) else found
+        length = [] if model == "sd14" else ["model.text_tokens=16"]
+        return [f"model.path={path}", "model.size=64", *length]
+
+    return words
+
+
+@pytest.mark.parametrize(
+    ("model", "algorithm", "more"),
+    [pytest.param(*pair, id="-".join(pair[:2])) for pair in matrix.allowed()],
+)
+def test_an_allowed_pair_trains(
+    model: str, algorithm: str, more: tuple[str, ...], small: Callable[[str], list[str]]
+) -> None:
+    beside = [word for word in more if not word.startswith("micro_batch")]  # SHORT has its own
+    once = [] if algorithm == "ddpo_sf" else ["updates_per_iteration=2"]
+    words = [f"model={model}", f"algo={algorithm}", *beside, *once, *SHORT, *small(model)]
+    config = planned(*words).config
+    parts = build(config)
+    before = {k: p.detach().clone() for k, p in parts.model.weights.parameters.items()}
+    logged: list[Metrics] = []
+    trainer = Trainer(parts, budget(config), Silent())
+    trainer.run(lambda iteration, metrics, rollout: logged.append(metrics))
+    assert math.isfinite(logged[0]["loss/policy"])
+    assert logged[0]["grad/norm"] > 0
+    moved = [not torch.equal(p, before[k]) for k, p in parts.model.weights.parameters.items()]
+    assert sum(moved) > len(moved) / 2
