@@ -17,13 +17,11 @@ from rlfactory.estimate.folder import numbers_in, parts_of
 from rlfactory.estimate.memory import GIB, Estimate, estimate, with_changes
 from rlfactory.request import compose_request
 
-HALF = {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"}
-EXACT = dict.fromkeys(HALF, "float32")
-ROOMY = dict.fromkeys(
-    ("gradient_checkpointing", "offload_text", "offload_vae", "offload_weights")
-    + ("vae_tiling", "vae_slicing"),
-    False,
-)
+COMPUTED = ("weights", "rollout", "learning")
+PRECISION = {"_target_": "rlfactory.model.precision.Precision"}
+HALF = PRECISION | dict.fromkeys(COMPUTED, "bfloat16")
+EXACT = PRECISION | dict.fromkeys(COMPUTED, "float32")
+ROOMY = compose_request(["memory=roomy"]).values["memory"]
 FLUX = 11_901_408_320
 
 
@@ -122,7 +120,7 @@ def test_embeddings_wait_with_the_samples() -> None:
 
 
 def test_what_is_written_once_in_half_is_copied_by_autocast() -> None:
-    mixed = {"weights": "float32", "rollout": "bfloat16", "learning": "bfloat16"}
+    mixed = PRECISION | {"weights": "float32", "rollout": "bfloat16", "learning": "bfloat16"}
     more = of("model=flux", precision=mixed).phases["learning"]
     text = 64 * 12 * 0 + 96 * 512 * 4096 * 2  # embeddings in float32 too
     assert more - of("model=flux").phases["learning"] == pytest.approx(2 * FLUX + text)
@@ -191,20 +189,23 @@ def test_remedies_save_what_they_say() -> None:
     assert len({remedy.word.partition("=")[0] for remedy in words}) == len(words) <= 3
     first = max(
         before.peak - then.peak
-        for _, changes in options(chosen)
+        for _, changes in options(chosen, traits_of(chosen))
         if (then := estimate(with_changes(chosen, changes), traits)) is not None
     )
     assert words[0].saves == pytest.approx(first)
 
 
-def test_only_words_that_exist_are_offered() -> None:
-    old = {k: v for k, v in config("model=sd35").items() if k not in ("precision", "memory")}
-    assert {word for word, _ in options(old)} == {"micro_batch=2", "sample_batch=4"}
+def words_of(chosen: Mapping[str, Any]) -> list[str]:
+    return [word for word, _ in options(chosen, traits_of(chosen))]
+
+
+def test_only_words_that_help_are_offered() -> None:
     new = config("model=sd35", "micro_batch=1", "sample_batch=1", precision=EXACT)
-    assert [word for word, _ in options(new)][0] == "precision=bf16"
-    assert not any("batch" in word for word, _ in options(new))
+    assert words_of(new)[0] == "precision=bf16"
+    assert not any("batch" in word for word in words_of(new))
     full = config("model=sd35", "model.finetune=full")
-    assert {"model.finetune=lora", "optimizer=adamw_8bit"} <= {word for word, _ in options(full)}
+    assert {"model.finetune=lora", "optimizer=adamw_8bit"} <= {*words_of(full)}
+    assert not {"precision=bf16", "model.finetune=lora"} & {*words_of(config("model=sd35"))}
 
 
 def test_changes_leave_the_rest_alone() -> None:
@@ -275,13 +276,13 @@ def test_memory_is_asked_of_the_tool_that_knows(
 
 
 def test_a_batch_that_is_halved_again_is_one_word() -> None:
-    whole = config("model=sd35", "micro_batch=32")
-    chosen = {key: value for key, value in whole.items() if key not in ("precision", "memory")}
+    low = compose_request(["memory=low"]).values["memory"]
+    chosen = config("model=sd35", "micro_batch=256", memory=low)
     traits = traits_of(chosen)
     before = estimate(chosen, traits)
     assert before is not None
     words, left = remedies(chosen, traits)
     assert words[0].word.startswith("micro_batch=")
-    assert int(words[0].word.partition("=")[2]) < 16
+    assert int(words[0].word.partition("=")[2]) < 128
     saved = sum(remedy.saves for remedy in words)
     assert before.peak - saved == pytest.approx(left)

@@ -28,6 +28,7 @@ from rlfactory.run.folder import RunFolder
 
 FRESH = Path(__file__).with_name("fresh.py")
 SMALL = ["hardware=cpu", "model.size=64", "schedule.steps=3", "evaluation.steps=3"]
+EXACT = ["precision=fp32", "prompt_cache=null"]
 FAMILIES = {
     "sd": ["model=sd14"],
     "sd3": ["model=sd35", "model.text_tokens=16", "model.guidance=3.0"],
@@ -92,7 +93,7 @@ def move(model: ImageModel, seed: int) -> None:
 
 def checkpointed(run: RunFolder, words: list[str]) -> tuple[Any, Any]:
     """A run's folder with its configuration and a checkpoint of moved weights."""
-    composed = compose_request([*words, *SMALL, "prompt_cache=null"])
+    composed = compose_request([*words, *SMALL, *EXACT])
     run.path.mkdir(parents=True)
     run.config.write_text(make_plan(composed.values, composed.choices).frozen())
     config = yaml.safe_load(run.config.read_text())

@@ -50,7 +50,7 @@ def test_flops_are_those_of_the_products(full_size: ModuleType) -> None:
 @pytest.mark.parametrize("algorithm", ["grpo", "awm", "nft"])
 def test_an_iteration_is_measured(full_size: ModuleType, algorithm: str) -> None:
     config = full_size.configured("sd35_medium", algorithm, None, SHORT)
-    exact = dict.fromkeys(config["precision"], "float32")
+    exact = dict.fromkeys(("weights", "rollout", "learning"), "float32")
     config = full_size.with_changes(config, {"precision": exact})
     of_item = full_size.Flops(10.0, 30.0)
     found = full_size.bench("sd35_medium", config, torch.device("cpu"), of_item, SMALL)

@@ -62,10 +62,10 @@ def remedies(config: Config, traits: Traits) -> tuple[list[Remedy], float | None
     """The options that take most off the peak, one after the other, and the peak with all."""
     now = estimate(config, traits)
     if now is None:
-        return [Remedy(word, 0.0) for word, _ in options(config)][:MOST], None
+        return [Remedy(word, 0.0) for word, _ in options(config, traits)][:MOST], None
     chosen: dict[str, Remedy] = {}
     while True:
-        tried = [(word, with_changes(config, changes)) for word, changes in options(config)]
+        tried = [(word, with_changes(config, changes)) for word, changes in options(config, traits)]
         found = [(word, c, e) for word, c in tried if (e := estimate(c, traits)) is not None]
         if not found:
             break
@@ -81,19 +81,24 @@ def remedies(config: Config, traits: Traits) -> tuple[list[Remedy], float | None
     return [*chosen.values()], now.peak
 
 
-def options(config: Config) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each word that could save memory here, with what it changes."""
-    precision, memory = config.get("precision"), config.get("memory")
-    if isinstance(precision, Mapping) and "float32" in {*map(str, precision.values())}:
-        yield "precision=bf16", {"precision": BF16}
-    for name in SWITCHES:
-        if isinstance(memory, Mapping) and not memory.get(name):
-            yield f"memory.{name}=true", {f"memory.{name}": True}
+    if traits["model"].get("media") == "images":
+        yield from _of_images(config)
     for name in ("micro_batch", "sample_batch"):
         if config[name] > 1:
             fewer = max(config[name] // 2, 1)
             yield f"{name}={fewer}", {name: fewer}
     if config["model"].get("finetune") == "full":
         yield "model.finetune=lora", {"model.finetune": "lora"}
-        if memory is not None and "8bit" not in config["optimizer"]["_target_"]:
+        if "8bit" not in config["optimizer"]["_target_"]:
             yield "optimizer=adamw_8bit", {"optimizer._target_": "bitsandbytes.optim.AdamW8bit"}
+
+
+def _of_images(config: Config) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What image models alone heed."""
+    if "float32" in config["precision"].values():
+        yield "precision=bf16", {"precision": BF16}
+    for name in SWITCHES:
+        if not config["memory"][name]:
+            yield f"memory.{name}=true", {f"memory.{name}": True}

@@ -30,11 +30,7 @@ def explained(error: BaseException, config: Config) -> str:
 
 def traits_of(config: Config) -> Traits:
     """What the components of a frozen configuration say of themselves."""
-    traits = {
-        key: read(config[key]["_target_"]).traits
-        for key in COMPONENTS
-        if key in config and key != "optimizer"
-    }
+    traits = {key: read(config[key]["_target_"]).traits for key in COMPONENTS if key != "optimizer"}
     terms = config["regularizer"].get("terms") or {}
     for name, node in terms.items():
         traits[f"regularizer.terms.{name}"] = read(node["_target_"]).traits

@@ -57,12 +57,12 @@ def estimate(config: Config, traits: Traits) -> Estimate | None:
 
 
 def _estimate(config: Config, traits: Traits, parts: Mapping[str, Part], network: Part) -> Estimate:
-    model, memory = config["model"], config.get("memory", {})
+    model, memory = config["model"], config["memory"]
     number = trained(network, model["finetune"], model["lora_rank"], model["lora_targets"])
     encoders = sum(p.parameters for name, p in parts.items() if name.startswith("text_encoder"))
     encoders *= _frozen(config)
     vae = 4.0 * parts["vae"].parameters
-    offloaded = {name for name in ("text", "vae", "weights") if memory.get(f"offload_{name}")}
+    offloaded = {name for name in ("text", "vae", "weights") if memory[f"offload_{name}"]}
     resident = {
         "weights": _weights(config, network, number),
         "Adam's moments": number * _moments(config),
@@ -94,11 +94,11 @@ def on_gpu(config: Config) -> bool:
 
 def _frozen(config: Config) -> int:
     """Bytes of a frozen number."""
-    return BYTES[config.get("precision", {}).get("weights", "float32")]
+    return BYTES[config["precision"]["weights"]]
 
 
 def _is_half(config: Config, when: str) -> bool:
-    return BYTES[config.get("precision", {}).get(when, "float32")] == 2
+    return BYTES[config["precision"][when]] == 2
 
 
 def _weights(config: Config, network: Part, number: float) -> float:
@@ -134,7 +134,7 @@ def _manner(config: Config, when: str) -> Manner:
         half=_is_half(config, when),
         full=model["finetune"] == "full",
         rank=model["lora_rank"],
-        again=bool(config.get("memory", {}).get("gradient_checkpointing")),
+        again=bool(config["memory"]["gradient_checkpointing"]),
     )
 
 
@@ -182,7 +182,7 @@ def _sampling(config: Config, parts: Mapping[str, Part], network: Part, number: 
 
 def _learning(config: Config, parts: Mapping[str, Part], network: Part, number: float) -> float:
     item = _item(config, parts, network, config["model"]["size"], "learning")
-    again = config.get("memory", {}).get("gradient_checkpointing")
+    again = config["memory"]["gradient_checkpointing"]
     full = config["model"]["finetune"] == "full"
     copies = 0.0 if again and not full else _copies(config, network, "learning")
     return float(config["micro_batch"] * _rows(config) * (item.saved + item.working) + copies)
@@ -190,9 +190,9 @@ def _learning(config: Config, parts: Mapping[str, Part], network: Part, number: 
 
 def _decoding(config: Config, vae: Part) -> float:
     """Slices are single pictures; tiles are of the size that the autoencoder learned on."""
-    memory, size = config.get("memory", {}), _largest(config)
-    pictures = 1 if memory.get("vae_slicing") else config["sample_batch"]
-    if memory.get("vae_tiling"):
+    memory, size = config["memory"], _largest(config)
+    pictures = 1 if memory["vae_slicing"] else config["sample_batch"]
+    if memory["vae_tiling"]:
         size = min(size, int(vae.config.get("sample_size") or size))
     return decoded(vae.config, size, pictures)
 
