@@ -118,11 +118,11 @@ def test_rules_look_at_each_term() -> None:
 def test_memory_and_evaluations_are_foreseen() -> None:
     derived = planned("model=flux", "hardware.memory_gb=20", "algo=grpo").derived
     assert derived["evaluations"].endswith("; 1,152 an iteration")
-    assert derived["memory"].startswith("about ")
-    assert derived["memory"].endswith("; the device has 20")
+    assert derived["peak memory"].startswith("about ")
+    assert derived["peak memory"].endswith("; the device has 20")
     assert any(
         text.startswith("this needs about") for key, text in derived.items() if "note" in key
     )
-    assert "memory" not in planned("model=tiny_gpt2").derived
+    assert "peak memory" not in planned("model=tiny_gpt2").derived
     roomy = planned("model=flux", "hardware.memory_gb=800").derived
     assert not any("note" in key for key in roomy)

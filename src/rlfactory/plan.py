@@ -212,7 +212,7 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     if traits["model"].get("media") == "images":
         facts["evaluations"] += f"; {per_iteration(config, traits):,.0f} an iteration"
         found = estimate(config, traits)
-        facts["memory"] = told(config, found)
+        facts["peak memory"] = told(config, found)
         said += notes(config, traits, found)
     return facts | {f"note {i}": text for i, text in enumerate(said, start=1)}
 
