@@ -7,10 +7,11 @@ An algorithm is each file of conf/algo that learns from images. A family's row i
 model where it has one (that is what tests train) and of its full-size ones; all must agree.
 """
 
-import argparse
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+
+from generated import Generated
 
 from rlfactory._hydra import options
 from rlfactory.problems import PlanError, Problem
@@ -117,23 +118,7 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(text: str) -> str:
-    """README with its table as it is now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
-
-def main() -> int:
-    """Write README, or compare."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    arguments = parser.parse_args()
-    text = README.read_text(encoding="utf-8")
-    if not arguments.check:
-        README.write_text(page(text), encoding="utf-8")
-    return int(arguments.check and page(text) != text)
-
+PART = Generated(README, BEGIN, END, table)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(PART.main(__doc__.splitlines()[0]))

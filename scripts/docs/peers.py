@@ -4,11 +4,12 @@ python scripts/docs/peers.py           # write them into the page
 python scripts/docs/peers.py --check   # exit code 1 where the page is stale
 """
 
-import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from generated import Generated
 
 from rlfactory.plan import Plan
 from rlfactory.request import planned
@@ -241,23 +242,7 @@ def tables() -> str:
     return "\n\n".join(f"### {title}\n\n{table(peers)}" for title, peers in FAMILIES.items())
 
 
-def page(text: str) -> str:
-    """The page with its tables as they are now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
-
-
-def main() -> int:
-    """Write the page, or compare."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    arguments = parser.parse_args()
-    text = PAGE.read_text(encoding="utf-8")
-    if not arguments.check:
-        PAGE.write_text(page(text), encoding="utf-8")
-    return int(arguments.check and page(text) != text)
-
+PART = Generated(PAGE, BEGIN, END, tables)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(PART.main(__doc__.splitlines()[0]))
