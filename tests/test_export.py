@@ -10,6 +10,7 @@ import torch
 import yaml
 from diffusers import StableDiffusion3Pipeline
 from huggingface_hub import ModelCard
+from huggingface_hub.constants import ENDPOINT
 from peft import AutoPeftModelForCausalLM, PeftConfig
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -156,7 +157,7 @@ def test_a_base_on_the_hub_is_named(
     assert export(run, tmp_path / "left") == 0
     card = ModelCard.load(tmp_path / "left" / "README.md")
     assert card.data.base_model == "owner/name"
-    assert "[owner/name](https://huggingface.co/owner/name)" in card.text
+    assert f"[owner/name]({ENDPOINT}/owner/name)" in card.text
 
 
 def test_nothing_is_overwritten(run: Path, refused: Callable[..., str], tmp_path: Path) -> None:

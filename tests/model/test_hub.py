@@ -39,7 +39,7 @@ def says(error: Exception) -> Callable[..., None]:
 ANSWERS = {
     "gated": (
         GatedRepoError("403", response=RESPONSE),
-        ["is gated", "hf auth login", f"https://huggingface.co/{ID}"],
+        ["is gated", "hf auth login", f"{ENDPOINT}/{ID}"],
     ),
     "missing": (
         RepositoryNotFoundError("404", response=RESPONSE),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
+from huggingface_hub.constants import ENDPOINT
 
 from rlfactory.export.snippet import Snippet
 from rlfactory.run.folder import RunFolder
@@ -160,4 +161,4 @@ def _origin(what: Leaving) -> list[str]:
 def _base(what: Leaving) -> str:
     if what.hub_id is None:
         return f"`{what.config['model']['path']}`"
-    return f"[{what.hub_id}](https://huggingface.co/{what.hub_id})"
+    return f"[{what.hub_id}]({ENDPOINT}/{what.hub_id})"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import HfApi, errors
+from huggingface_hub import HfApi, constants, errors
 from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
 from safetensors import SafetensorError
 
@@ -66,7 +66,7 @@ def _message(path: str, kind: str, key: str, error: Exception, why: Exception | 
     if any(isinstance(cause, GatedRepoError) for cause in causes):
         return (
             f"{key}={path} is gated: the hub gives its files to those alone who accepted its"
-            f" terms. Do so at https://huggingface.co/{path}, then type `hf auth login`; or"
+            f" terms. Do so at {constants.ENDPOINT}/{path}, then type `hf auth login`; or"
             f" {folder}"
         )
     if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
