@@ -10,6 +10,7 @@ import pytest
 import torch
 from diffusers import FluxPipeline
 from huggingface_hub import HfApi
+from huggingface_hub.constants import ENDPOINT
 from huggingface_hub.errors import (
     GatedRepoError,
     HTTPError,
