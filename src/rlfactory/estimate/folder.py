@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory.zoo.models import resolve
+from rlfactory.model.places import folder_of
 
 HERE = Path(__file__).parent
 NETWORKS = ("transformer", "unet")
@@ -41,9 +41,9 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
     for pipeline in published().values():
         if path in pipeline["hub"]:
             return {n: Part(p["parameters"], p["config"]) for n, p in pipeline["parts"].items()}
+    folder = folder_of(path)
     try:
-        folder = Path(resolve(path, "model_index.json"))
-        return _folder_parts(folder) if folder.is_dir() else None
+        return None if folder is None else _folder_parts(folder)
     except (OSError, ValueError, KeyError, struct.error):
         return None
 
