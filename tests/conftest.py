@@ -47,7 +47,7 @@ os.environ.pop("HF_HUB_OFFLINE", None)
 
 SOURCE = Path(__file__).parents[1] / "src"
 Command = Callable[..., subprocess.CompletedProcess[str]]
-RECIPE = Path(__file__).parents[1] / "scripts" / "zoo" / "tiny_sd3.py"
+RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
 
 
 class LinearModel(ImageModel):
@@ -184,18 +184,30 @@ def loop(
     return begin
 
 
-@pytest.fixture(scope="session")
-def recipe() -> ModuleType:
-    """The script that makes the model that ships, as a module."""
-    spec = importlib.util.spec_from_file_location("tiny_sd3", RECIPE)
+@cache
+def load_recipe(name: str) -> ModuleType:
+    """A script of the zoo as a module."""
+    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["tiny_sd3"] = module
-    sys.path.insert(0, str(RECIPE.parent))  # the recipes import each other's parts, as scripts do
+    sys.modules[name] = module
+    sys.path.insert(0, str(RECIPES))  # the recipes import each other's parts, as scripts do
     spec.loader.exec_module(module)
-    sys.path.remove(str(RECIPE.parent))
+    sys.path.remove(str(RECIPES))
     return module
+
+
+@pytest.fixture(scope="session")
+def recipe() -> ModuleType:
+    """The script that makes `tiny_sd3`, as a module."""
+    return load_recipe("tiny_sd3")
+
+
+@pytest.fixture(scope="session")
+def recipes(recipe: ModuleType) -> Callable[[str], ModuleType]:
+    """Any script of the zoo, as a module; some import that of `tiny_sd3`."""
+    return load_recipe
 
 
 @pytest.fixture(scope="session")

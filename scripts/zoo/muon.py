@@ -11,6 +11,8 @@ from torch import Tensor, nn
 class Muon(torch.optim.Optimizer):
     """Momentum made orthogonal, for matrices (K. Jordan 2024), with steps as long as AdamW's.
 
+    A convolution is the matrix of its outputs by all that each of them sees.
+
     torch.optim.Muon iterates in bfloat16, which a CPU without it does ten times more slowly.
     """
 
@@ -28,9 +30,10 @@ class Muon(torch.optim.Optimizer):
                     buffer = self.state[p].setdefault("momentum", torch.zeros_like(p))
                     buffer.lerp_(p.grad, 1 - group["momentum"])
                     p.grad.lerp_(buffer, group["momentum"])
-                steps = orthogonal(torch.stack([p.grad for p in members]))
+                steps = orthogonal(torch.stack([p.grad.flatten(1) for p in members]))
                 for p, update in zip(members, steps, strict=True):
-                    p.add_(update, alpha=-0.2 * group["lr"] * max(shape) ** 0.5)
+                    length = 0.2 * group["lr"] * max(update.shape) ** 0.5
+                    p.add_(update.view(shape), alpha=-length)
 
 
 def orthogonal(m: Tensor) -> Tensor:
@@ -46,10 +49,10 @@ def orthogonal(m: Tensor) -> Tensor:
 
 
 class Pair:
-    """Muon on the matrices of `blocks`, AdamW on the rest of `parts`."""
+    """Muon on the matrices and convolutions of `blocks`, AdamW on the rest of `parts`."""
 
     def __init__(self, blocks: nn.Module, parts: nn.Module, rest_lr: float = 1e-3) -> None:
-        matrices = [p for p in blocks.parameters() if p.ndim == 2]
+        matrices = [p for p in blocks.parameters() if p.ndim >= 2]
         chosen = {id(p) for p in matrices}
         rest = [p for p in parts.parameters() if id(p) not in chosen]
         self.optimizers = [Muon(matrices, lr=4e-3), adamw(rest, rest_lr)]

@@ -9,115 +9,40 @@ autoencoder's latents; a model card with the scores.
 """
 
 import argparse
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
+from autoencoder import build_vae, encoded, train_vae
+from card import evaluate, write_card
 from diffusers import (
-    AutoencoderKL,
     FlowMatchEulerDiscreteScheduler,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
 )
+from drawing import draw_scenes
 from muon import Pair, adamw
-from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.trainers import BpeTrainer
+from noising import Captioned, noisy_batches
 from torch import Tensor, nn
-from training import Progress, batches, cosine, step_optimizer
-from transformers import (
-    CLIPTextConfig,
-    CLIPTextModelWithProjection,
-    CLIPTokenizer,
-    T5Config,
-    T5EncoderModel,
-    T5TokenizerFast,
+from training import Leg, Progress, cosine, step_optimizer
+from words import (
+    TEXT_LENGTH,
+    WIDTH,
+    clip_encoder,
+    clip_tokenizer,
+    t5_encoder,
+    t5_tokenizer,
+    tokenized,
 )
 
-from rlfactory.build import build, evaluator
-from rlfactory.request import planned
-from rlfactory.run.scores import Scores
-from rlfactory.worker import Silent
-from rlfactory.zoo.draw import arrange, background, render
-from rlfactory.zoo.scenes import CATEGORIES, caption, sample_scene, vocabulary
-
-TEXT_LENGTH = 16
 ADAMW_STEPS = 2_000
-WIDTH = 128
 OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "tiny_sd3"
-
-
-def draw_scenes(count: int, seed: int) -> tuple[Tensor, list[str]]:
-    """`count` pictures `[N, 3, 64, 64]` (uint8) and their captions, the categories in equal
-    parts.
-    """
-    rng = np.random.default_rng(seed)
-    images, captions = np.empty((count, 64, 64, 3), np.uint8), []
-    for i in range(count):
-        scene = sample_scene(CATEGORIES[i % len(CATEGORIES)], rng)
-        images[i] = render(arrange(scene, rng), background(rng))
-        captions.append(caption(scene, rng))
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), captions
-
-
-def clip_tokenizer(folder: Path) -> CLIPTokenizer:
-    """A CLIP tokenizer in which every word of the grammar is one token."""
-    specials = ["<|startoftext|>", "<|endoftext|>"]
-    trained = Tokenizer(BPE(end_of_word_suffix="</w>"))
-    trained.pre_tokenizer = Whitespace()
-    trainer = BpeTrainer(vocab_size=4096, special_tokens=specials, end_of_word_suffix="</w>")
-    trained.train_from_iterator(vocabulary(), trainer)
-    model = json.loads(trained.to_str())["model"]
-    merges = [tuple(pair) for pair in model["merges"]]
-    tokenizer = CLIPTokenizer(vocab=model["vocab"], merges=merges, model_max_length=TEXT_LENGTH)
-    assert all(len(tokenizer(word).input_ids) == 3 for word in vocabulary())
-    return tokenizer
-
-
-def t5_tokenizer() -> T5TokenizerFast:
-    """A T5 tokenizer in which every word of the grammar is one token, and any other is spelled
-    out.
-    """
-    letters = [(c, -8.0) for c in "abcdefghijklmnopqrstuvwxyz"]
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -20.0), ("▁", -4.0), *letters]
-    pieces += [(f"▁{word}", -2.0) for word in vocabulary()]
-    return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=TEXT_LENGTH)
-
-
-def clip_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModelWithProjection:
-    config = CLIPTextConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        projection_dim=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=TEXT_LENGTH,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return CLIPTextModelWithProjection(config)
-
-
-def t5_encoder(tokenizer: T5TokenizerFast) -> T5EncoderModel:
-    config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=WIDTH,
-        d_kv=32,
-        d_ff=256,
-        num_layers=2,
-        num_heads=4,
-        dropout_rate=0.0,
-    )
-    return T5EncoderModel(config)
+ABOUT = [
+    "A complete `StableDiffusion3Pipeline`, small and trained from nothing on drawn, captioned",
+    "scenes by `scripts/zoo/tiny_sd3.py`. 64x64 pixels, no guidance, float16 on disk.",
+]
 
 
 def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
@@ -138,17 +63,7 @@ def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
         pos_embed_max_size=16,
         qk_norm="rms_norm",
     )
-    vae = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4,
-        block_out_channels=(16, 16, 64, 64),
-        layers_per_block=1,
-        latent_channels=16,
-        norm_num_groups=8,
-        sample_size=64,
-        use_quant_conv=False,
-        use_post_quant_conv=False,
-    )
+    vae = build_vae()
     return StableDiffusion3Pipeline(
         transformer=transformer,
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
@@ -160,46 +75,6 @@ def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
         text_encoder_3=t5_encoder(t5),
         tokenizer_3=t5,
     )
-
-
-def train_vae(vae: AutoencoderKL, images: Tensor, steps: int, work: Path, seed: int) -> None:
-    """Fit pixels and their differences, objects five times as much as background.
-
-    A fixed slight noise on the latents, in place of a learned variance, makes neighbours decode
-    alike.
-    """
-    optimizer = torch.optim.AdamW(vae.parameters(), lr=1e-3, weight_decay=0.0, betas=(0.9, 0.95))
-    progress = Progress(work / "vae.pt", nn.ModuleDict({"vae": vae}), optimizer, decay=0.995)
-    for step, index, generator in batches(len(images), 8, range(progress.step, steps), seed):
-        x = images[index].float() / 127.5 - 1
-        mean = vae.encode(x).latent_dist.mean
-        y = vae.decode(mean + 0.1 * torch.randn(mean.shape, generator=generator)).sample
-        loss = reconstruction_loss(y, x) + 1e-3 * mean.pow(2).mean()
-        step_optimizer(optimizer, loss, cosine(step, steps, 30))
-        progress.advance(step, steps, loss)
-    progress.use_average()
-
-
-def reconstruction_loss(y: Tensor, x: Tensor) -> Tensor:
-    """Squares teach colour quickly, magnitudes and differences keep edges sharp."""
-    is_object = (x - x[:, :, :1, :1]).abs().amax(1, keepdim=True) > 0.1
-    weight = 1 + 4 * is_object.float()
-    edges = sum(F.mse_loss(y.diff(dim=d), x.diff(dim=d)) for d in (2, 3))
-    return (weight * ((y - x).abs() + 5 * (y - x) ** 2)).mean() + 5 * edges
-
-
-@torch.no_grad()
-def encode_images(vae: AutoencoderKL, images: Tensor) -> Tensor:
-    """Posterior means, before shift and scale, `[N, 16, 8, 8]`."""
-    parts = [vae.encode(chunk.float() / 127.5 - 1).latent_dist.mean for chunk in images.split(64)]
-    return torch.cat(parts).contiguous()
-
-
-def encoded(vae: AutoencoderKL, images: Tensor, cache: Path) -> Tensor:
-    """`encode_images`, kept on disk so that a restart need not wait for it."""
-    if not cache.exists():
-        save_file({"latents": encode_images(vae, images)}, cache)
-    return load_file(cache)["latents"]
 
 
 def embed(
@@ -217,57 +92,24 @@ def embed(
     return torch.cat([clip, t5], dim=1), torch.cat([o.text_embeds for o in outputs], dim=-1)
 
 
-def tokenize(pipe: StableDiffusion3Pipeline, captions: list[str]) -> tuple[Tensor, Tensor]:
-    options = {
-        "padding": "max_length",
-        "max_length": TEXT_LENGTH,
-        "truncation": True,
-        "return_tensors": "pt",
-    }
-    return pipe.tokenizer(captions, **options).input_ids, pipe.tokenizer_3(
-        captions, **options
-    ).input_ids
+def tokenize(pipe: StableDiffusion3Pipeline, captions: list[str]) -> tuple[Tensor, ...]:
+    return tokenized([pipe.tokenizer, pipe.tokenizer_3], captions)
 
 
-@dataclass
-class Leg:
-    """A stretch of training with one optimiser, whose rates are scaled by `rate(step)`."""
-
-    path: Path
-    parts: nn.ModuleDict
-    optimizer: torch.optim.Optimizer | Pair
-    steps: int
-    rate: Callable[[int], float]
-    seed: int
-
-
-def train_flow(
-    pipe: StableDiffusion3Pipeline, leg: Leg, x0s: Tensor, captions: list[str]
-) -> Progress:
-    """Rectified flow with times shifted to the noisy end; a tenth of the captions is dropped, for
-    guidance.
-    """
+def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Progress:
+    """Rectified flow with times shifted to the noisy end."""
     progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
-    clip_ids, t5_ids = tokenize(pipe, captions)
-    no_clip, no_t5 = tokenize(pipe, [""])
-    for step, index, generator in batches(len(x0s), 64, range(progress.step, leg.steps), leg.seed):
-        x0, size = x0s[index], len(index)
-        dropped = torch.rand(size, 1, generator=generator) < 0.1
-        clip = torch.where(dropped, no_clip, clip_ids[index])
-        t5 = torch.where(dropped, no_t5, t5_ids[index])
-        u = torch.randperm(size, generator=generator) + torch.rand(size, generator=generator)
-        sigma = 3 * u / (size + 2 * u)
-        eps = torch.randn(x0.shape, generator=generator)
-        s = sigma.view(-1, 1, 1, 1)
-        sequence, pooled = embed(pipe, clip, t5)
+    steps = range(progress.step, leg.steps)
+    for step, batch in noisy_batches(data, steps, leg.seed, shift=3.0):
+        sequence, pooled = embed(pipe, *batch.words)
         velocity = pipe.transformer(
-            (1 - s) * x0 + s * eps,
+            batch.on_the_line,
             encoder_hidden_states=sequence,
             pooled_projections=pooled,
-            timestep=1000 * sigma,
+            timestep=1000 * batch.time,
             return_dict=False,
         )[0]
-        loss = F.mse_loss(velocity, eps - x0)
+        loss = F.mse_loss(velocity, batch.eps - batch.x0)
         step_optimizer(leg.optimizer, loss, leg.rate(step))
         progress.advance(step, leg.steps, loss)
     return progress
@@ -298,36 +140,6 @@ def save(pipe: StableDiffusion3Pipeline, out: Path) -> None:
     pipe.to(torch.float32)
 
 
-def evaluate(out: Path) -> Scores:
-    """The saved pipeline on the held-out prompts that every run is evaluated on."""
-    config = planned(f"model.path={out.absolute()}").config
-    return evaluator(config, build(config), Silent())("policy").scores
-
-
-def write_card(out: Path, recipe: dict[str, int]) -> None:
-    """What the weights are, how they were made, and how good they are, in a README beside them."""
-    scores = evaluate(out)
-    soft, strict = scores.values["shapes"], scores.values["shapes_strict"]
-    rows = [("all", np.ones(len(soft), bool)), *scores.parts().items()]
-    table = [f"| {name} | {soft[m].mean():.3f} | {strict[m].mean():.3f} |" for name, m in rows]
-    made = ", ".join(f"{name} {value:,}" for name, value in recipe.items())
-    lines = [
-        "# tiny_sd3",
-        "",
-        "A complete `StableDiffusion3Pipeline`, small and trained from nothing on drawn, captioned",
-        "scenes by `scripts/zoo/tiny_sd3.py`. 64x64 pixels, no guidance, float16 on disk.",
-        "",
-        f"Made with: {made}.",
-        "",
-        "Scores on 256 held-out prompts, ten Euler steps of the uniform schedule, shift 3:",
-        "",
-        "| category | soft | strict |",
-        "|---|---:|---:|",
-        *table,
-    ]
-    (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -346,12 +158,15 @@ def main() -> None:
     latents = encoded(pipe.vae, images, args.work / "latents.safetensors")
     shift, scale = latents.mean().item(), 1 / latents.std().item()
     pipe.vae.register_to_config(shift_factor=shift, scaling_factor=scale)
+    data = Captioned((latents - shift) * scale, tokenize(pipe, captions), tokenize(pipe, [""]))
     for leg in legs(pipe, args.muon, args.work, args.seed):
-        progress = train_flow(pipe, leg, (latents - shift) * scale, captions)
+        progress = train_flow(pipe, leg, data)
     progress.use_average()
     save(pipe, args.out)
     first = {"seed": args.seed, "scenes": args.scenes, "autoencoder steps": args.vae_steps}
-    write_card(args.out, first | {"AdamW steps": ADAMW_STEPS, "Muon steps": sum(args.muon)})
+    recipe = first | {"AdamW steps": ADAMW_STEPS, "Muon steps": sum(args.muon)}
+    scores = evaluate(args.out, "model=tiny_sd3").scores
+    write_card(args.out, scores, ABOUT, recipe, "ten Euler steps of the uniform schedule, shift 3")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,6 +24,18 @@ def batches(
 
 def cosine(step: int, steps: int, warmup: int) -> float:
     return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+@dataclass
+class Leg:
+    """A stretch of training with one optimiser, whose rates are scaled by `rate(step)`."""
+
+    path: Path
+    parts: nn.ModuleDict
+    optimizer: torch.optim.Optimizer | Pair
+    steps: int
+    rate: Callable[[int], float]
+    seed: int
 
 
 class Progress:
