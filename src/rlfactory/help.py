@@ -1,5 +1,7 @@
 """What `rlfactory --help` prints: one line a group, and how to begin."""
 
+from textwrap import wrap
+
 from rlfactory._hydra import options
 from rlfactory.settings import GROUPS
 
@@ -10,7 +12,8 @@ def show_help() -> int:
     print("  rlfactory [GROUP=OPTION ...] [KEY=VALUE ...]   train")
     print("  rlfactory check|list|explain|sample|...        see below; -m for a multirun\n")
     for group, question in GROUPS.items():
-        print(f"  {group:<12} {question}: {_fitting(list(options(group)), 88 - len(question))}")
+        text = f"{question}: {', '.join(options(group))}"
+        print(f"  {group:<12} {_wrapped(text)}")
     print("\nexamples")
     print("  rlfactory                                      train the default on this machine")
     print("  rlfactory algo=grpo reward=compressibility     choose; companions follow")
@@ -28,9 +31,7 @@ def show_help() -> int:
     return 0
 
 
-def _fitting(names: list[str], width: int) -> str:
-    """As many names as there is room for."""
-    kept = len(names)
-    while len(", ".join(names[:kept])) > width:
-        kept -= 1
-    return ", ".join([*names[:kept], *(["..."] if kept < len(names) else [])])
+def _wrapped(text: str) -> str:
+    """Two lines of it at most, the second below the first."""
+    lines = wrap(text, 92, max_lines=2, placeholder=" ...", break_on_hyphens=False)
+    return f"\n{'':<15}".join(lines)
