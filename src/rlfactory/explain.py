@@ -7,7 +7,7 @@ import yaml
 
 from rlfactory._hydra import CompositionError, Override, defaults_list, folders, parse
 from rlfactory.problems import PlanError, key_of, unknown_key
-from rlfactory.request import compose_request, searched
+from rlfactory.request import SHARED, compose_request, searched
 from rlfactory.settings import COMPONENTS
 
 
@@ -38,7 +38,7 @@ def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
     """Every place that sets a key, the last word last."""
     group, _, below = key.partition(".")
     afresh = group in COMPONENTS and any(key_of(o) == f"{group}._target_" for o in overrides)
-    in_files = [] if afresh and below and key != "optimizer.lr" else _in_files(key, overrides)
+    in_files = [] if afresh and below and key not in SHARED else _in_files(key, overrides)
     return [*in_files, *_in_overrides(key, parse(overrides))]
 
 

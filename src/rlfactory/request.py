@@ -114,11 +114,15 @@ def _alternatives(override: Override) -> list[str]:
     return values if override.key_or_group in GROUPS else values[:1]
 
 
+SHARED = frozenset({"optimizer.lr"})
+"""Keys that stay when another `_target_` is typed: every optimiser has them."""
+
+
 def with_own_targets(composed: Composed, overrides: Sequence[str]) -> Composed:
     """A component whose `_target_` was typed starts afresh: it has the keys that were typed."""
     values, choices = dict(composed.values), dict(composed.choices)
     typed = {key_of(o) for o in overrides}
-    kept = typed | {"optimizer.lr"}  # which every optimiser has
+    kept = typed | SHARED
     for group in COMPONENTS:
         if f"{group}._target_" in typed and isinstance(values.get(group), dict):
             own = {k: v for k, v in values[group].items() if f"{group}.{k}" in kept}
