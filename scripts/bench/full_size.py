@@ -100,11 +100,6 @@ def adapter(name: str, changes: Changes, dtype: torch.dtype, **options: Any) -> 
         return ADAPTERS[name](meta, path=name, **options)
 
 
-def network_of(model: Any) -> Any:
-    """What is trained of an adapter's pipeline."""
-    return model.unet if isinstance(model, SD) else model.transformer
-
-
 def asked(model: Any, device: str, items: int = 1) -> Any:
     """A function that predicts for blank latents."""
     texts = model.encode(["a"] * items).tensors
@@ -130,7 +125,7 @@ def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
 def held(name: str, again: bool, changes: Changes | None = None, **options: Any) -> Measured:
     """What autograd holds of one item in bf16, counted on ghosts."""
     model = adapter(name, changes or {}, torch.bfloat16, **options)
-    network = network_of(model)
+    network = model.network
     if again:
         network.enable_gradient_checkpointing()
     network.train(again)

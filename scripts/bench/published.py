@@ -24,11 +24,6 @@ from rlfactory.model.precision import Precision
 from rlfactory.model.prompt_cache import PromptCache
 from rlfactory.rollout import Condition
 
-ADAPTERS = {
-    "StableDiffusionPipeline": "rlfactory.model.sd",
-    "StableDiffusion3Pipeline": "rlfactory.model.sd3",
-    "FluxPipeline": "rlfactory.model.flux",
-}
 LEFT_OUT = ("tokenizer", "feature_extractor", "image_encoder", "safety_checker")
 
 
@@ -132,7 +127,7 @@ class StandIns:
     def __call__(self, prompts: Sequence[str]) -> Condition:
         return Condition(self.encode([*prompts]))
 
-    def prepare(self, prompts: Sequence[str], batch: int) -> None:
+    def prepare(self, batch: int) -> None:
         """There is nothing to encode beforehand."""
 
 
@@ -155,5 +150,5 @@ def in_place_of_loading(pipe: Any) -> Iterator[None]:
             memory.prepare_vae(pipe.vae)
         return pipe, StandIns(encode)
 
-    with mock.patch(f"{ADAPTERS[type(pipe).__name__]}.open_pipeline", opened):
+    with mock.patch("rlfactory.model.pipeline_model.open_pipeline", opened):
         yield

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rlfactory.build import Config, budget, build, evaluator, known_prompts, make
+from rlfactory.build import Config, budget, build, evaluator, make
 from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
@@ -52,7 +52,8 @@ class Session:
         """
         finished = True
         with self.progress:
-            self.encode_prompts()
+            if isinstance(self.parts.model, ImageModel):
+                self.parts.model.prepare(self.config["sample_batch"])
             before = self.evaluate()
             try:
                 self.trainer.run(self.after_iteration)
@@ -67,12 +68,6 @@ class Session:
             after = self.evaluate().scores if finished else None
         self.conclude(before.scores, after)
         return finished
-
-    def encode_prompts(self) -> None:
-        """Where all prompts are known, encode them now; the text encoders are free to go."""
-        model, texts = self.parts.model, known_prompts(self.config, self.parts.prompts)
-        if texts and isinstance(model, ImageModel):
-            model.prepare(texts, self.config["sample_batch"])
 
     def after_iteration(self, iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         """Log an iteration, and do what its number asks for."""

@@ -93,14 +93,14 @@ def test_shapes_precision_and_what_is_trained(make: MakeFlux, finetune: str) -> 
     assert prediction.shape == (3, 16, 8, 8)
     assert prediction.dtype == torch.float32
     assert torch.isfinite(prediction).all()
-    trained = {name for name, p in model.transformer.named_parameters() if p.requires_grad}
+    trained = {name for name, p in model.network.named_parameters() if p.requires_grad}
     assert trained == set(model.weights.parameters)
     assert all(p.dtype == torch.float32 for p in model.weights.parameters.values())
     assert ("lora" in next(iter(trained))) is (finetune == "lora")
     for part in (model.pipe.vae, model.pipe.text_encoder, model.pipe.text_encoder_2):
         assert not any(p.requires_grad for p in part.parameters())
         assert not part.training
-    assert not model.transformer.training
+    assert not model.network.training
 
 
 def test_adapters_are_on_the_attention_of_both_kinds_of_blocks(dev: Flux) -> None:
@@ -137,19 +137,19 @@ def test_it_is_the_network_on_packed_latents(
     model = models[name]
     found = packed(predict(model))
     torch.testing.assert_close(
-        found, velocity(model.transformer, model, guidance), rtol=1e-5, atol=1e-5
+        found, velocity(model.network, model, guidance), rtol=1e-5, atol=1e-5
     )
 
 
 def test_guidance_is_an_input_and_costs_no_evaluation(make: MakeFlux, dev: Flux) -> None:
     model = make(embedded_guidance=1.0)
     seen: list[int] = []
-    model.transformer.register_forward_pre_hook(
+    model.network.register_forward_pre_hook(
         lambda _module, _args, kwargs: seen.append(len(kwargs["hidden_states"])), with_kwargs=True
     )
     found = packed(predict(model))
     assert seen == [3]
-    expected = velocity(dev.transformer, dev, 1.0)
+    expected = velocity(dev.network, dev, 1.0)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(found, packed(predict(dev)), atol=1e-3)
 
@@ -168,9 +168,9 @@ def test_times_can_be_truncated_as_dance_grpo_has_them(make: MakeFlux, dev: Flux
     model, (x, _) = make(timesteps="truncated"), inputs()
     with torch.no_grad():
         found = model.predict(x, torch.tensor([0.9037, 0.7898, 0.2731]), model.encode(PROMPTS))
-    expected = velocity(dev.transformer, dev, t=torch.tensor([0.903, 0.789, 0.273]))
+    expected = velocity(dev.network, dev, t=torch.tensor([0.903, 0.789, 0.273]))
     torch.testing.assert_close(packed(found), expected, rtol=1e-5, atol=1e-5)
-    exact = velocity(dev.transformer, dev, t=torch.tensor([0.9037, 0.7898, 0.2731]))
+    exact = velocity(dev.network, dev, t=torch.tensor([0.9037, 0.7898, 0.2731]))
     assert not torch.allclose(packed(found), exact, rtol=1e-5, atol=1e-5)
 
 

@@ -72,7 +72,7 @@ def test_checkpointed_blocks_are_computed_twice_where_there_is_a_gradient(
 ) -> None:
     for memory, times in ((Memory(gradient_checkpointing=True), 2), (None, 1)):
         model = make(family, memory)
-        network = model.unet if family == "sd" else model.transformer
+        network = model.network
         seen = count_calls(network, block)
         with torch.no_grad():
             predict(model)
@@ -204,7 +204,7 @@ def test_repeated_blocks_are_compiled_one_by_one(
     assert compiled == []
     model = make(family, Memory(compile=True))
     assert {*compiled} == kinds
-    network = model.unet if family == "sd" else model.transformer
+    network = model.network
     assert len(compiled) == sum(type(m).__name__ in kinds for m in network.modules())
 
 
@@ -217,7 +217,7 @@ def test_compiled_blocks_follow_weight_sets_and_adapters(
     found = []
     for memory in (None, Memory(compile=True)):
         model = make("sd3", memory, text_tokens=16)
-        compiled = [m for m in model.transformer.modules() if m._compiled_call_impl is not None]
+        compiled = [m for m in model.network.modules() if m._compiled_call_impl is not None]
         assert bool(compiled) is (memory is not None)
         model.weights.add(EMA)
         train(model)
@@ -246,7 +246,7 @@ def restored_attention() -> Iterator[None]:
 def test_an_attention_backend_computes_the_same(make: Make) -> None:
     plain = predict(make("flux")).detach()
     model = make("flux", Memory(attention="_native_math"))
-    chosen = {p._attention_backend for p in model.transformer.attn_processors.values()}
+    chosen = {p._attention_backend for p in model.network.attn_processors.values()}
     assert chosen == {"_native_math"}
     torch.testing.assert_close(predict(model).detach(), plain, rtol=1e-4, atol=1e-4)
 

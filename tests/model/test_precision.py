@@ -59,10 +59,6 @@ def make(sd_folder: Path, sd3_folder: Path, flux_folders: dict[str, Path]) -> Ma
     return adapter
 
 
-def network(model: Any) -> Any:
-    return model.unet if isinstance(model, SD) else model.transformer
-
-
 def dynamics_of(model: ImageModel) -> Dynamics:
     if isinstance(model, SD):
         return DDIM(model.forward_process)
@@ -98,7 +94,7 @@ def calls(model: ImageModel) -> list[str]:
     def note(_module: object, _inputs: object, output: Tensor) -> None:
         seen.append(str(output.dtype).removeprefix("torch."))
 
-    for module in network(model).modules():
+    for module in model.network.modules():
         if isinstance(module, nn.Linear) and module.in_features == module.out_features:
             module.register_forward_hook(note)
     return seen
@@ -118,13 +114,13 @@ def test_in_float32_a_replayed_step_is_bit_for_bit_the_one_that_was_drawn(
     gradients = []
     for checkpointing in (True, False):
         if not checkpointing:
-            network(model).disable_gradient_checkpointing()
+            model.network.disable_gradient_checkpointing()
         log_prob = replayed(model, dynamics, kept, condition)
         assert torch.equal(log_prob, kept.log_prob)
         log_prob.sum().backward()
         parameters = model.weights.parameters.values()
         gradients.append([present(p.grad, "a gradient").clone() for p in parameters])
-        network(model).zero_grad()
+        model.network.zero_grad()
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
     assert any(bool((g != 0).any()) for g in gradients[0])
 
@@ -197,9 +193,9 @@ def test_what_is_frozen_is_half_and_what_is_trained_is_whole(
     half = Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16")
     model: Any = make(family, half, finetune=finetune)
     trained = {id(p) for p in model.weights.parameters.values()}
-    kinds = {p.dtype for p in network(model).parameters() if id(p) in trained}
+    kinds = {p.dtype for p in model.network.parameters() if id(p) in trained}
     assert kinds == {torch.float32}
-    others = {p.dtype for p in network(model).parameters() if id(p) not in trained}
+    others = {p.dtype for p in model.network.parameters() if id(p) not in trained}
     assert others == ({torch.bfloat16} if finetune == "lora" else set())
     assert {p.dtype for p in model.pipe.text_encoder.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in model.pipe.vae.parameters()} == {torch.float32}
@@ -231,8 +227,8 @@ def times_told() -> Iterator[Callable[[Any], list[Tensor]]]:
 
     def listen(model: Any) -> list[Tensor]:
         told: list[Tensor] = []
-        part = model.unet.time_proj if isinstance(model, SD) else None
-        part = part or model.transformer.time_text_embed.time_proj
+        network = model.network
+        part = network.time_proj if isinstance(model, SD) else network.time_text_embed.time_proj
         hook = part.register_forward_pre_hook(lambda _, given: told.append(given[0].clone()))
         hooks.append(hook)
         return told

@@ -70,14 +70,14 @@ def test_shapes_precision_and_what_is_trained(make: MakeSD, finetune: str) -> No
     assert prediction.shape == (3, 4, 8, 8)
     assert prediction.dtype == torch.float32
     assert torch.isfinite(prediction).all()
-    trained = {name for name, p in model.unet.named_parameters() if p.requires_grad}
+    trained = {name for name, p in model.network.named_parameters() if p.requires_grad}
     assert trained == set(model.weights.parameters)
     assert all(p.dtype == torch.float32 for p in model.weights.parameters.values())
     assert ("lora" in next(iter(trained))) is (finetune == "lora")
     for part in (model.pipe.vae, model.pipe.text_encoder):
         assert not any(p.requires_grad for p in part.parameters())
         assert not part.training
-    assert not model.unet.training
+    assert not model.network.training
 
 
 def test_adapters_are_on_both_kinds_of_attention(plain: SD) -> None:
@@ -97,7 +97,7 @@ def test_the_forward_process_is_that_of_the_scheduler(plain: SD) -> None:
 
 
 def test_unguided_it_is_the_network_at_whole_timesteps(plain: SD) -> None:
-    assert torch.equal(predict(plain), noise(plain.unet, plain))
+    assert torch.equal(predict(plain), noise(plain.network, plain))
     (x, _), condition = inputs(), plain.encode(PROMPTS)
 
     @torch.no_grad()
@@ -110,7 +110,7 @@ def test_unguided_it_is_the_network_at_whole_timesteps(plain: SD) -> None:
 
 def test_guidance_goes_from_the_negative_prompt_through_the_positive(guided: SD, plain: SD) -> None:
     seen: list[int] = []
-    hook = guided.unet.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    hook = guided.network.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
     found = predict(guided)
     hook.remove()
     assert seen == [6]
@@ -125,7 +125,7 @@ def test_both_halves_of_guidance_get_gradient(make: MakeSD) -> None:
     prediction.sum().backward()
     # n + 5 (p - n) moves with the last bias as n and p do; with n detached it would 5 times as much
     expected = torch.full([4], 3.0 * 8 * 8)
-    torch.testing.assert_close(model.unet.conv_out.bias.grad, expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(model.network.conv_out.bias.grad, expected, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("guidance", [1.0, 5.0])

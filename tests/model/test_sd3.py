@@ -73,14 +73,14 @@ def test_shapes_precision_and_what_is_trained(make: MakeSD3, finetune: str) -> N
     assert prediction.shape == (3, 16, 8, 8)
     assert prediction.dtype == torch.float32
     assert torch.isfinite(prediction).all()
-    trained = {name for name, p in model.transformer.named_parameters() if p.requires_grad}
+    trained = {name for name, p in model.network.named_parameters() if p.requires_grad}
     assert trained == set(model.weights.parameters)
     assert all(p.dtype == torch.float32 for p in model.weights.parameters.values())
     assert ("lora" in next(iter(trained))) is (finetune == "lora")
     for part in (model.pipe.vae, model.pipe.text_encoder, model.pipe.text_encoder_3):
         assert not any(p.requires_grad for p in part.parameters())
         assert not part.training
-    assert not model.transformer.training
+    assert not model.network.training
 
 
 def test_the_prompt_and_the_time_matter(make: MakeSD3) -> None:
@@ -116,7 +116,7 @@ def test_each_distinct_prompt_is_encoded_once(
 def count_evaluations(model: SD3) -> list[int]:
     """The batch sizes that the transformer sees from now on."""
     seen: list[int] = []
-    model.transformer.register_forward_pre_hook(
+    model.network.register_forward_pre_hook(
         lambda _module, _args, kwargs: seen.append(len(kwargs["hidden_states"])), with_kwargs=True
     )
     return seen

@@ -48,9 +48,9 @@ def test_encoders_go_once_all_is_known_and_come_back_for_what_is_new(
 ) -> None:
     model = make(family)
     before = {prompt: model.encode([prompt]).tensors for prompt in [*PROMPTS, "something else"]}
-    model = make(family)
+    model = make(family, PromptCache(prompts=tuple(PROMPTS)))
     watched = [weakref.ref(part) for part in encoders(model).values()]
-    model.prepare(PROMPTS, 1)
+    model.prepare(1)
     gc.collect()
     assert [part() for part in watched] == [None] * len(watched)
     assert set(encoders(model).values()) == {None}
@@ -82,7 +82,7 @@ def test_encoders_are_not_loaded_where_the_disk_has_all(
     assert set(encoders(second).values()) == {None}
     found = second.encode(PROMPTS).tensors
     assert all(torch.equal(found[name], rows) for name, rows in expected.items())
-    second.prepare(PROMPTS, 2)
+    second.prepare(2)
     assert caplog.text == ""
     more = make(family, PromptCache(tmp_path, (*PROMPTS, "new")))
     assert None not in encoders(more).values()
@@ -112,18 +112,18 @@ def test_prompts_that_memory_can_not_hold_keep_their_encoders(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(PromptCache, "open", lambda *_: Embeddings(None, 10_000))
-    model = make("sd")
+    model = make("sd", PromptCache(prompts=tuple(f"prompt {i}" for i in range(20))))
     with caplog.at_level(logging.INFO):
-        model.prepare([f"prompt {i}" for i in range(20)], 8)
+        model.prepare(8)
     assert None not in encoders(model).values()
     assert "prompt_cache=FOLDER" in caplog.text
 
 
 def test_prompts_are_prepared_in_batches_and_once(make: Make) -> None:
-    model = make("sd")
+    model = make("sd", PromptCache(prompts=tuple("abcde")))
     seen: list[list[str]] = []
     encode = model.texts._encode
     model.texts._encode = lambda prompts: (seen.append(prompts), encode(prompts))[1]
-    model.prepare([*"abcde", "a"], 2)
-    model.prepare([*"ab"], 2)
+    model.prepare(2)
+    model.prepare(2)
     assert seen == [["a", "b"], ["c", "d"], ["e"]]

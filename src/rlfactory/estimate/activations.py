@@ -14,6 +14,10 @@ Family = Literal["flux", "sd3", "unet"]
 Config = Mapping[str, Any]
 
 
+class UnknownNetwork(ValueError):
+    """A network of none of the families whose memory is known."""
+
+
 @dataclass(frozen=True)
 class Manner:
     """How is learned: `half` precision by autocast or float32, all weights or adapters (`full`,
@@ -49,14 +53,14 @@ class Taken:
 
 
 def family_of(network: Config) -> Family:
-    """Which of the three; ValueError where it is none."""
+    """Which of the three; UnknownNetwork where it is none."""
     if "num_single_layers" in network:
         return "flux"
     if "caption_projection_dim" in network:
         return "sd3"
     if "down_block_types" in network and "cross_attention_dim" in network:
         return "unet"
-    raise ValueError("no network of a family that is known")
+    raise UnknownNetwork("no network of a family that is known")
 
 
 def taken(network: Config, edge: int, text: int, manner: Manner) -> Taken:

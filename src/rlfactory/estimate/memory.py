@@ -6,7 +6,14 @@ from typing import Any
 
 from rlfactory.cost import items_per_sample, reference_of
 from rlfactory.crossings.base import Config, Traits, penalties, steps_trained
-from rlfactory.estimate.activations import Manner, Taken, decoded, family_of, taken
+from rlfactory.estimate.activations import (
+    Manner,
+    Taken,
+    UnknownNetwork,
+    decoded,
+    family_of,
+    taken,
+)
 from rlfactory.estimate.folder import NETWORKS, Part, parts_of
 from rlfactory.estimate.trained import trained
 
@@ -52,8 +59,8 @@ def estimate(config: Config, traits: Traits) -> Estimate | None:
         return None
     try:
         return _estimate(config, traits, parts, network)
-    except (KeyError, ValueError, TypeError):
-        return None  # a network with other keys than those of the families
+    except UnknownNetwork:
+        return None
 
 
 def _estimate(config: Config, traits: Traits, parts: Mapping[str, Part], network: Part) -> Estimate:

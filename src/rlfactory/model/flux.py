@@ -1,31 +1,27 @@
 """FLUX.1, dev and schnell, of any size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 import torch
-from diffusers import FluxPipeline
 from torch import Tensor
 
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import dynamic_shift
-from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.conditioning import guided, network_times
-from rlfactory.model.finetune import export, export_whole, set_up, whole
-from rlfactory.model.frozen import open_pipeline
+from rlfactory.model.base import Resolution
+from rlfactory.model.conditioning import network_times
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.lora_init import Init
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipeline import ModelError, decode_latents
+from rlfactory.model.pipeline import ModelError
+from rlfactory.model.pipeline_model import PipelineModel
 from rlfactory.model.precision import Precision
 from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
-from rlfactory.rollout import Condition
 from rlfactory.types import NonNegative, Positive, PositiveInt
 
 
-class Flux(ImageModel):
+class Flux(PipelineModel):
     """A `FluxPipeline`, its transformer trained and everything else frozen.
 
     Latents are `[B, 16, h, w]` here as elsewhere; the transformer alone sees them packed, a token
@@ -35,6 +31,7 @@ class Flux(ImageModel):
     """
 
     pipeline = "FluxPipeline"
+    part = "transformer"
     process = "flow"
     forward_process = RectifiedFlow()
 
@@ -59,42 +56,26 @@ class Flux(ImageModel):
         negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
-        self.device = device
-        self.precision = precision or Precision()
-        self.memory = memory or Memory()
-        self.pipe, self.texts = open_pipeline(
-            FluxPipeline,
-            path,
+        self.text_tokens, self.timesteps = text_tokens, timesteps
+        super().__init__(
             device,
-            self.precision,
-            self.memory,
+            precision,
+            memory,
             prompt_cache,
-            self._encode,
-            whole=whole("transformer", finetune),
-            always=[negative_prompt] if guidance > 1 else [],
+            path=path,
+            finetune=finetune,
+            guidance=guidance,
+            negative_prompt=negative_prompt,
             reads={"text_tokens": text_tokens},
         )
-        self.transformer = self.pipe.transformer
         self._require_its_guidance(embedded_guidance)
         self.embedded_guidance = embedded_guidance
-        self.text_tokens = text_tokens
-        self.timesteps = timesteps
         self.resolution = self.resolution_of(size)
-        self.guidance, self.negative_prompt = guidance, negative_prompt
-        self._negative = self.encode([negative_prompt]).tensors if guidance > 1 else None
-        self.weights, self.lora = set_up(
-            self.transformer,
-            finetune,
-            rank=lora_rank,
-            alpha=lora_alpha,
-            targets=lora_targets or ATTENTION_PROJECTIONS,
-            init=lora_init,
-            seed=seed,
-            memory=self.memory,
-        )
+        targets = lora_targets or ATTENTION_PROJECTIONS
+        self.train(rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed)
 
     def _require_its_guidance(self, guidance: float | None) -> None:
-        takes = self.transformer.config.guidance_embeds
+        takes = self.network.config.guidance_embeds
         if takes != (guidance is not None):
             shown = "null" if guidance is None else f"{guidance:g}"
             allowed = "a number, 3.5 as published" if takes else "null: this network takes none"
@@ -109,18 +90,10 @@ class Flux(ImageModel):
         scheduler = self.pipe.scheduler.config
         dynamic = scheduler.use_dynamic_shifting
         return Resolution(
-            shape=(self.transformer.config.in_channels // 4, edge, edge),
+            shape=(self.network.config.in_channels // 4, edge, edge),
             shift=dynamic_shift(tokens) if dynamic else float(scheduler.shift),
             tokens=tokens,
         )
-
-    def encode(self, prompts: Sequence[str]) -> Condition:
-        """Text embeddings: T5's `sequence` `[B, L, D]` and CLIP's `pooled` `[B, P]`."""
-        return self.texts(prompts)
-
-    def prepare(self, prompts: Sequence[str], batch: int) -> None:
-        """Once they are encoded the encoders go; the negative prompt is at hand already."""
-        self.texts.prepare(prompts, batch)
 
     def _encode(self, prompts: list[str]) -> Text:
         with self.memory.encoding(self.pipe, self.device):
@@ -129,18 +102,12 @@ class Flux(ImageModel):
             )
         return {"sequence": sequence, "pooled": pooled}
 
-    def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
-        """The velocity, guided by the negative prompt where `guidance` exceeds 1."""
-        text = condition.tensors
-        return guided(self._velocity, x, t, text, self._negative, self.guidance)
-
-    def _velocity(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
+    def _predict(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
         batch, channels, h, w = x.shape
-        self.evaluations.add(batch)
         times = network_times(t, self.timesteps) / 1000  # it multiplies by 1000 itself
         guidance = self._guidance(t)
-        with self.precision.autocast(x.device), self._unrounded(times, guidance):
-            velocity = self.transformer(
+        with self._unrounded(times, guidance):
+            velocity = self.network(
                 hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),
                 timestep=times,
                 guidance=guidance,
@@ -154,7 +121,7 @@ class Flux(ImageModel):
             )[0]
         scale = self.pipe.vae_scale_factor
         found: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
-        return found.float()
+        return found
 
     @contextmanager
     def _unrounded(self, times: Tensor, guidance: Tensor | None) -> Iterator[None]:
@@ -168,7 +135,7 @@ class Flux(ImageModel):
         def restore(_: object, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return (*exact, *arguments[len(exact) :])
 
-        hook = self.transformer.time_text_embed.register_forward_pre_hook(restore)
+        hook = self.network.time_text_embed.register_forward_pre_hook(restore)
         try:
             yield
         finally:
@@ -178,19 +145,6 @@ class Flux(ImageModel):
         if self.embedded_guidance is None:
             return None
         return torch.full_like(t, self.embedded_guidance)
-
-    def decode(self, latents: Tensor) -> Tensor:
-        """Pictures by the pipeline's own autoencoder."""
-        with self.memory.decoding(self.pipe.vae, self.device):
-            return decode_latents(self.pipe.vae, latents)
-
-    def export(self, folder: Path) -> None:
-        """LoRA: one folder that both diffusers and PEFT load. Full: a `transformer` folder."""
-        export(self.pipe, "transformer", self.lora, folder)
-
-    def export_whole(self, folder: Path) -> None:
-        """A pipeline folder with all parts."""
-        export_whole(self.pipe, "transformer", self.lora, folder)
 
     def pipeline_arguments(self) -> dict[str, object]:
         """How this prompt and this guidance are asked of the pipeline itself."""

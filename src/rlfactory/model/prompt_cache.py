@@ -32,8 +32,8 @@ _SAMPLES, _SAMPLE = 64, 4096  # places in a file of weights, and bytes at each
 class PromptCache:
     """Where embeddings are kept: in `folder`, and without one in memory alone.
 
-    `prompts` are all that a run will ask for, where that is known: if each of them is in the
-    folder, the text encoders need not be loaded.
+    `prompts` are all that a run will ask for, where that is known, each of them once: if they are
+    all in the folder, the text encoders need not be loaded.
     """
 
     folder: Path | None = None

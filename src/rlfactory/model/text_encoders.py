@@ -3,7 +3,7 @@
 import gc
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ class TextEncoders:
                 **options,
             }
         )
-        self.are_away = bool(cache.prompts) and self.known.holds([*cache.prompts, *always])
+        self.expected = cache.prompts
+        self.are_away = bool(self.expected) and self.known.holds([*self.expected, *always])
 
     @property
     def left_out(self) -> dict[str, None]:
@@ -77,15 +78,19 @@ class TextEncoders:
         """One row for each prompt, on the device."""
         return encode_once(prompts, self.known, self._encode_new, self.device)
 
-    def prepare(self, prompts: Iterable[str], batch: int) -> None:
-        """Encode what is not yet known, `batch` at once; then the encoders go, if all is kept."""
-        wanted = list(dict.fromkeys(prompts))
-        new = [prompt for prompt in wanted if not self.known.holds([prompt])]
+    def prepare(self, batch: int) -> None:
+        """Encode what is expected and not yet known; then the encoders go, if all of it is kept.
+
+        Where nothing is expected, prompts have no end: the encoders stay.
+        """
+        if not self.expected:
+            return
+        new = [prompt for prompt in self.expected if not self.known.holds([prompt])]
         if new:
-            log.info("%d of %d prompts are encoded", len(new), len(wanted))
+            log.info("%d of %d prompts are encoded", len(new), len(self.expected))
         for i in range(0, len(new), batch):
             self(new[i : i + batch])
-        if self.known.holds(wanted):
+        if self.known.holds(self.expected):
             self.drop()
         else:
             log.info("the text encoders stay: all prompts are more than is kept without a disk;")
