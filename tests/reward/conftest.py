@@ -1,12 +1,17 @@
-"""Small classifiers of texts, with random weights, saved as anyone would save theirs."""
+"""Small networks of the real classes, with random weights, saved as anyone would save theirs."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
+    CLIPConfig,
+    CLIPImageProcessorPil,
+    CLIPModel,
+    CLIPTokenizer,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     PreTrainedTokenizerFast,
@@ -30,6 +35,74 @@ def wordpiece() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, **{f"{k}_token": v for k, v in names.items()}
     )
+
+
+def bytepair() -> CLIPTokenizer:
+    """CLIP's own tokenizer, for which every letter is a word's part."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!"
+    words = [*letters, *(f"{letter}</w>" for letter in letters)]
+    vocabulary = {word: i for i, word in enumerate([*words, "<|startoftext|>", "<|endoftext|>"])}
+    return CLIPTokenizer(vocab=vocabulary, merges=[])
+
+
+@pytest.fixture
+def small_clip() -> Callable[..., CLIPModel]:
+    """A CLIP of a few thousand weights, which reads pictures of 224 pixels and 77 tokens."""
+
+    def make(act: str = "quick_gelu", width: int = 8, logit_scale: float = 4.6052) -> CLIPModel:
+        torch.manual_seed(0)
+        tokenizer = bytepair()
+        text = {
+            "vocab_size": len(tokenizer),
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+        }
+        sizes = {"num_hidden_layers": 2, "hidden_act": act, "projection_dim": width}
+        text |= {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, **sizes}
+        vision = {"hidden_size": 24, "intermediate_size": 48, "num_attention_heads": 3, **sizes}
+        vision |= {"image_size": 224, "patch_size": 56}
+        config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=width)
+        model = CLIPModel(config).eval()
+        for weight in model.parameters():
+            weight.data += 0.2 * torch.randn_like(weight)
+        model.logit_scale.data.fill_(logit_scale)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def save_clip(tmp_path: Path, small_clip: Callable[..., CLIPModel]) -> Callable[..., Path]:
+    """Saves a small CLIP with its tokenizer and preprocessing; returns its folder."""
+
+    def save(name: str = "clip", **options: Any) -> Path:
+        folder = tmp_path / name
+        small_clip(**options).save_pretrained(folder)
+        bytepair().save_pretrained(folder)
+        CLIPImageProcessorPil().save_pretrained(folder)
+        return folder
+
+    return save
+
+
+@pytest.fixture
+def drawn() -> Callable[..., Samples]:
+    """Samples of smooth random pictures, one for each prompt; equal prompts are a group."""
+
+    def make(prompts: list[str], height: int = 64, width: int = 64, seed: int = 0) -> Samples:
+        generator = torch.Generator().manual_seed(seed)
+        coarse = torch.rand(len(prompts), 3, 7, 5, generator=generator)
+        smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")
+        names = list(dict.fromkeys(prompts))
+        return Samples(
+            prompts,
+            [{}] * len(prompts),
+            torch.tensor([names.index(prompt) for prompt in prompts]),
+            images=(255 * smooth).round().to(torch.uint8),
+        )
+
+    return make
 
 
 @pytest.fixture

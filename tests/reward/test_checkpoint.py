@@ -1,0 +1,128 @@
+import pickle
+from pathlib import Path, PurePosixPath
+
+import pytest
+import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors.torch import save_file
+
+from rlfactory.reward import checkpoint
+from rlfactory.reward.base import RewardError
+from rlfactory.reward.checkpoint import read_weights, require_shapes
+
+WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
+KEY = "reward.head"
+
+
+@pytest.mark.parametrize("form", ["head.pth", "head.pt", "head.safetensors", "nested"])
+def test_every_form_of_a_file_gives_the_same_tensors(tmp_path, form):
+    file = tmp_path / (form if "." in form else "head.pt")
+    if form == "nested":
+        torch.save({"epoch": 3, "name": "x", "state_dict": WEIGHTS}, file)
+    else:
+        (save_file if file.suffix == ".safetensors" else torch.save)(WEIGHTS, file)
+    found = read_weights(str(file), key=KEY)
+    assert found.keys() == WEIGHTS.keys()
+    assert all(torch.equal(found[name], WEIGHTS[name]) for name in found)
+
+
+@pytest.mark.parametrize("path", ["/nonesuch.pth", "./a/b/c.pth", "~/nonesuch", "nonesuch", "a/b"])
+def test_a_path_that_leads_nowhere(path):
+    with pytest.raises(RewardError, match=rf"^{KEY}={path}: .*no such file; type {KEY}=FILE"):
+        read_weights(path, key=KEY)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(RewardError, match=rf"^{KEY}={tmp_path}: is a folder; type {KEY}=FILE"):
+        read_weights(str(tmp_path), key=KEY)
+
+
+class Harm:
+    ran = False
+
+    def __reduce__(self):
+        return setattr, (Harm, "ran", True)
+
+
+HARMFUL = {"a": Harm()}
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_pickle_of_more_than_tensors_is_refused_and_not_run(tmp_path, old):
+    file = tmp_path / "evil.pt"
+    if old:
+        file.write_bytes(pickle.dumps(HARMFUL, protocol=2))
+    else:
+        torch.save({**WEIGHTS, **HARMFUL}, file)
+    with pytest.raises(RewardError, match=rf"^{KEY}={file} .*refused.*save_file") as raised:
+        read_weights(str(file), key=KEY)
+    assert not Harm.ran
+    assert "weights_only" not in str(raised.value)
+
+
+def test_a_refused_pickle_says_what_is_in_it(tmp_path):
+    torch.save({**WEIGHTS, "where": PurePosixPath("x")}, tmp_path / "x.pt")
+    with pytest.raises(RewardError, match=r"refused: .*PurePosixPath"):
+        read_weights(str(tmp_path / "x.pt"), key=KEY)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"torn file", b"PK\x03\x04torn"])
+def test_a_torn_file(tmp_path, name, content):
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(RewardError, match=rf"^{KEY}={file} "):
+        read_weights(str(file), key=KEY)
+
+
+@pytest.mark.parametrize("content", [{}, {"state_dict": {}}, {"epoch": 3}, torch.ones(2), [1]])
+def test_a_file_that_is_no_state_dict(tmp_path, content):
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(RewardError, match="no state dict"):
+        read_weights(str(tmp_path / "x.pt"), key=KEY)
+
+
+def test_a_file_of_the_hub_is_fetched(tmp_path, monkeypatch):
+    torch.save(WEIGHTS, tmp_path / "x.pt")
+    asked = []
+
+    def download(repo, name):
+        asked.append((repo, name))
+        return str(tmp_path / "x.pt")
+
+    monkeypatch.setattr(checkpoint, "hf_hub_download", download)
+    assert read_weights("owner/name/sub/x.pt", key=KEY).keys() == WEIGHTS.keys()
+    assert asked == [("owner/name", "sub/x.pt")]
+
+
+def test_a_hub_that_gives_nothing(monkeypatch):
+    def download(*_):
+        raise LocalEntryNotFoundError("no connection. Please check.")
+
+    monkeypatch.setattr(checkpoint, "hf_hub_download", download)
+    message = r"^reward\.head=o/n/x\.pt .*no connection.*`hf download o/n x\.pt`.*reward\.head=FILE"
+    with pytest.raises(RewardError, match=message):
+        read_weights("o/n/x.pt", key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        ({"a.bias": None}, r"it lacks a\.bias; type reward\.head=FILE"),
+        ({"b": torch.ones(1)}, r"it has b besides;"),
+        ({"a.bias": torch.ones(3)}, r"its a\.bias is \[3\] in place of \[2\];"),
+        ({"a.bias": None, "b": torch.ones(1)}, "it lacks a.bias, and 1 more such faults"),
+    ],
+)
+def test_names_and_shapes_must_be_exactly_those(harm, message):
+    wanted = {name: tensor.shape for name, tensor in WEIGHTS.items()}
+    changed = {k: v for k, v in {**WEIGHTS, **harm}.items() if v is not None}
+    require_shapes(WEIGHTS, wanted, path="x.pt", key=KEY, what="head")
+    with pytest.raises(RewardError, match=rf"^{KEY}=x\.pt is no head: {message}"):
+        require_shapes(changed, wanted, path="x.pt", key=KEY, what="head")
+
+
+def test_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    torch.save(WEIGHTS, Path(tmp_path) / "x.pt")
+    assert read_weights("~/x.pt", key=KEY)

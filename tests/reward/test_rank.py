@@ -1,0 +1,128 @@
+import pytest
+import torch
+import yaml
+
+from rlfactory._hydra import shipped_folder
+from rlfactory.build import make
+from rlfactory.reward.base import Reward, check_scores
+from rlfactory.reward.pairwise import Pairwise, Preference, Wins, mean_wins
+from rlfactory.reward.rank import Rank, group_ranks
+
+NAN = torch.nan
+
+
+class Length(Reward):
+    """As long as the prompt's text is, NaN where it is empty."""
+
+    media = "texts"
+    main = "length"
+
+    def score(self, samples):
+        sizes = [len(text) or NAN for text in samples.texts]
+        return {"length": torch.tensor(sizes, dtype=torch.float32)}
+
+
+@pytest.fixture
+def of(samples_of):
+    def make(texts, groups):
+        samples = samples_of(texts)
+        return type(samples)(
+            samples.prompts, samples.metadata, torch.tensor(groups), texts=samples.texts
+        )
+
+    return make
+
+
+def ranks(scores, groups=None):
+    groups = [0] * len(scores) if groups is None else groups
+    return group_ranks(torch.tensor(scores), torch.tensor(groups)).tolist()
+
+
+def test_ranks_are_those_of_flow_factory():
+    """`argsort().argsort() / n`, where no two are equal."""
+    scores = torch.randn(24, generator=torch.Generator().manual_seed(0))
+    found = group_ranks(scores, torch.zeros(24, dtype=torch.long))
+    assert torch.equal(found, scores.argsort().argsort().float() / 24)
+
+
+def test_ranks_are_counted_within_a_group_in_any_order():
+    scores, groups = [3.0, 0.1, 1.0, 0.3, 2.0, 0.2], [7, -1, 7, -1, 7, -1]
+    assert ranks(scores, groups) == pytest.approx([2 / 3, 0, 0, 2 / 3, 1 / 3, 1 / 3])
+
+
+def test_equal_scores_share_a_rank_and_the_sum_stays():
+    assert ranks([1.0, 2.0, 2.0, 3.0]) == [0, 1.5 / 4, 1.5 / 4, 3 / 4]
+    assert ranks([5.0] * 4) == [1.5 / 4] * 4
+
+
+def test_ranks_see_order_alone():
+    scores = torch.randn(9, generator=torch.Generator().manual_seed(0))
+    groups = torch.arange(9) % 2
+    assert torch.equal(group_ranks(scores.exp() * 1e3, groups), group_ranks(scores, groups))
+
+
+def test_a_failed_score_has_no_rank_and_does_not_count():
+    found = ranks([NAN, 1.0, 2.0, NAN, 9.0], [0, 0, 0, 1, 2])
+    assert found[1:3] == [0, 0.5]
+    assert [value != value for value in found] == [True, False, False, True, False]
+    assert found[4] == 0
+
+
+def test_any_reward_can_be_ranked(of):
+    reward, samples = Rank(reward=Length()), of(["aaa", "b", "", "dd", "e"], [0, 0, 0, 0, 1])
+    scores = reward.score(samples)
+    check_scores(reward, scores, 5)
+    assert reward.main == "length_rank"
+    torch.testing.assert_close(
+        scores["length_rank"], torch.tensor([2 / 3, 0, NAN, 1 / 3, 0]), equal_nan=True
+    )
+    assert torch.equal(scores["length"][:2], torch.tensor([3.0, 1.0]))
+
+
+def test_pickscores_ranks_are_built_from_its_file(save_clip, drawn):
+    config = yaml.safe_load((shipped_folder("conf") / "reward/pickscore_rank.yaml").read_text())
+    config["reward"]["reward"] |= {"path": str(save_clip(act="gelu")), "processor": None}
+    reward = make(config, "reward", device=torch.device("cpu"))
+    samples = drawn(["a cat", "a dog"] * 4)
+    scores = reward.score(samples)
+    check_scores(reward, scores, 8)
+    assert reward.main == "pickscore_rank"
+    assert sorted(scores["pickscore_rank"][::2].tolist()) == [0, 0.25, 0.5, 0.75]
+    expected = group_ranks(scores["pickscore"], samples.groups)
+    assert torch.equal(scores["pickscore_rank"], expected)
+
+
+def test_wins_are_the_mean_probability_over_the_others(of):
+    reward = Wins(judge=Preference(reward=Length(), unit=2.0))
+    scores = reward.score(of(["aaa", "b", "cc", "d"], [0, 0, 0, 1]))
+    check_scores(reward, scores, 4)
+    p = torch.tensor([2.0, 1.0]).div(2).sigmoid()  # by how much "aaa" exceeds "b" and "cc"
+    found = scores["length_wins"]
+    torch.testing.assert_close(found[0], p.mean())
+    torch.testing.assert_close(found[:3].sum(), torch.tensor(1.5))
+    assert found[3] == 0.5
+
+
+class Dictionary(Pairwise):
+    """Prefers what stands earlier in a dictionary, and won't judge "?"; it sees one group only."""
+
+    main = "dictionary"
+
+    def prefers(self, samples):
+        assert len(set(samples.groups.tolist())) == 1
+        rows = [
+            [NAN if "?" in (a, b) else float(a < b) for b in samples.texts] for a in samples.texts
+        ]
+        return torch.tensor(rows)
+
+
+def test_any_judge_of_two_is_a_reward(of):
+    reward = Wins(judge=Dictionary())
+    texts, groups = ["b", "x", "a", "c", "?", "y"], [0, 1, 0, 0, 0, 1]
+    found = reward.score(of(texts, groups))["dictionary_wins"]
+    expected = torch.tensor([0.5, 1, 1, 0, NAN, 0])
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_the_diagonal_is_not_read():
+    assert mean_wins(torch.tensor([[1.0, 0.25], [0.75, 1.0]])).tolist() == [0.25, 0.75]
