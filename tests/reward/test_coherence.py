@@ -143,6 +143,11 @@ def test_a_uniform_model(tmp_path):
         assert found.item() == pytest.approx(-times * math.log(3))
 
 
+def test_the_end_of_a_text_is_a_beginning_too(tmp_path):
+    save_gpt2(tmp_path)
+    assert rows(Coherence(CPU, path=str(tmp_path)), "", "good bad") == Row([0, 1, 2], 1)
+
+
 def test_a_tokenizer_without_a_token_to_begin_with(tmp_path):
     save_gpt2(tmp_path, special=False)
     reward = Coherence(CPU, path=str(tmp_path))

@@ -103,6 +103,8 @@ def test_a_blank_text_has_no_score_and_is_nobodys_other(minilm):
     found = score(minilm, ["", *FILMS[:2], " \n"])
     assert found.isnan().tolist() == [True, False, False, True]
     torch.testing.assert_close(found[1:3], score(minilm, FILMS[:2]), atol=1e-6, rtol=0)
+    found = score(minilm, ["", FILMS[0], FILMS[1], "Taxes rise.", "Cats sleep."], [0, 1, 1, 2, 2])
+    assert found[1] == found[2] < found[3] - 0.2
     assert score(minilm, [FILMS[0], " "]).isnan().all()
     assert score(minilm, ["", ""]).isnan().all()
 
