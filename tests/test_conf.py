@@ -25,6 +25,8 @@ NEEDS = {
     "regularizer/kl_flow_grpo": ["algo=grpo"],
     "regularizer/kl_behaviour": ["algo=vgrpo"],
     "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
+    "reward/diversity": ["model=gpt2", "group_size=2"],
+    "reward/regex": ["model=gpt2", "reward.pattern=a+"],
     "reward/reward_model": ["model=gpt2", "reward.path=owner/name"],
 }
 """What else must be typed."""
@@ -32,7 +34,7 @@ OF_TEXTS = {
     *("algo/ppo", "algo/rloo", "algo/grpo_token", "dynamics/token", "prompts/movies"),
     *("regularizer/kl_token", "regularizer/kl_token_adaptive", "prompts/randomwalks"),
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
-    *("reward/lexicon", "reward/randomwalks"),
+    *("reward/lexicon", "reward/randomwalks", "reward/coherence", "reward/json"),
 }
 NOT_INSTALLED = {"optimizer/adamw_8bit"}
 """What needs a package that the tests do without: `test_optimizer.py` has a stand-in."""

@@ -65,6 +65,7 @@ FORWARD = {"algo": {"needs": "forward_process"}}
 GAUSSIAN = {"_target_": "rlfactory.regularizer.kl_gaussian.KLGaussian"}
 
 
+COMPARES: dict[str, Any] = {"media": "texts", "compares_group": True}
 TINY: dict[str, Any] = {"model": {"path": "zoo:tiny_sd3", "size": 64}}
 WRITER: dict[str, Any] = {"model": {"path": "zoo:tiny_gpt2"}}
 FLUX: dict[str, Any] = {"media": "images", "pipeline": "FluxPipeline"}
@@ -326,6 +327,8 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (crossings.times_within_steps, {"times": {"low": 0.5, "high": 0.5}}, FORWARD, "times.low"),
     (crossings.reward_judges_what_is_made, {}, {"reward": {"media": "texts"}}, "reward"),
+    (crossings.rewards_have_company, {"group_size": 1}, {"reward": COMPARES}, "group_size"),
+    (crossings.rewards_have_company, {"group_size": 1}, {"reward.parts.a": COMPARES}, "group_size"),
     (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "prompts"),
     (
         crossings.prompt_files_are_readable,
@@ -464,6 +467,9 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": None}}),
     (crossings.prompts_bring_metadata, {}, {"reward": {"media": "images"}}),
     (crossings.reward_judges_what_is_made, {}, {"reward": {}}),
+    (crossings.rewards_have_company, {"group_size": 2}, {"reward": COMPARES}),
+    (crossings.rewards_have_company, {"group_size": 1}, {"rewards": COMPARES}),
+    (crossings.rewards_have_company, {"group_size": 1}, {}),
     (crossings.stepwise_needs_likelihood, {}, {"algo": {}, "dynamics": {}}),
     (crossings.dynamics_fit_model, {}, {"dynamics": {}, "model": {"process": "tokens"}}),
     (crossings.dynamics_fit_model, {}, {"dynamics": {"process": None}}),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlfactory.advantage.statistics import constant, group_std, group_sum, membership
 from rlfactory.nest import present
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, Samples, judge
 from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import Rollout
 from rlfactory.run.diversity import distinct, pairwise_distance
@@ -21,15 +21,14 @@ class TrainingError(RuntimeError):
 
 def score(reward: Reward, rollout: Rollout) -> dict[str, Tensor]:
     """Every score of a rollout by name, `[B]`, NaN where there is none."""
-    return reward.score(
-        Samples(
-            prompts=rollout.prompts,
-            metadata=rollout.metadata,
-            groups=rollout.groups,
-            images=rollout.images,
-            texts=rollout.texts,
-        )
+    samples = Samples(
+        prompts=rollout.prompts,
+        metadata=rollout.metadata,
+        groups=rollout.groups,
+        images=rollout.images,
+        texts=rollout.texts,
     )
+    return judge(reward, samples)
 
 
 def scored(rollout: Rollout, names: Sequence[str], max_failed: float) -> Rollout:

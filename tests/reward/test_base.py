@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rlfactory.reward.base import Reward, Samples, check_scores, pictures
+from rlfactory.reward.base import Reward, RewardError, Samples, check_scores, judge, pictures
 
 
 class Constant(Reward):
@@ -30,11 +30,23 @@ def test_a_good_score_passes_and_nan_is_a_score():
         ({"constant": torch.ones(2, dtype=torch.float64)}, "float64"),
         ({"constant": torch.tensor([1.0, torch.inf])}, "infinite"),
         ({"constant": torch.ones(2), "more": torch.ones(1)}, "'more'"),
+        ({"constant": [1.0, 1.0]}, "'constant' must be float32 .* not a list"),
+        (torch.ones(2), "a dict of tensors by name, not a Tensor"),
+        (None, "not a NoneType"),
     ],
 )
 def test_a_bad_score_is_named(scores, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RewardError, match=f"Constant.*{message}"):
         check_scores(Constant(), scores, 2)
+
+
+def test_a_reward_is_judged_by_the_contract():
+    assert judge(Constant(), samples())["constant"].tolist() == [1, 1]
+    one = Samples(["a"], [{}], torch.tensor([0]))
+    reward = Constant()
+    reward.score = lambda _: {"constant": torch.ones(2)}
+    with pytest.raises(RewardError, match=r"float32 \[1\]"):
+        judge(reward, one)
 
 
 @pytest.mark.parametrize(

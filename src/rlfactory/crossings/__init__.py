@@ -17,6 +17,7 @@ from rlfactory.crossings.data import (
     prompt_files_are_readable,
     prompts_bring_metadata,
     reward_judges_what_is_made,
+    rewards_have_company,
 )
 from rlfactory.crossings.folders import (
     guidance_fits_network,
@@ -77,6 +78,7 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     times_within_steps: ("algo._target_", "schedule.steps", "times"),
     last_step_has_noise: ("algo._target_", "schedule.steps", "window", "dynamics", "regularizer"),
     reward_judges_what_is_made: ("reward._target_", "model._target_"),
+    rewards_have_company: ("reward", "group_size"),
     prompts_bring_metadata: ("reward._target_", "prompts._target_"),
     prompt_files_are_readable: ("prompts",),
     model_folders_hold_models: ("model.path", "model.value_path", "model._target_"),

@@ -14,6 +14,14 @@ def reward_judges_what_is_made(config: Config, traits: Traits) -> Iterator[Probl
         yield Problem("reward", f"this reward judges {judged}, and the model makes {made}")
 
 
+def rewards_have_company(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A reward that compares the samples of a prompt has more than one."""
+    ours = (own for key, own in traits.items() if f"{key}.".startswith("reward."))
+    if config["group_size"] == 1 and any(own.get("compares_group") for own in ours):
+        message = "is 1, but this reward compares the samples of a group; allowed are 2 or more"
+        yield Problem("group_size", message, "group_size=4")
+
+
 def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
     """A reward finds in each prompt what it compares with."""
     wanted, brought = traits["reward"].get("metadata") or (), traits["prompts"].get("metadata")

@@ -24,7 +24,7 @@ from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weights import REFERENCE
 from rlfactory.nest import join, present, take
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, Samples, judge
 from rlfactory.rollout import Rollout
 from rlfactory.run.statistics import Change, paired_change
 from rlfactory.sampler.base import Sampler
@@ -125,7 +125,7 @@ def survey(
 
 def _scores(reward: Reward, rollout: Rollout) -> Tensor:
     samples = Samples(rollout.prompts, rollout.metadata, rollout.groups, texts=rollout.texts)
-    return reward.score(samples)[reward.main]
+    return judge(reward, samples)[reward.main]
 
 
 @torch.no_grad()

@@ -65,14 +65,27 @@ def completions(samples: Samples) -> Sequence[str]:
     return samples.texts
 
 
-def check_scores(reward: Reward, scores: Mapping[str, Tensor], count: int) -> None:
-    """Raise ValueError unless `scores` honours the contract for `count` samples."""
+def judge(reward: Reward, samples: Samples) -> dict[str, Tensor]:
+    """The scores of `samples`; RewardError where they break the contract."""
+    scores = reward.score(samples)
+    check_scores(reward, scores, len(samples.prompts))
+    return scores
+
+
+def check_scores(reward: Reward, scores: object, count: int) -> None:
+    """Raise RewardError unless `scores` honours the contract for `count` samples."""
     name = type(reward).__name__
+    if not isinstance(scores, Mapping):
+        found = type(scores).__name__
+        raise RewardError(f"{name}: score() must return a dict of tensors by name, not a {found}")
     if reward.main not in scores:
-        raise ValueError(f"{name} has no score {reward.main!r}, its main one; it has {[*scores]}")
+        raise RewardError(f"{name} has no score {reward.main!r}, its main one; it has {[*scores]}")
     for key, score in scores.items():
+        if not isinstance(score, Tensor):
+            found = type(score).__name__
+            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not a {found}")
         if score.shape != (count,) or score.dtype != torch.float32:
             found = f"{score.dtype} {list(score.shape)}"
-            raise ValueError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
+            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
         if score.isinf().any():
-            raise ValueError(f"{name}: score {key!r} is infinite; a failed one is NaN")
+            raise RewardError(f"{name}: score {key!r} is infinite; a failed one is NaN")

@@ -1,17 +1,14 @@
 """A transformers classifier of texts: what the rewards with a network of their own share."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging as transformers_log
+from transformers import AutoModelForSequenceClassification
 
-from rlfactory.reward.base import RewardError, Samples, completions
-from rlfactory.zoo.models import resolve
+from rlfactory.reward.base import Samples, completions
+from rlfactory.reward.pretrained import explained, load_whole, longest
 
 Precision = Literal["float32", "float16"]
 Judged = Literal["text", "completion"]
@@ -45,7 +42,7 @@ class Classifier:
         self.batch_size = batch_size
         self.model, self.tokenizer = _load(path, getattr(torch, dtype))
         self.model.to(device).eval()
-        self.max_tokens = min(max_tokens, _longest(self.model, self.tokenizer))
+        self.max_tokens = min(max_tokens, longest(self.model, self.tokenizer))
         self._reads_nothing = bool(self.tokenizer("")["input_ids"])  # by its own first token
 
     @property
@@ -91,57 +88,17 @@ class Classifier:
 
 
 def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A whole model and its tokenizer, which can pad; RewardError where there is none."""
-    try:
-        source = resolve(path, "config.json")
-        with _no_bars():
-            model, info = AutoModelForSequenceClassification.from_pretrained(
-                source, dtype=dtype, output_loading_info=True
-            )
-            tokenizer = AutoTokenizer.from_pretrained(source)
-        _require_whole(info)
-        _mend_tokenizer(model, tokenizer)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise RewardError(
-            f"reward.path={path} could not be loaded as a classifier of texts: {error}"
-        ) from error
+    """A whole classifier and its tokenizer, which can pad; RewardError where there is none."""
+    with explained(path, "classifier of texts"):
+        model, tokenizer = load_whole(AutoModelForSequenceClassification, path, dtype)
+        _let_pad(model, tokenizer)
     return model, tokenizer
 
 
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Hide transformers' bars and its table of missing weights, which `_require_whole` reports."""
-    shown, level = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
-    transformers_log.disable_progress_bar()
-    transformers_log.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_log.set_verbosity(level)
-        if shown:
-            transformers_log.enable_progress_bar()
-
-
-def _require_whole(info: dict[str, Any]) -> None:
-    """ValueError where weights would be random numbers: a language model has no head to judge."""
-    missing = sorted(map(str, {*info["missing_keys"], *info["mismatched_keys"]}))
-    if missing:
-        raise ValueError(f"it has no weights for {', '.join(missing[:4])}, so it is no classifier")
-
-
-def _mend_tokenizer(model: Any, tokenizer: Any) -> None:
-    # transformers makes a tokenizer without a vocabulary where a folder has none
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        raise ValueError("its tokenizer is missing")
+def _let_pad(model: Any, tokenizer: Any) -> None:
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise ValueError("its tokenizer has no token to pad with")
         tokenizer.pad_token = tokenizer.eos_token
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-
-
-def _longest(model: Any, tokenizer: Any) -> int:
-    """The tokens that a model has positions for, as far as it or its tokenizer says."""
-    most: int = tokenizer.model_max_length
-    return min(most, getattr(model.config, "max_position_embeddings", most) or most)

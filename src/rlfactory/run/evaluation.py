@@ -10,7 +10,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
 from rlfactory.parts import Watcher
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, Samples, judge
 from rlfactory.run.diversity import diversity
 from rlfactory.run.scores import Scores
 from rlfactory.sampler.base import Drawn, Sampler
@@ -62,15 +62,15 @@ class Evaluator:
 
     def _scores(self, drawn: Drawn, spread: float) -> Scores:
         prompts = [prompt.text for prompt in self.prompts]
-        found = self.reward.score(
-            Samples(
-                prompts=prompts,
-                metadata=[prompt.metadata for prompt in self.prompts],
-                groups=torch.arange(len(prompts)),
-                images=drawn.images,
-                texts=drawn.texts,
-            )
+        number = {text: i for i, text in enumerate(dict.fromkeys(prompts))}
+        samples = Samples(
+            prompts=prompts,
+            metadata=[prompt.metadata for prompt in self.prompts],
+            groups=torch.tensor([number[text] for text in prompts]),
+            images=drawn.images,
+            texts=drawn.texts,
         )
+        found = judge(self.reward, samples)
         tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
         return Scores(
             prompts=prompts,
