@@ -49,8 +49,9 @@ class Detector:
         inputs = self.processor(list(images.numpy()), return_tensors="pt").to(self.device)
         pixels = inputs["pixel_values"].to(self.model.dtype)
         outputs = self.model(pixel_values=pixels, pixel_mask=inputs["pixel_mask"])
-        outputs.class_queries_logits = outputs.class_queries_logits.float()
-        outputs.masks_queries_logits = outputs.masks_queries_logits.float()
+        # what follows makes its maps on the CPU, whatever the device of the masks
+        outputs.class_queries_logits = outputs.class_queries_logits.float().cpu()
+        outputs.masks_queries_logits = outputs.masks_queries_logits.float().cpu()
         found = self.processor.post_process_instance_segmentation(
             outputs,
             threshold=threshold,
