@@ -1,4 +1,4 @@
-"""Small networks with random weights, saved as anyone would save theirs."""
+"""Small networks of the real classes, with random weights, saved as anyone would save theirs."""
 
 import json
 import re

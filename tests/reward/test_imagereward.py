@@ -24,7 +24,9 @@ def folder(tmp_path, blip_state, bert_tokenizer):
 
 
 def load(folder, **options):
-    return ImageReward(CPU, path=str(folder), tokenizer=str(folder / "tokenizer"), **options)
+    return ImageReward(
+        CPU, path=str(folder / "ImageReward.pt"), tokenizer=str(folder / "tokenizer"), **options
+    )
 
 
 def samples(size=(32, 32), prompts=PROMPTS):
@@ -137,9 +139,9 @@ def without_a_tokenizer(folder, state):
     [
         (without_a_tensor, r"is no ImageReward: .*mlp\.0\.weight"),
         (of_something_else, "is no ImageReward"),
-        (of_no_tensors, "no mapping of names to tensors"),
+        (of_no_tensors, "no tensors by name"),
         (torn, r"ImageReward\.pt"),
-        (without_a_file, r"holds no ImageReward\.pt"),
+        (without_a_file, r"there is no such file"),
         (without_a_tokenizer, r"^reward\.tokenizer="),
     ],
 )
@@ -150,7 +152,7 @@ def test_what_can_not_be_loaded(folder, blip_state, harm, message):
 
 
 def test_a_path_that_leads_nowhere():
-    with pytest.raises(RewardError, match=r"^reward\.path=/nonesuch: there is no such"):
+    with pytest.raises(RewardError, match=r"^reward\.path=/nonesuch: there is no such file"):
         ImageReward(CPU, path="/nonesuch")
 
 

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel
 
 from rlfactory.reward.geneval_detector import Instance
 from rlfactory.reward.geneval_metadata import COLORS
-from rlfactory.reward.pretrained import processor, whole_model
+from rlfactory.reward.networks import processor, whole_model
 
 BACKGROUND = "#999"
 TEMPLATES = (

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import Mask2FormerForUniversalSegmentation, Mask2FormerImageProcessorPil
 
 from rlfactory.reward.geneval_metadata import OBJECTS
-from rlfactory.reward.pretrained import processor, whole_model
+from rlfactory.reward.networks import processor, whole_model
 
 Box = tuple[float, float, float, float]
 

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, CLIPImageProcessorPil
 
 from rlfactory.reward.base import Reward, RewardError, Samples, pictures
 from rlfactory.reward.blip import Rater, published_rater
-from rlfactory.reward.checkpoint import checkpoint_file, read_weights
+from rlfactory.reward.checkpoint import read_weights
 from rlfactory.types import PositiveInt
 
 MEAN, DEVIATION = 0.16717362830052426, 1.0333394966054072
@@ -25,8 +25,8 @@ def normalise(raw: Tensor) -> Tensor:
 class ImageReward(Reward):
     """`imagereward`: ImageReward-v1.0's score of prompt and picture, mostly between -2 and 2.
 
-    `path` is the file `ImageReward.pt`, or a folder or hub id that holds it; `tokenizer` is BERT's,
-    lower case. RewardError where either can't be loaded. Source: Xu et al. 2023.
+    `path` is a file of weights, or `OWNER/NAME/FILE` of the hub; `tokenizer` is BERT's, lower case.
+    RewardError where either can't be loaded. Source: Xu et al. 2023.
     """
 
     media = "images"
@@ -37,7 +37,7 @@ class ImageReward(Reward):
         self,
         device: torch.device,
         *,
-        path: str = "THUDM/ImageReward",
+        path: str = "THUDM/ImageReward/ImageReward.pt",
         tokenizer: str = "google-bert/bert-base-uncased",
         dtype: Literal["float32", "float16", "bfloat16"] = "float32",
         batch_size: PositiveInt = 16,
@@ -75,13 +75,13 @@ class ImageReward(Reward):
 
 
 def _rater(path: str, dtype: torch.dtype) -> Rater:
-    file = checkpoint_file(path, "ImageReward.pt")
+    weights = read_weights(path, key="reward.path")
     try:
-        return published_rater(read_weights(file), dtype)
+        return published_rater(weights, dtype)
     except (RuntimeError, KeyError, ValueError) as error:
-        if isinstance(error, RewardError):
-            raise
-        raise RewardError(f"reward.path={path}: {file} is no ImageReward: {error}") from error
+        raise RewardError(
+            f"reward.path={path} is no ImageReward: {error}; type reward.path=FILE for one that is"
+        ) from error
 
 
 def _tokenizer(path: str, model: Rater) -> Any:
