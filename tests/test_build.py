@@ -17,6 +17,7 @@ from rlfactory.plan import make_plan
 from rlfactory.regularizer.kl_x import KLMean
 from rlfactory.regularizer.sum import Sum
 from rlfactory.request import compose_request
+from rlfactory.reward.base import RewardError
 from rlfactory.sampler.image import ImageSampler
 
 
@@ -175,7 +176,7 @@ def test_an_evaluation_may_have_a_size_of_its_own() -> None:
     assert drawn.images is not None
     assert drawn.images.shape == (1, 3, 32, 32)
     with pytest.raises(ModelError, match="size=30"):
-        build(config("evaluation.size=32") | {"evaluation": {"size": 30, "steps": 7}})
+        build(config("evaluation.size=32") | {"evaluation": {"size": 30, "steps": 7, "prompts": 1}})
 
 
 @pytest.mark.parametrize(("lines", "count"), [(3, 4), (100, 8)])
@@ -199,3 +200,17 @@ def test_prompts_with_an_end_are_known_before_a_run_begins(
 def test_prompts_without_an_end_are_not_known() -> None:
     values = config()
     assert known_prompts(values, make(values, "prompts")) == ()
+
+
+@pytest.mark.parametrize("place", ["path", "eval_path"])
+def test_a_reward_refuses_prompts_before_a_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "good.jsonl").write_text('{"prompt": "a", "include": []}\n' * 3)
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "a", "include": []}\n{"prompt": "b"}\n')
+    files = {"path": "good", "eval_path": "good"} | {place: "bad"}
+    words = [f"prompts.{key}={tmp_path}/{name}.jsonl" for key, name in files.items()]
+    values = config("prompts=file", "reward=shapes", *words)
+    monkeypatch.setattr("rlfactory.build.PromptCache", None)
+    with pytest.raises(RewardError, match="'b' brings no include, which Shapes reads of each"):
+        build(values)

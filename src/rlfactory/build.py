@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     prompts = make(config, "prompts")
     precision, memory = make(config, "precision"), make(config, "memory")
     hardware = make(config, "hardware", loss_scaling=precision.learning == torch.float16)
+    reward = make(config, "reward", device=hardware.device)
+    reward.require(chain(prompts.known(), prompts.held_out(config["evaluation"]["prompts"])))
     cache = PromptCache(_folder(config["prompt_cache"]), known_prompts(config, prompts))
     model = make(
         config,
@@ -71,7 +74,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         sampler=_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
         algo=algo,
         regularizer=regularizer,
-        reward=make(config, "reward", device=hardware.device),
+        reward=reward,
         prompts=prompts,
         hardware=hardware,
         optimizer=make(config, "optimizer", params=model.parameter_groups()),

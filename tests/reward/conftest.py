@@ -1,5 +1,7 @@
 """Small networks of the real classes, with random weights, saved as anyone would save theirs."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,3 +149,37 @@ def samples_of() -> Callable[..., Samples]:
         )
 
     return make
+
+
+@pytest.fixture
+def bert_tokenizer() -> PreTrainedTokenizerFast:
+    """Of the words that these small networks know."""
+    return wordpiece()
+
+
+@pytest.fixture
+def blip_state() -> dict[str, torch.Tensor]:
+    """A small ImageReward with random weights, named as the published file names its own: two
+    layers of each kind, pictures of 32 by 32 pixels, as many words as `wordpiece` has.
+    """
+    torch.manual_seed(0)
+    published = json.loads((Path(__file__).parent / "published" / "imagereward.json").read_text())
+    words = len(SPECIAL) + len(WORDS)
+    widths = {1024: 128, 3072: 384, 4096: 256, 768: 64, 30524: words}
+    state = {}
+    for name, shape in published.items():
+        block = re.search(r"(?:blocks|layer)\.(\d+)\.", name)
+        if block and int(block[1]) > 1:
+            continue
+        if not name.startswith("mlp.layers"):
+            shape = [widths.get(size, size) for size in shape]
+        if name == "mlp.layers.0.weight":
+            shape = [1024, 64]
+        if name.endswith("pos_embed"):
+            shape[1] = 5
+        fan_in = torch.Size(shape[1:]).numel()
+        spread = 2 * fan_in**-0.5 if len(shape) > 1 else 0.2
+        gain = re.search(r"norm\d?\.weight", name.lower()) is not None
+        state[name] = torch.randn(shape) * spread + gain
+    state["blip.text_encoder.embeddings.position_ids"] = torch.arange(512)[None]
+    return state

@@ -1,7 +1,7 @@
 """The contract of a source of prompts: fresh ones for each iteration, fixed ones for evaluation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,9 +30,13 @@ class Prompts(ABC):
         The same arguments give the same prompts, in whichever order and process they are asked for.
         """
 
-    def texts(self) -> Sequence[str]:
+    def known(self) -> Iterable[Prompt]:
         """All that may be drawn, where there is an end to it, to be checked before a run begins."""
         return ()
+
+    def texts(self) -> Sequence[str]:
+        """The texts of all that is `known`."""
+        return [prompt.text for prompt in self.known()]
 
     @abstractmethod
     def held_out(self, count: int) -> list[Prompt]:

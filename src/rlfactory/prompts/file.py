@@ -25,9 +25,9 @@ class FilePrompts(Prompts):
         chosen = item_indices(len(self.prompts), count, seed=seed, iteration=iteration)
         return [self.prompts[i] for i in chosen]
 
-    def texts(self) -> list[str]:
+    def known(self) -> list[Prompt]:
         """Those of the file."""
-        return [prompt.text for prompt in self.prompts]
+        return self.prompts
 
     def held_out(self, count: int) -> list[Prompt]:
         """At most `count` prompts of the evaluation file."""

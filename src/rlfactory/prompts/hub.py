@@ -1,5 +1,6 @@
 """Prompts from a data set: on the Hugging Face hub, in a folder or in a file."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
@@ -36,6 +37,10 @@ class HubPrompts(Prompts):
         """`count` prompts of an iteration, shuffled without replacement."""
         chosen = item_indices(len(self.rows), count, seed=seed, iteration=iteration)
         return [self._prompt(self.rows, i) for i in chosen]
+
+    def known(self) -> Iterator[Prompt]:
+        """Those of the split, read one by one."""
+        return (self._prompt(self.rows, i) for i in range(len(self.rows)))
 
     def texts(self) -> list[str]:
         """Those of the column; PromptError where one is none."""

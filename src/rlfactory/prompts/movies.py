@@ -62,9 +62,9 @@ class Movies(Prompts):
         chosen = item_indices(len(self.starts), count, seed=seed, iteration=iteration)
         return [self.starts[i] for i in chosen]
 
-    def texts(self) -> list[str]:
+    def known(self) -> list[Prompt]:
         """Those to train on."""
-        return [prompt.text for prompt in self.starts]
+        return self.starts
 
     def held_out(self, count: int) -> list[Prompt]:
         """`count` beginnings in their order, over and over: each draws noise of its own."""

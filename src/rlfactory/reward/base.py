@@ -1,12 +1,14 @@
 """The contract of a reward: samples in, one score per sample and name out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+
+from rlfactory.prompts.base import Prompt
 
 
 class RewardError(ValueError):
@@ -43,6 +45,17 @@ class Reward(ABC):
     @abstractmethod
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores by name, each `[B]` float32, NaN where a sample could not be scored."""
+
+    def require(self, prompts: Iterable[Prompt]) -> None:
+        """RewardError where one of the prompts of a run lacks what it would be judged by."""
+        for prompt in prompts if self.metadata else ():
+            missing = [key for key in self.metadata if key not in prompt.metadata]
+            if missing:
+                raise RewardError(
+                    f"the prompt {prompt.text!r} brings no {', '.join(missing)}, which"
+                    f" {type(self).__name__} reads of each; give it as a key of its line in a"
+                    " .jsonl file (prompts=file prompts.path=FILE.jsonl)"
+                )
 
 
 def pictures(samples: Samples) -> Tensor:

@@ -1,0 +1,143 @@
+import logging
+import random
+
+import pytest
+import torch
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import RewardError, Samples, check_scores
+from rlfactory.reward.ocr import OCR, distance, likeness, normalised, quoted
+from rlfactory.reward.readers import drawn
+
+WORDS = ["New York", "Open", "Bakery", "Quartz", "Hot Soup", "Piano"]
+
+
+@pytest.fixture(scope="module")
+def real():
+    pytest.importorskip("rapidocr")
+    return OCR()
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """The reward, with an engine that reads what it is told to."""
+
+    def make(*replies):
+        left = iter(replies)
+
+        def read(picture):
+            reply = next(left)
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
+
+        monkeypatch.setattr("rlfactory.reward.ocr.reader_of", lambda engine: read)
+        return OCR()
+
+    return make
+
+
+def samples(prompts, images=None):
+    if images is None:
+        images = torch.zeros(len(prompts), 3, 8, 8, dtype=torch.uint8)
+    return Samples(prompts, [{}] * len(prompts), torch.arange(len(prompts)), images)
+
+
+def picture_of(words):
+    rows = [torch.from_numpy(drawn(word, 192)).flip(-1).permute(2, 0, 1) for word in words]
+    return torch.stack(rows)
+
+
+def sign(word):
+    return f'a sign that says "{word}"'
+
+
+def test_golden(said):
+    """Reference numbers of flow_grpo's `ocr.py` on these readings."""
+    reward = said("NewYork City", "Nwe York", "", "x" * 15)
+    found = reward.score(samples([sign("New York")] * 4))
+    check_scores(reward, found, 4)
+    assert found["ocr"].tolist() == pytest.approx([1.0, 0.714286, 0.0, 0.0], abs=1e-6)
+
+
+def test_what_a_prompt_quotes():
+    assert quoted(sign("New York")) == "New York"
+    assert quoted('"a" and "b"') == "a"
+    assert quoted('says ""') == ""
+    assert quoted("says “Open”") is None
+    assert quoted('5" wide') is None
+    assert normalised(" New\n York\t") == "newyork"
+
+
+def edits(word, rng):
+    """A random insertion, deletion or change."""
+    place = rng.randrange(len(word) + 1)
+    letter = rng.choice("abc")
+    return rng.choice(
+        [
+            word[:place] + letter + word[place:],
+            word[:place] + word[place + 1 :],
+            word[:place] + letter + word[place + 1 :],
+        ]
+    )
+
+
+def test_distance_is_a_metric_that_single_edits_bound():
+    rng = random.Random(0)
+    for _ in range(200):
+        a = "".join(rng.choices("abc", k=rng.randrange(9)))
+        b, c = edits(a, rng), "".join(rng.choices("abc", k=rng.randrange(9)))
+        assert distance(a, a) == 0
+        assert distance(a, b) == (a != b)
+        assert distance(a, c) == distance(c, a) <= distance(a, b) + distance(b, c)
+        assert abs(len(a) - len(c)) <= distance(a, c) <= max(len(a), len(c))
+    assert distance("kitten", "sitting") == 3
+
+
+def test_likeness_is_in_range_and_one_only_if_the_word_is_there():
+    rng = random.Random(1)
+    for _ in range(200):
+        target = "".join(rng.choices("abc", k=rng.randrange(1, 7)))
+        read = "".join(rng.choices("abc ", k=rng.randrange(12)))
+        score = likeness(read, target)
+        assert 0 <= score <= 1
+        assert (score == 1) == (target in read.replace(" ", ""))
+
+
+def test_a_picture_that_can_not_be_read_is_no_score(said, caplog):
+    prompts = [sign("Open")] * 3
+    found = said("Open", RuntimeError("out of memory"), "Open").score(samples(prompts))["ocr"]
+    assert found[[0, 2]].tolist() == [1, 1]
+    assert found[1].isnan()
+    assert "out of memory" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("a red fox", "'a red fox' has no text in double quotes"),
+        ('a sign that says " "', "quotes nothing"),
+        ('a 5" nail', "has no text in double quotes"),
+    ],
+)
+def test_a_prompt_without_a_word(said, prompt, message, caplog):
+    reward = said("x", "x")
+    with pytest.raises(RewardError, match=message):
+        reward.require([Prompt(sign("Open"), {}), Prompt(prompt, {})])
+    reward.require([Prompt(sign("Open"), {})])
+    with caplog.at_level(logging.ERROR):
+        assert reward.score(samples([prompt]))["ocr"].isnan().all()
+    assert message in caplog.text
+
+
+def test_rendered_words(real):
+    """Six of the 200 that scripts/bench/ocr.py draws."""
+    images = picture_of(WORDS)
+    right = real.score(samples([sign(word) for word in WORDS], images))["ocr"]
+    assert right.mean() >= 0.98
+    wrong = real.score(samples([sign(word) for word in WORDS[1:] + WORDS[:1]], images))["ocr"]
+    assert wrong.mean() <= 0.4
+
+
+def test_an_empty_picture_has_no_word(real):
+    assert real.score(samples([sign("Open")]))["ocr"].tolist() == [0]
