@@ -33,16 +33,41 @@ class Reward(ABC):
 
     `media` is what is judged, `metadata` the keys that each prompt must bring, `main` the name of
     the score that trains (the others are only reported), and `good` what a faultless sample gets.
+    `isolated` asks for a process of its own: Python that is bound by the CPU, or that can hang.
     """
 
     media: ClassVar[Literal["images", "texts"]]
     metadata: ClassVar[tuple[str, ...]] = ()
     good: ClassVar[float | None] = None
+    isolated: ClassVar[bool] = False
     main: str
 
     @abstractmethod
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores by name, each `[B]` float32, NaN where a sample could not be scored."""
+        """Scores by name, each `[B]` float32, NaN where a sample could not be scored.
+
+        Samples come in whole groups, not always all of an iteration at once.
+        """
+
+    @property
+    def trains(self) -> Mapping[str, float] | None:
+        """The weights of the scores that train, where an advantage shall make one of several."""
+        return None
+
+    def normalised(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
+        """What trains in the place of an iteration's scores, all `[B]` of them; once an iteration,
+        so that statistics may run over iterations.
+        """
+        del groups
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart, as plain values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        del state
 
 
 def pictures(samples: Samples) -> Tensor:
@@ -66,13 +91,13 @@ def completions(samples: Samples) -> Sequence[str]:
 
 
 def check_scores(reward: Reward, scores: Mapping[str, Tensor], count: int) -> None:
-    """Raise ValueError unless `scores` honours the contract for `count` samples."""
+    """Raise RewardError unless `scores` honours the contract for `count` samples."""
     name = type(reward).__name__
     if reward.main not in scores:
-        raise ValueError(f"{name} has no score {reward.main!r}, its main one; it has {[*scores]}")
+        raise RewardError(f"{name} has no score {reward.main!r}, its main one; it has {[*scores]}")
     for key, score in scores.items():
         if score.shape != (count,) or score.dtype != torch.float32:
             found = f"{score.dtype} {list(score.shape)}"
-            raise ValueError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
+            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
         if score.isinf().any():
-            raise ValueError(f"{name}: score {key!r} is infinite; a failed one is NaN")
+            raise RewardError(f"{name}: score {key!r} is infinite; a failed one is NaN")
