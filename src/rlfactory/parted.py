@@ -1,4 +1,4 @@
-"""Rewards that are named in a list, `reward.of=[...]`: each name becomes a part with its options."""
+"""Rewards named in a list, `reward.of=[...]`: each name becomes a part with its options."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -23,9 +23,8 @@ def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
     if path.suffix == ".txt" and path.is_file():
         brought = ()
     for key, _, ours in judges(config, traits):
-        missing = [
-            m for m in ours.get("metadata") or () if brought is not None and m not in brought
-        ]
+        wanted = ours.get("metadata") or ()
+        missing = [name for name in wanted if brought is not None and name not in brought]
         if missing:
             reader = "the reward" if key == "reward" else key
             message = f"these bring no {', '.join(missing)}, which {reader} reads of each prompt"

@@ -78,9 +78,7 @@ class Combine(Reward):
         given = {name: _checked(part, samples) for name, part in self.parts.items()}
         scores = together(self.parts, given, {})
         values = {part: self._counted(part, scores) for part in self.parts}
-        summed = weighted(
-            [values[p] for p in self.counting], [self.weights[p] for p in self.counting]
-        )
+        summed = self._sum(values)
         counted = {self._name(p): v for p, v in values.items() if self._name(p) != p}
         return {COMBINED: summed} | scores | counted
 
@@ -88,10 +86,12 @@ class Combine(Reward):
         """The scores with the sum of the normalised parts as `combined`."""
         if self.aggregate == "gdpo" or all(self.normalise[p] == "none" for p in self.counting):
             return scores
-        values = [
-            self._normalised(part, scores[self._name(part)], groups) for part in self.counting
-        ]
-        return {**scores, COMBINED: weighted(values, [self.weights[p] for p in self.counting])}
+        values = {p: self._normalised(p, scores[self._name(p)], groups) for p in self.counting}
+        return {**scores, COMBINED: self._sum(values)}
+
+    def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
+        counting = self.counting
+        return weighted([values[p] for p in counting], [self.weights[p] for p in counting])
 
     def _name(self, part: str) -> str:
         """What the score that counts is reported by."""

@@ -29,7 +29,7 @@ class Running:
     def normalised(self, values: Tensor, eps: float) -> Tensor:
         """`(r - mean) / max(std, eps)` `[B]` float32, the present scores among those counted."""
         self.update(values)
-        return ((values.double() - self.mean) / max(self.std, eps)).to(torch.float32)
+        return ((values.double() - self.mean) / max(self.std, eps)).float()
 
     def state_dict(self) -> dict[str, float]:
         """What must survive a restart."""

@@ -60,8 +60,6 @@ class Evaluator:
                 gathering.add(self._samples(drawn))
                 several = self.draw(repeated, "diversity")
             found = gathering.scores()
-        for name in self._others():
-            require_scored(found, [name], self.max_failed)
         groups = torch.arange(len(few)).repeat_interleave(_DIVERSITY_SAMPLES)
         spread = diversity(several.images, several.texts, groups)
         return Evaluation(self._scores(drawn, found, spread), drawn)
@@ -94,9 +92,13 @@ class Evaluator:
     def _judge(self, samples: Samples) -> dict[str, Tensor]:
         """The scores of the reward that trains, and of the others."""
         found = score(self.reward, samples)
-        others = self._others()
+        # one of the same name and other options must not take a score's place
+        others = {f"{n}_held_out" if n in found else n: r for n, r in self._others().items()}
         given = {name: score(other, samples) for name, other in others.items()}
-        return together(others, given, found)
+        scores = together(others, given, found)
+        for name in others:
+            require_scored(scores, [name], self.max_failed)
+        return scores
 
     def _scores(self, drawn: Drawn, found: Mapping[str, Tensor], spread: float) -> Scores:
         prompts = [prompt.text for prompt in self.prompts]
