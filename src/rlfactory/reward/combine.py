@@ -80,7 +80,7 @@ class Combine(Reward):
         values = {part: self._counted(part, scores) for part in self.parts}
         summed = self._sum(values)
         counted = {self._name(p): v for p, v in values.items() if self._name(p) != p}
-        return {COMBINED: summed} | scores | counted
+        return {COMBINED: summed} | scores | counted | {COMBINED: summed}
 
     def normalised(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
         """The scores with the sum of the normalised parts as `combined`."""
