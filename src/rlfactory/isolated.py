@@ -79,10 +79,15 @@ class Isolated(Reward):
 
 
 class _Worker:
-    """A process that holds the reward; it is spawned, as a fork would share a GPU's state."""
+    """A process that holds the reward.
+
+    It is forked off a server that has torch and nothing else: quickly, so that one that was killed
+    is soon replaced, and without the state of our GPU and threads.
+    """
 
     def __init__(self, recipe: tuple[Mapping[str, Any], str, str]) -> None:
-        context = get_context("spawn")
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["rlfactory.isolated"])
         self._pipe, theirs = context.Pipe()
         arguments = (theirs, *recipe, torch.get_num_threads())
         self._process = context.Process(target=_serve, args=arguments, daemon=True)

@@ -148,9 +148,7 @@ def test_batches_of_any_size_have_the_statistics_of_all():
 
 def test_gdpo_hands_the_scores_out():
     parts = {"a": Fixed([1.0] * 4), "b": Fixed([2.0] * 4), "c": Fixed([3.0] * 4)}
-    made = combined(
-        parts, aggregate="gdpo", weights={"b": 0.5, "c": 0}, clips={"b": [0.0, 1.0]}
-    )
+    made = combined(parts, aggregate="gdpo", weights={"b": 0.5, "c": 0}, clips={"b": [0.0, 1.0]})
     assert made.trains == {"a": 1.0, "b_counted": 0.5}
     found = made.score(samples())
     assert made.normalised(found, samples().groups) is found

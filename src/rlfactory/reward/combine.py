@@ -49,8 +49,7 @@ class Combine(Reward):
         self.parts = {name: parts[name] for name in of}
         self.weights = dict.fromkeys(self.parts, 1.0) | (weights or {})
         self.gates, self.clips = gates or {}, clips or {}
-        own = dict.fromkeys(self.parts, normalise) if isinstance(normalise, str) else normalise
-        self.normalise: dict[str, Normalise] = dict.fromkeys(self.parts, "none") | own
+        self.normalise = _of_each(self.parts, normalise)
         self.aggregate = aggregate
         for key in ("weights", "gates", "clips", "normalise"):
             _require_known(key, getattr(self, key), self.parts)
@@ -160,6 +159,16 @@ def _checked(part: Reward, samples: Samples) -> dict[str, Tensor]:
     scores = part.score(samples)
     check_scores(part, scores, len(samples.prompts))
     return scores
+
+
+def _of_each(
+    parts: Mapping[str, Reward], said: Normalise | dict[str, Normalise]
+) -> dict[str, Normalise]:
+    """What is said of all parts, or of some of them by name and none of the others."""
+    if isinstance(said, dict):
+        nothing: dict[str, Normalise] = dict.fromkeys(parts, "none")
+        return nothing | said
+    return dict.fromkeys(parts, said)
 
 
 def _require_known(key: str, given: Mapping[str, object], parts: Mapping[str, Reward]) -> None:
