@@ -13,7 +13,7 @@ PARTED = ("reward", "eval_rewards")
 """The keys that have `of`, names, and `parts`, a mapping of options for each."""
 
 # below these any name is a key, and which ones there are is known only once `of` is read
-_OPEN = re.compile(r"(reward\.(parts|weights|normalise|gates|clips)|eval_rewards\.parts)\.")
+_OPEN = re.compile(r"(reward\.(parts|weights|normalise|gates|clips)|eval_rewards\.parts)[.=]")
 
 
 def loosened(word: str) -> str:
