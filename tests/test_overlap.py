@@ -163,25 +163,21 @@ def test_networks_are_found_wherever_a_reward_holds_them() -> None:
 
 
 def test_networks_are_on_their_device_only_while_scores_are_computed() -> None:
-    network = nn.Linear(1, 1)
-    reward = Network(network)
-    placement = Placement([reward], torch.device("meta"))
-    network.to("meta")
-    places = list[str]()
-    moves = Placement([reward], torch.device("cpu"))
-    moves.modules = [moved := Moved()]  # type: ignore[list-item]
-    moves.away()
+    moved, places = Moved(), list[str]()
+    placement = Placement([Network(nn.Linear(1, 1))], torch.device("meta"))
+    placement.modules = [moved]  # type: ignore[list-item]
+    placement.away()
 
     def judge(given: Samples) -> dict[str, torch.Tensor]:
         places.append(moved.place)
-        return reward.score(given)
+        return {"network": torch.zeros(len(given.prompts))}
 
-    with Scorer(placement=moves).begin(judge) as gathering:
+    with Scorer(placement=placement).begin(judge) as gathering:
         gathering.add(samples(0, 3))
+        gathering.add(samples(3, 3))
         gathering.scores()
-    assert places == ["cpu"]
-    assert moved.moves == 3, "away, here for all batches, and away again"
-    assert placement.modules == [network]
+        assert moved.moves == 3, "away, here for all batches, and away before anything is learned"
+    assert (places, moved.place, moved.moves) == (["meta", "meta"], "cpu", 3)
 
 
 class Moved:

@@ -62,6 +62,10 @@ class Gathering:
         traceback: TracebackType | None,
     ) -> None:
         """What was not begun is not scored any more."""
+        self._end()
+
+    def _end(self) -> None:
+        """Free the thread, and the device."""
         if self._line is not None:
             self._line.end()
         if self._scorer.placement is not None:
@@ -91,6 +95,7 @@ class Gathering:
         begun = perf_counter()
         found = [result() for result in self._results]
         self._waited += perf_counter() - begun
+        self._end()
         return _joined(found)
 
     @property
