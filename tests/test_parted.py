@@ -10,6 +10,7 @@ import yaml
 
 from rlfactory import cli, worker
 from rlfactory.build import build, rewards
+from rlfactory.isolated import Isolated
 from rlfactory.plan import make_plan
 from rlfactory.problems import PlanError, mended
 from rlfactory.request import amend, planned
@@ -141,6 +142,26 @@ def test_the_same_reward_is_made_once_however_often_it_is_named() -> None:
     assert isinstance(others["incompressibility"], Incompressibility)
     plain, others = rewards(planned("eval_rewards.of=[shapes]").config, CPU)
     assert others["shapes"] is plain
+
+
+def test_each_part_may_live_in_a_process_of_its_own() -> None:
+    process = ["scoring.background=process", "scoring.timeout=30"]
+    made, others = rewards(planned(*TWO, *process, "eval_rewards.of=[shapes]").config, CPU)
+    assert isinstance(made, Combine)
+    assert all(isinstance(part, Isolated) for part in made.parts.values())
+    assert (made.media, made.metadata) == ("images", ("include",))
+    assert others["shapes"] is made.parts["shapes"]
+    for part in made.parts.values():
+        part.close()  # type: ignore[attr-defined]
+
+
+def test_a_reward_may_ask_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Incompressibility, "isolated", True)
+    made, _ = rewards(planned("reward=incompressibility").config, CPU)
+    assert isinstance(made, Isolated)
+    made.close()
+    none = planned("reward=incompressibility", "scoring.background=none").config
+    assert isinstance(rewards(none, CPU)[0], Incompressibility)
 
 
 def test_gdpo_gives_the_advantage_its_weights() -> None:
