@@ -113,7 +113,9 @@ def rewards(config: Config, device: torch.device) -> tuple[Reward, dict[str, Rew
 
 def _single_reward(config: Config, node: Config, key: str, device: torch.device) -> Reward:
     scoring = config["scoring"]
-    asks = scoring["background"] == "thread" and locate(node["_target_"], key).isolated
+    asks = scoring["background"] == "thread" and getattr(
+        locate(node["_target_"], key), "isolated", False
+    )
     if asks or scoring["background"] == "process":
         timeout, processes = scoring["timeout"], scoring["processes"]
         return Isolated(node, key, device, timeout=timeout, processes=processes)
