@@ -24,6 +24,8 @@ NEEDS = {
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],
     "regularizer/kl_behaviour": ["algo=vgrpo"],
+    "reward/combine": ["reward.of=[shapes,incompressibility]"],
+    "reward/image_function": ["reward.function=judge.py:judge"],
     "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
     "reward/diversity": ["model=gpt2", "group_size=2"],
     "reward/regex": ["model=gpt2", "reward.pattern=a+"],

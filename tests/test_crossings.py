@@ -30,6 +30,8 @@ SOUND: dict[str, Any] = {
     "old": {"schedule": "power", "warmup": 10, "total": 10},
     "regularizer": {},
     "dynamics": {"_target_": "rlfactory.dynamics.flow_sde.FlowSDE"},
+    "reward": {},
+    "eval_rewards": {"of": [], "parts": {}},
     "model": {"path": "owner/name", "size": 64},
     "evaluation": {"size": None},
     "prompt_cache": None,
@@ -78,6 +80,15 @@ def terms(traits: dict[str, Any], name: str = "a") -> dict[str, Any]:
     return {"regularizer": {"needs": "terms"}, f"regularizer.terms.{name}": traits}
 
 
+def parts(of: list[str], **options: Any) -> dict[str, Any]:
+    """A reward combined of parts."""
+    plain = {"weights": {}, "gates": {}, "clips": {}, "normalise": "none", "aggregate": "sum"}
+    return {"reward": {"of": of, "parts": {name: {} for name in of}, **plain, **options}}
+
+
+ALSO: dict[str, Any] = {"eval_rewards": {"of": ["a"], "parts": {"a": {}}}}
+COMBINED: dict[str, Any] = {"reward": {"made_of": "parts"}}
+GDPO = {**parts(["a"], aggregate="gdpo"), "advantage": {"aggregate": "gdpo", "weights": None}}
 IN_BOTH = {"precision": {"weights": "float32", "rollout": "bfloat16", "learning": "float32"}}
 IN_NEITHER = {"precision": {"weights": "float16", "rollout": "bfloat16", "learning": "bfloat16"}}
 NO_BACKENDS = {"model": {"media": "images", "attention_backends": False}}
@@ -329,6 +340,66 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (crossings.reward_judges_what_is_made, {}, {"reward": {"media": "texts"}}, "reward"),
     (crossings.rewards_have_company, {"group_size": 1}, {"reward": COMPARES}, "group_size"),
     (crossings.rewards_have_company, {"group_size": 1}, {"reward.parts.a": COMPARES}, "group_size"),
+    (
+        crossings.reward_judges_what_is_made,
+        parts(["a", "b"]),
+        {
+            **COMBINED,
+            "reward.parts.a": {"media": "images"},
+            "reward.parts.b": {"media": "texts"},
+        },
+        "reward.parts.b",
+    ),
+    (
+        crossings.reward_judges_what_is_made,
+        ALSO,
+        {"eval_rewards.parts.a": {"media": "texts"}},
+        "eval_rewards.parts.a",
+    ),
+    (
+        crossings.prompts_bring_metadata,
+        parts(["a"]),
+        {**COMBINED, "reward.parts.a": {"metadata": ("words",)}},
+        "prompts",
+    ),
+    (
+        crossings.prompts_bring_metadata,
+        ALSO,
+        {"eval_rewards.parts.a": {"metadata": ("words",)}},
+        "prompts",
+    ),
+    (crossings.parts_are_rewards, parts([]), COMBINED, "reward.of"),
+    (crossings.parts_are_rewards, parts(["a", "a"]), COMBINED, "reward.of"),
+    (crossings.parts_are_rewards, parts(["combined"]), COMBINED, "reward.of"),
+    (
+        crossings.parts_are_rewards,
+        ALSO,
+        {"eval_rewards.parts.a": {"made_of": "parts"}},
+        "eval_rewards.parts.a",
+    ),
+    (crossings.parts_are_named, parts(["a"], weights={"b": 1}), COMBINED, "reward.weights.b"),
+    (
+        crossings.parts_are_named,
+        parts(["a"], normalise={"b": "none"}),
+        COMBINED,
+        "reward.normalise.b",
+    ),
+    (crossings.parts_are_named, parts(["a"], gates={"a": {"b": 1}}), COMBINED, "reward.gates.a.b"),
+    (crossings.parts_count, parts(["a"], weights={"a": 0}), COMBINED, "reward.weights"),
+    (crossings.clips_have_order, parts(["a"], clips={"a": [1, 0]}), COMBINED, "reward.clips.a"),
+    (crossings.advantage_sums_parts, parts(["a"], aggregate="gdpo"), COMBINED, "advantage"),
+    (
+        crossings.advantage_sums_parts,
+        GDPO,
+        {**COMBINED, "algo": {"needs": "tokens"}},
+        "reward.aggregate",
+    ),
+    (
+        crossings.advantage_sums_parts,
+        {**GDPO, "advantage": {"aggregate": "gdpo", "weights": {"a": 1}}},
+        COMBINED,
+        "advantage.weights",
+    ),
     (crossings.prompts_bring_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "prompts"),
     (
         crossings.prompt_files_are_readable,
@@ -470,6 +541,11 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.rewards_have_company, {"group_size": 2}, {"reward": COMPARES}),
     (crossings.rewards_have_company, {"group_size": 1}, {"rewards": COMPARES}),
     (crossings.rewards_have_company, {"group_size": 1}, {}),
+    (crossings.advantage_sums_parts, GDPO, COMBINED),
+    (crossings.parts_count, parts(["a", "b"], weights={"a": 0}), COMBINED),
+    (crossings.parts_count, parts(["a"], weights=None), COMBINED),
+    (crossings.clips_have_order, parts(["a"], clips={"a": [None, 0]}), COMBINED),
+    (crossings.parts_are_named, parts(["a", "b"], gates={"a": {"b": 1}}), COMBINED),
     (crossings.stepwise_needs_likelihood, {}, {"algo": {}, "dynamics": {}}),
     (crossings.dynamics_fit_model, {}, {"dynamics": {}, "model": {"process": "tokens"}}),
     (crossings.dynamics_fit_model, {}, {"dynamics": {"process": None}}),

@@ -17,6 +17,7 @@ from rlfactory.hardware.local import Local
 from rlfactory.model.averaging import Average
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA, OLD
+from rlfactory.overlap import Scorer
 from rlfactory.parts import Budget, Metrics, Parts
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.regularizer.base import Regularizer
@@ -24,7 +25,8 @@ from rlfactory.regularizer.coefficient import Fixed, PerStep, Proportional
 from rlfactory.regularizer.kl_v import KLVelocity
 from rlfactory.regularizer.none import NoRegularizer
 from rlfactory.regularizer.sum import Sum
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, RewardError, Samples
+from rlfactory.reward.combine import Combine
 from rlfactory.rollout import Rollout
 from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.image import ImageSampler, Kept
@@ -309,6 +311,90 @@ def test_a_set_that_forgets_at_once_is_the_policy(trainer: Callable[..., Trainer
 def test_a_set_stays_between_its_intervals(trainer: Callable[..., Trainer]) -> None:
     made = trainer(old=replace(EVERY_STEP, update="iteration", interval=2))
     assert ["old/decay" in m for m in run(made)] == [False, True, False]
+
+
+class AboveGroup(Reward):
+    """How much brighter a picture is than those of its group: a reward that must see all of it."""
+
+    media = "images"
+    main = "above"
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        assert samples.images is not None
+        value = samples.images.double().mean((1, 2, 3))
+        sizes = samples.groups.unique(return_counts=True)[1]
+        assert sizes.tolist() == [BUDGET.group_size] * len(sizes), "a group was cut"
+        means = torch.stack([value[samples.groups == g].mean() for g in samples.groups])
+        return {"above": (value - means).float()}
+
+
+@pytest.mark.parametrize("reward", [Brightness(), AboveGroup()])
+def test_a_background_changes_nothing(trainer: Callable[..., Trainer], reward: Reward) -> None:
+    """To the bit, with batches that cut groups."""
+    found = []
+    for background in (True, False):
+        made = trainer(reward, sample_batch=5)
+        made.parts = replace(made.parts, scorer=Scorer(background))
+        logged = run(made)
+        timeless = [
+            {name: value for name, value in metrics.items() if name.split("/")[0] == "reward"}
+            for metrics in logged
+        ]
+        found.append((timeless, weights(made)))
+        assert all(metrics["time/score_hidden"] >= 0 for metrics in logged)
+    assert found[0] == found[1]
+
+
+def test_an_error_in_the_background_ends_the_run(trainer: Callable[..., Trainer]) -> None:
+    class Broken(Brightness):
+        def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+            raise RewardError("no such picture")
+
+    class Odd(Brightness):
+        def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+            return {"brightness": torch.zeros(3, 1)}
+
+    for reward, said in ((Broken(), "no such picture"), (Odd(), r"must be float32 \[4\]")):
+        with pytest.raises(RewardError, match=said):
+            run(trainer(reward, sample_batch=5))
+
+
+def combined(*parts: Reward, **options: object) -> Combine:
+    named = {f"part{i}": part for i, part in enumerate(parts)}
+    return Combine(of=[*named], parts=named, **options)  # type: ignore[arg-type]
+
+
+def test_failures_of_a_part_that_counts_are_those_of_the_sum(
+    trainer: Callable[..., Trainer],
+) -> None:
+    kept: list[Rollout] = []
+    made = trainer(combined(Brightness(), Brightness(unknown=3)))
+    made.run(lambda iteration, metrics, rollout: kept.append(rollout))
+    assert [len(rollout) for rollout in kept] == [9, 9, 9]
+    with pytest.raises(TrainingError, match=r"58\.3% .* combined.* max_failed=50\.0%"):
+        run(trainer(combined(Brightness(), Brightness(unknown=7))))
+    watched = combined(Brightness(), Brightness(unknown=7), weights={"part1": 0})
+    (logged, *_) = run(trainer(watched))
+    assert logged["reward/part1/failed"] == pytest.approx(7 / 12)
+    assert logged["reward/combined/failed"] == 0
+
+
+def test_a_normalised_sum_trains_and_the_plain_one_is_logged(
+    trainer: Callable[..., Trainer],
+) -> None:
+    kept: list[Rollout] = []
+    logged: list[Metrics] = []
+    made = trainer(combined(Brightness(), normalise="group", weights={"part0": 3}))
+
+    def after(iteration: int, metrics: Metrics, rollout: Rollout) -> None:
+        kept.append(rollout)
+        logged.append(metrics)
+
+    made.run(after)
+    for metrics, rollout in zip(logged, kept, strict=True):
+        mean = metrics["reward/combined/mean"]
+        assert mean == pytest.approx(3 * metrics["reward/part0/mean"])
+        assert rollout.rewards["combined"].view(3, 4).mean(1).abs().max() < 1e-5
 
 
 def test_groups_without_variance_are_logged(trainer: Callable[..., Trainer]) -> None:

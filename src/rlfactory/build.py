@@ -1,8 +1,8 @@
 """From a frozen configuration to live objects, in the order in which they need each other."""
 
 import inspect
+import json
 from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +10,22 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm
+from rlfactory.isolated import Isolated
 from rlfactory.model.averaging import Average
 from rlfactory.model.base import Resolution
 from rlfactory.model.prompt_cache import PromptCache
 from rlfactory.model.weights import EMA, OLD
+from rlfactory.overlap import Scorer
 from rlfactory.parts import Budget, Parts, Watcher
+from rlfactory.placement import Placement
 from rlfactory.prompts.base import Prompts
+from rlfactory.reward.base import Reward, RewardError
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.base import Advance, Sampler
 from rlfactory.sampler.image import ImageSampler, Kept
 from rlfactory.sampler.text import TextSampler
-from rlfactory.targets import instantiate
+from rlfactory.targets import instantiate, locate
 
 Config = Mapping[str, Any]
 
@@ -44,8 +48,12 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     prompts = make(config, "prompts")
     precision, memory = make(config, "precision"), make(config, "memory")
     hardware = make(config, "hardware", loss_scaling=precision.learning == torch.float16)
-    reward = make(config, "reward", device=hardware.device)
-    reward.require(chain(prompts.known(), prompts.held_out(config["evaluation"]["prompts"])))
+    device = _reward_device(config, hardware.device)
+    reward, eval_rewards = rewards(config, device)
+    held_out = prompts.held_out(config["evaluation"]["prompts"])
+    reward.require([*prompts.known(), *held_out])
+    for other in eval_rewards.values():
+        other.require(held_out)
     cache = PromptCache(_folder(config["prompt_cache"]), known_prompts(config, prompts))
     model = make(
         config,
@@ -60,7 +68,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
     # texts have no noise levels
     schedule = make(config, "schedule") if model.media == "images" else None
     sigmas = schedule and noise_levels(schedule, model.resolution)
-    times, advantage = make(config, "times"), make(config, "advantage")
+    times, advantage = make(config, "times"), make(_with_weights(config, reward), "advantage")
     algo = make(config, "algo", dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas)
     if algo.needs == "forward_process":
         times.require_steps(sigmas)
@@ -80,7 +88,72 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         optimizer=make(config, "optimizer", params=model.parameter_groups()),
         stop=RunStop(**config["stop"]),
         averages={name: Average(**config[name]) for name in (EMA, OLD) if name in model.weights},
+        eval_rewards=eval_rewards,
+        scorer=_scorer(config, [reward, *eval_rewards.values()], device),
     )
+
+
+def rewards(config: Config, device: torch.device) -> tuple[Reward, dict[str, Reward]]:
+    """The reward that trains, and by name those that only evaluate.
+
+    What is configured alike is one object, loaded once, wherever it is named.
+    """
+    made: dict[str, Reward] = {}
+
+    def one(node: Config, key: str) -> Reward:
+        if "parts" in node:
+            parts = {n: one(part, f"{key}.parts.{n}") for n, part in node["parts"].items()}
+            combined: Reward = make({key: {**node, "parts": parts}}, key, device=device)
+            return combined
+        frozen = json.dumps(node, sort_keys=True, default=str)
+        if frozen not in made:
+            made[frozen] = _single_reward(config, node, key, device)
+        return made[frozen]
+
+    others = config["eval_rewards"]["parts"]
+    trained = one(config["reward"], "reward")
+    return trained, {n: one(part, f"eval_rewards.parts.{n}") for n, part in others.items()}
+
+
+def _single_reward(config: Config, node: Config, key: str, device: torch.device) -> Reward:
+    scoring = config["scoring"]
+    asks = scoring["background"] == "thread" and getattr(
+        locate(node["_target_"], key), "isolated", False
+    )
+    if asks or scoring["background"] == "process":
+        timeout, processes = scoring["timeout"], scoring["processes"]
+        return Isolated(node, key, device, timeout=timeout, processes=processes)
+    reward: Reward = make({key: node}, key, device=device)
+    return reward
+
+
+def _with_weights(config: Config, reward: Reward) -> Config:
+    """The configuration with the scores that a reward wants to train in its advantage."""
+    if reward.trains is None:
+        return config
+    return {**config, "advantage": {**config["advantage"], "weights": dict(reward.trains)}}
+
+
+def _reward_device(config: Config, default: torch.device) -> torch.device:
+    """Where rewards compute; RewardError where there is no such device."""
+    name = config["scoring"]["device"]
+    if name is None:
+        return default
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        reason = str(error).splitlines()[0]
+        raise RewardError(f"scoring.device={name} can't be used: {reason}") from error
+
+
+def _scorer(config: Config, made: list[Reward], device: torch.device) -> Scorer:
+    scoring, placement = config["scoring"], None
+    if scoring["offload"]:
+        placement = Placement(made, device)
+        placement.away()
+    # a process has a timeout of its own
+    timeout = scoring["timeout"] if scoring["background"] == "thread" else None
+    return Scorer(scoring["background"] != "none", timeout, placement)
 
 
 def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
@@ -157,6 +230,9 @@ def evaluator(config: Config, parts: Parts, watcher: Watcher) -> Evaluator:
         model=parts.model,
         sampler=parts.sampler,
         reward=parts.reward,
+        others=parts.eval_rewards,
+        scorer=parts.scorer,
+        max_failed=config["max_failed"],
         prompts=parts.prompts.held_out(config["evaluation"]["prompts"]),
         seed=config["seed"],
         watcher=watcher,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rlfactory import _hydra, completion
 from rlfactory._hydra import Composed
+from rlfactory.parted import loosened, with_parts
 from rlfactory.problems import PlanError, report
-from rlfactory.request import sweep_problems, with_own_targets
+from rlfactory.request import searched, sweep_problems, with_own_targets
 
 
 def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int:
@@ -25,10 +26,11 @@ def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int
     if problems := sweep_problems(words):
         raise PlanError(problems)
     failed: list[str] = []
+    places = searched(words)
 
     def job(composed: Composed, overrides: list[str], sweep: Path) -> None:
         name = re.sub(r"[^\w=.,+-]+", "_", ",".join(overrides)) or "default"
-        composed = with_own_targets(composed, overrides)
+        composed = with_parts(with_own_targets(composed, overrides), places)
         composed.values["run_dir"] = str(sweep / name)
         try:
             code = launch(composed)
@@ -43,7 +45,7 @@ def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int
         if code:
             failed.append(f"{name} (exit code {code})")
 
-    _hydra.main(job, argv)
+    _hydra.main(job, [*map(loosened, argv)])
     if failed:
         print("failed: " + ", ".join(failed), file=sys.stderr)
     return 1 if failed else 0

@@ -8,7 +8,7 @@ from typing import Any
 from rlfactory.problems import PlanError, Problem, key_of
 
 EVALUATED = (
-    *("evaluation", "seed", "sample_batch", "prompt_cache"),
+    *("evaluation", "eval_rewards", "scoring", "seed", "sample_batch", "prompt_cache"),
     *("reward", "prompts", "hardware", "schedule", "precision", "memory"),
 )
 

@@ -1,7 +1,7 @@
 """What an experiment is made of: its live objects, its numbers, and whoever watches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +11,7 @@ from rlfactory.hardware.base import Hardware
 from rlfactory.model.averaging import Average
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
+from rlfactory.overlap import Scorer
 from rlfactory.prompts.base import Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
@@ -22,7 +23,9 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class Parts:
-    """The live objects of an experiment; `averages` are the weight sets that follow the policy."""
+    """The live objects of an experiment; `averages` are the weight sets that follow the policy,
+    and `eval_rewards` judge held-out samples besides the reward that trains.
+    """
 
     model: ImageModel | TextModel
     sampler: Sampler
@@ -34,6 +37,8 @@ class Parts:
     optimizer: torch.optim.Optimizer
     stop: RunStop
     averages: Mapping[str, Average]
+    eval_rewards: Mapping[str, Reward] = field(default_factory=dict)
+    scorer: Scorer = field(default_factory=Scorer)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
     signatures: dict[str, Signature] = {}
     for key in COMPONENTS:
         problems += _component_problems(config, key, config.get(key), signatures)
+    problems += _nested_problems(config, "eval_rewards", config.get("eval_rewards"), signatures)
     traits = {key: signature.traits for key, signature in signatures.items()}
     faulty = [problem.key for problem in problems]
     for rule, reads in RULES.items():

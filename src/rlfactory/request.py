@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory._hydra import Composed, CompositionError, Override, compose_config, options, parse
+from rlfactory.parted import PARTED, loosened, with_parts
 from rlfactory.plan import Plan, make_plan
 from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS
@@ -76,9 +77,8 @@ def compose_request(overrides: Sequence[str]) -> Composed:
         kept = [o for o in kept if o.key_or_group not in {p.key for p in mistakes}]
         problems += mistakes
         composed = _composed_or_fail(kept, problems)
-    return replace(
-        with_own_targets(composed, _lines(kept)), problems=problems, overrides=_lines(kept)
-    )
+    composed = replace(composed, problems=problems, overrides=_lines(kept))
+    return with_parts(with_own_targets(composed, _lines(kept)), places)
 
 
 def planned(*words: str) -> Plan:
@@ -111,7 +111,8 @@ def _alternatives(override: Override) -> list[str]:
         return [line]
     begin = line.partition("=")[0]
     values = [f"{begin}={value}" for value in override.sweep_string_iterator()]
-    return values if override.key_or_group in GROUPS else values[:1]
+    chooses = override.key_or_group in GROUPS or override.key_or_group.removesuffix(".of") in PARTED
+    return values if chooses else values[:1]
 
 
 SHARED = frozenset({"optimizer.lr"})
@@ -135,25 +136,36 @@ def amend(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Composed:
     values = {key: value for key, value in frozen.items() if key != "choices"}
     choices, problems = dict(frozen.get("choices", {})), []  # type: dict[str, str], list[Problem]
     parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
-    places = [o for o in overrides if key_of(o) == SEARCHPATH]
+    places_typed = [o for o in overrides if key_of(o) == SEARCHPATH]
     for override in parsed:
         if (group := override.key_or_group) in GROUPS:
-            composed = compose_request([*places, *_lines([override])])
+            composed = compose_request([*places_typed, *_lines([override])])
             problems += composed.problems
             values[group], choices[group] = composed.values[group], composed.choices[group]
     for override in parsed:
         key = override.key_or_group
         if key in GROUPS or key == SEARCHPATH:
             continue
+        if key.removesuffix(".of") in PARTED:
+            values = _without_parts(values, key.removesuffix(".of"), override.value())
         if (mistake := _misspelt(override, values)) is not None:
             problems.append(mistake)
         else:
             values = _with(values, key.split("."), override.value())
-    return Composed(values, choices, problems)
+    return with_parts(Composed(values, choices, problems), searched(places_typed))
+
+
+def _without_parts(values: dict[str, Any], key: str, of: object) -> dict[str, Any]:
+    """The values without the parts of `key` that its new names leave out."""
+    node, names = values.get(key), of if isinstance(of, list) else []
+    if not isinstance(node, Mapping) or "parts" not in node:
+        return values
+    kept = {name: part for name, part in node["parts"].items() if name in names}
+    return {**values, key: {**node, "parts": kept}}
 
 
 def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
-    inner = value if len(path) == 1 else _with(values[path[0]], path[1:], value)
+    inner = value if len(path) == 1 else _with(values.get(path[0], {}), path[1:], value)
     return {**values, path[0]: inner}
 
 
@@ -162,7 +174,7 @@ def _read(word: str, problems: list[Problem]) -> Override | None:
         problems.append(Problem(word, "names no key; allowed is KEY=VALUE"))
         return None
     try:
-        return parse([word])[0]
+        return parse([loosened(word)])[0]
     except CompositionError as error:
         reason = str(error).splitlines()[0].removesuffix(word).rstrip(": ")
         problems.append(Problem(word, f"can't be read ({reason}); allowed is KEY=VALUE"))

@@ -1,6 +1,6 @@
 """What a rollout was worth: its scores, the samples that have none, and what to log of both."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlfactory.advantage.statistics import constant, group_std, group_sum, membership
 from rlfactory.nest import present
-from rlfactory.reward.base import Reward, Samples, judge
+from rlfactory.reward.base import Samples
 from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import Rollout
 from rlfactory.run.diversity import distinct, pairwise_distance
@@ -19,16 +19,27 @@ class TrainingError(RuntimeError):
     """A run that must stop; the message says why and what to try."""
 
 
-def score(reward: Reward, rollout: Rollout) -> dict[str, Tensor]:
-    """Every score of a rollout by name, `[B]`, NaN where there is none."""
-    samples = Samples(
+def samples_of(rollout: Rollout) -> Samples:
+    """What a reward sees of a rollout."""
+    return Samples(
         prompts=rollout.prompts,
         metadata=rollout.metadata,
         groups=rollout.groups,
         images=rollout.images,
         texts=rollout.texts,
     )
-    return judge(reward, samples)
+
+
+def require_scored(scores: Mapping[str, Tensor], names: Sequence[str], max_failed: float) -> Tensor:
+    """Which samples have every score that is named, `[B]`; an error where too many lack one."""
+    known = torch.stack([torch.isfinite(scores[name]) for name in names]).all(0)
+    failed = 1 - known.float().mean().item()
+    if failed > max_failed:
+        raise TrainingError(
+            f"{failed:.1%} of the samples got no score from reward {', '.join(names)}, more than"
+            f" max_failed={max_failed:.1%} allows; see log.txt for the reward's own errors"
+        )
+    return known
 
 
 def scored(rollout: Rollout, names: Sequence[str], max_failed: float) -> Rollout:
@@ -39,13 +50,7 @@ def scored(rollout: Rollout, names: Sequence[str], max_failed: float) -> Rollout
             f"advantage.weights names {', '.join(missing)}, and the reward gives no such score;"
             f" it gives {', '.join(rollout.rewards)}"
         )
-    known = torch.stack([torch.isfinite(rollout.rewards[name]) for name in names]).all(0)
-    failed = 1 - known.float().mean().item()
-    if failed > max_failed:
-        raise TrainingError(
-            f"{failed:.1%} of the samples got no score from reward {', '.join(names)}, more than"
-            f" max_failed={max_failed:.1%} allows; see log.txt for the reward's own errors"
-        )
+    known = require_scored(rollout.rewards, names, max_failed)
     return rollout if known.all() else rollout[known.nonzero().flatten()]
 
 

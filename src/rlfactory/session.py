@@ -125,6 +125,7 @@ class Session:
             "evaluations": self.trainer.evaluations,
             "coefficients": {name: c.state_dict() for name, c in coefficients.items()},
             "advantage": None if advantage is None else advantage.state_dict(),
+            "reward": self.parts.reward.state_dict(),
             "stop": self.parts.stop.state_dict(),
         }
 

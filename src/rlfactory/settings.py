@@ -5,6 +5,7 @@ from typing import Literal
 
 from rlfactory.model.averaging import Average
 from rlfactory.types import (
+    Component,
     Fraction,
     NonNegativeInt,
     Positive,
@@ -75,6 +76,25 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class EvalRewards:
+    """What the held-out samples are judged by besides the reward that trains."""
+
+    of: list[str]
+    parts: dict[str, Component]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Where and when rewards are computed."""
+
+    background: Literal["thread", "process", "none"]
+    processes: PositiveInt
+    timeout: Positive | None
+    device: str | None
+    offload: bool
+
+
+@dataclass(frozen=True)
 class Settings:
     """The root's own keys; the groups stand beside them."""
 
@@ -99,6 +119,8 @@ class Settings:
     ema: Average
     old: Average
     evaluation: Evaluation
+    eval_rewards: EvalRewards
+    scoring: Scoring
     checkpoint: Checkpoint
     prompt_cache: str | None
     run_dir: str | None

@@ -5,17 +5,20 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 from rlfactory.learner import Learner
 from rlfactory.model.evaluations import Evaluations, evaluation_metrics
-from rlfactory.nest import present
+from rlfactory.nest import join, present
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
 from rlfactory.regularizer.base import KL
+from rlfactory.reward.base import Samples, judge
 from rlfactory.rollout import Rollout
-from rlfactory.scoring import reward_metrics, score, scored, zero_groups
+from rlfactory.scoring import reward_metrics, samples_of, scored, zero_groups
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +41,21 @@ class Trainer:
         """All iterations, each reported to `after_iteration`; stops early after `max_minutes`."""
         started = perf_counter()
         for iteration in range(self.budget.iterations):
-            with self._timed("iteration"):
+            gathering = self.parts.scorer.begin(self._judge, self.budget.group_size)
+            with self._timed("iteration"), gathering:
                 self.parts.model.evaluations.taken()  # what was evaluated in between is no cost
                 with self._timed("sample"):
-                    rollout = self.sample(iteration)
+                    rollout = self.sample(iteration, gathering.add)
                 drawn, sampled = len(rollout), self._evaluations()
                 with self._timed("score"):
-                    rollout, metrics = self.score(rollout)
+                    rollout, metrics = self.score(rollout, gathering.scores)
                 with self._timed("learn"):
                     metrics |= self.learner.learn(rollout, iteration)
             if rollout.images is not None:
                 metrics |= evaluation_metrics(sampled, self._evaluations(), drawn)
                 metrics["nfe/total"] = self.evaluations
             metrics |= {f"time/{name}": spent for name, spent in self._seconds.items()}
+            metrics["time/score_hidden"] = gathering.hidden
             metrics["memory/peak_gb"] = self.parts.hardware.peak_memory()
             after_iteration(iteration, metrics, rollout)
             if (reason := self._reason_to_stop(metrics, started)) is not None:
@@ -69,23 +74,43 @@ class Trainer:
         reward = metrics[f"reward/{self.parts.reward.main}/mean"]
         return self.parts.stop.update(metrics.get(KL), reward)
 
-    def sample(self, iteration: int) -> Rollout:
-        """`group_size` samples for each of this iteration's prompts, from the behaviour policy."""
+    def _judge(self, samples: Samples) -> dict[str, Tensor]:
+        return judge(self.parts.reward, samples)
+
+    def sample(self, iteration: int, finished: Callable[[Samples], None] | None = None) -> Rollout:
+        """`group_size` samples for each of this iteration's prompts, from the behaviour policy;
+        `finished` is told of each batch of them as soon as it is drawn.
+        """
         parts, budget = self.parts, self.budget
         prompts = parts.prompts.draw(
             budget.prompts_per_iteration, seed=budget.seed, iteration=iteration
         )
         groups = torch.arange(len(prompts)).repeat_interleave(budget.group_size)
         self.watcher.phase("sample", total=len(groups))
+        drawn = []
         with parts.model.weights(parts.algo.behaviour):
-            return parts.sampler.rollout(prompts, groups, seed=budget.seed, iteration=iteration)
+            for batch in parts.sampler.batches(
+                prompts, groups, seed=budget.seed, iteration=iteration
+            ):
+                drawn.append(batch)
+                if finished is not None:
+                    finished(samples_of(batch))
+        return join(drawn)
 
-    def score(self, rollout: Rollout) -> tuple[Rollout, Metrics]:
-        """Rewards and advantages; samples that could not be scored are left out of both."""
+    def score(
+        self, rollout: Rollout, found: Callable[[], dict[str, Tensor]] | None = None
+    ) -> tuple[Rollout, Metrics]:
+        """Rewards and advantages; samples that could not be scored are left out of both.
+
+        `found` waits for scores that were begun while the samples were drawn.
+        """
         parts = self.parts
         self.watcher.phase("score", total=len(rollout))
-        rollout = replace(rollout, rewards=score(parts.reward, rollout))
+        found = found or partial(self._judge, samples_of(rollout))
+        rollout = replace(rollout, rewards=found())
         metrics = reward_metrics(rollout)
+        trained = parts.reward.normalised(rollout.rewards, rollout.groups)
+        rollout = replace(rollout, rewards=trained)
         names = parts.algo.trained_scores(parts.reward.main)
         rollout = scored(rollout, names, self.budget.max_failed)
         metrics |= zero_groups(rollout, names)

@@ -4,7 +4,8 @@ import yaml
 
 from rlfactory._hydra import shipped_folder
 from rlfactory.build import make
-from rlfactory.reward.base import Reward, check_scores
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import Reward, RewardError, check_scores
 from rlfactory.reward.pairwise import Pairwise, Preference, Wins, mean_wins
 from rlfactory.reward.rank import Rank, group_ranks
 
@@ -126,3 +127,13 @@ def test_any_judge_of_two_is_a_reward(of):
 
 def test_the_diagonal_is_not_read():
     assert mean_wins(torch.tensor([[1.0, 0.25], [0.75, 1.0]])).tolist() == [0.25, 0.75]
+
+
+def test_prompts_must_bring_what_the_ranked_reward_requires():
+    class Tagged(Length):
+        metadata = ("tag",)
+
+    ranked = Rank(reward=Tagged())
+    assert (ranked.media, ranked.metadata) == ("texts", ("tag",))
+    with pytest.raises(RewardError, match="brings no tag"):
+        ranked.require([Prompt("a", {})])

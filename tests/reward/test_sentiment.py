@@ -115,3 +115,10 @@ def test_the_options_are_built_on_the_device(path, option, label):
     reward = make(config, "reward", device=CPU)
     assert reward.label == label
     assert reward.classifier.device == CPU
+
+
+def test_its_network_is_found_to_be_moved(save_classifier) -> None:
+    from rlfactory.placement import networks_of
+
+    reward = Sentiment(torch.device("cpu"), path=str(save_classifier("NEGATIVE", "POSITIVE")))
+    assert networks_of([reward]) == [reward.classifier.model]

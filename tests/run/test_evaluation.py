@@ -1,7 +1,9 @@
 """The same prompts from the same noise, whenever and however batched."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,10 +12,14 @@ from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA
+from rlfactory.overlap import Scorer
 from rlfactory.prompts.shapes import ShapesPrompts
+from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.combine import Combine
 from rlfactory.reward.jpeg import Compressibility
 from rlfactory.run.evaluation import Evaluation, Evaluator, evaluation_metrics
 from rlfactory.sampler.image import ImageSampler
+from rlfactory.scoring import TrainingError
 from rlfactory.worker import Silent
 
 
@@ -40,6 +46,22 @@ def evaluator(linear: Callable[..., ImageModel]) -> Callable[..., Evaluator]:
         )
 
     return make
+
+
+class Dark(Reward):
+    """How dark a picture is, of those that can be told; `dark` counts too."""
+
+    media = "images"
+    main = "darkness"
+
+    def __init__(self, failed: int = 0) -> None:
+        self.failed = failed
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        assert samples.images is not None
+        value = -samples.images.float().mean((1, 2, 3))
+        value[: self.failed] = torch.nan
+        return {"darkness": value, "jpeg_kb": value, "dark": value}
 
 
 def pictures(evaluation: Evaluation) -> torch.Tensor:
@@ -76,3 +98,42 @@ def test_metrics_by_score_and_category(evaluator: Callable[..., Evaluator]) -> N
         found = {key.split("/")[2] for key in metrics if key.startswith(f"eval/{name}/")}
         assert found == {"mean"} | categories
     assert metrics["eval/diversity"] > 0
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_further_rewards_judge_the_same_samples(
+    evaluator: Callable[..., Evaluator], background: bool
+) -> None:
+    alone = evaluator()("policy").scores.values
+    others = {"night": Dark(failed=1), "compressibility": Compressibility(quality=10)}
+    made = replace(
+        evaluator(), others=others, max_failed=0.05, scorer=Scorer(background=background)
+    )
+    scores = made("policy").scores
+    assert [*scores.values] == [
+        *("compressibility", "jpeg_kb", "night", "compressibility_held_out"),
+        *("night_jpeg_kb", "dark", "compressibility_held_out_jpeg_kb"),
+    ]
+    for name, values in alone.items():
+        assert (scores.values[name] == values).all()
+    assert np.isnan(scores.values["night"]).tolist() == [True] + [False] * 23
+    assert evaluation_metrics(scores)["eval/night/mean"] == pytest.approx(
+        np.nanmean(scores.values["night"])
+    )
+
+
+def test_what_is_asked_already_is_not_asked_again(evaluator: Callable[..., Evaluator]) -> None:
+    made, dark = evaluator(), Dark()
+    same = replace(made, others={"compressibility": made.reward})
+    assert [*same("policy").scores.values] == ["compressibility", "jpeg_kb"]
+    whole = Combine(of=["dark"], parts={"dark": dark})
+    found = replace(made, reward=whole, others={"dark": dark})("policy").scores.values
+    assert [*found] == ["combined", "dark", "jpeg_kb", "dark_dark"]
+
+
+def test_a_further_reward_that_fails_too_often_ends_the_evaluation(
+    evaluator: Callable[..., Evaluator],
+) -> None:
+    made = replace(evaluator(), others={"night": Dark(failed=2)}, max_failed=0.05)
+    with pytest.raises(TrainingError, match=r"8\.3% .* night.* max_failed=5\.0%"):
+        made("policy")

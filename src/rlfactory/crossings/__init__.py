@@ -7,6 +7,13 @@ from source) and yields the problems that it sees.
 from collections.abc import Mapping
 
 from rlfactory.crossings.base import Rule
+from rlfactory.crossings.combined import (
+    advantage_sums_parts,
+    clips_have_order,
+    parts_are_named,
+    parts_are_rewards,
+    parts_count,
+)
 from rlfactory.crossings.computing import (
     attention_is_known,
     frozen_weights_suffice,
@@ -77,9 +84,18 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     window_within_steps: ("algo._target_", "schedule.steps", "window"),
     times_within_steps: ("algo._target_", "schedule.steps", "times"),
     last_step_has_noise: ("algo._target_", "schedule.steps", "window", "dynamics", "regularizer"),
-    reward_judges_what_is_made: ("reward._target_", "model._target_"),
     rewards_have_company: ("reward", "group_size"),
-    prompts_bring_metadata: ("reward._target_", "prompts._target_"),
+    parts_are_rewards: ("reward", "eval_rewards"),
+    parts_are_named: ("reward",),
+    parts_count: ("reward",),
+    clips_have_order: ("reward",),
+    advantage_sums_parts: ("reward", "advantage", "algo._target_"),
+    reward_judges_what_is_made: (
+        *("reward._target_", "reward.parts", "eval_rewards", "model._target_"),
+    ),
+    prompts_bring_metadata: (
+        *("reward._target_", "reward.parts", "eval_rewards", "prompts._target_"),
+    ),
     prompt_files_are_readable: ("prompts",),
     model_folders_hold_models: ("model.path", "model.value_path", "model._target_"),
     sizes_divide: ("model.path", "model.size", "evaluation.size", "model._target_"),

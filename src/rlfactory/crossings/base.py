@@ -22,6 +22,26 @@ def penalties(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Map
         yield key, term, traits.get(key, {})
 
 
+def judges(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    """Key, configuration and traits of the reward or, where it is combined, of each of its parts;
+    then of those that only evaluations ask.
+    """
+    parts = [*_parts(config, traits, "eval_rewards")]
+    if traits["reward"].get("made_of") == "parts":
+        parts = [*_parts(config, traits, "reward"), *parts]
+    else:
+        yield "reward", config["reward"], traits["reward"]
+    yield from parts
+
+
+def _parts(
+    config: Config, traits: Traits, key: str
+) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    parts = config[key].get("parts")
+    for name, part in parts.items() if isinstance(parts, Mapping) else ():
+        yield f"{key}.parts.{name}", part, traits.get(f"{key}.parts.{name}", {})
+
+
 def steps_trained(config: Config) -> int:
     """How many steps a window has."""
     window, steps = config["window"], int(config["schedule"]["steps"])

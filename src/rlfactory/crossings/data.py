@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlfactory.crossings.base import Config, Traits
+from rlfactory.crossings.base import Config, Traits, judges
 from rlfactory.problems import Problem
 
 
 def reward_judges_what_is_made(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A reward of images scores images."""
-    judged, made = traits["reward"].get("media"), traits["model"].get("media")
-    if judged and made and judged != made:
-        yield Problem("reward", f"this reward judges {judged}, and the model makes {made}")
+    """A reward of images scores images; so does each that is a part or only evaluates."""
+    made = traits["model"].get("media")
+    for key, _, ours in judges(config, traits):
+        judged = ours.get("media")
+        if judged and made and judged != made:
+            yield Problem(key, f"this reward judges {judged}, and the model makes {made}")
 
 
 def rewards_have_company(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -23,15 +25,18 @@ def rewards_have_company(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A reward finds in each prompt what it compares with."""
-    wanted, brought = traits["reward"].get("metadata") or (), traits["prompts"].get("metadata")
+    """Every reward finds in each prompt what it compares with."""
+    brought = traits["prompts"].get("metadata")
     path = Path(str(config["prompts"].get("path"))).expanduser()
     if path.suffix == ".txt" and path.is_file():
         brought = ()
-    missing = [key for key in wanted if brought is not None and key not in brought]
-    if missing:
-        message = f"these bring no {', '.join(missing)}, which the reward reads of each prompt"
-        yield Problem("prompts", message, "prompts=shapes")
+    for key, _, ours in judges(config, traits):
+        wanted = ours.get("metadata") or ()
+        missing = [name for name in wanted if brought is not None and name not in brought]
+        if missing:
+            reader = "the reward" if key == "reward" else key
+            message = f"these bring no {', '.join(missing)}, which {reader} reads of each prompt"
+            yield Problem("prompts", message, "prompts=shapes")
 
 
 def prompt_files_are_readable(config: Config, traits: Traits) -> Iterator[Problem]:

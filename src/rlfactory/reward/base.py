@@ -35,16 +35,43 @@ class Reward(ABC):
 
     `media` is what is judged, `metadata` the keys that each prompt must bring, `main` the name of
     the score that trains (the others are only reported), and `good` what a faultless sample gets.
+    `isolated` asks for a process of its own: Python that is bound by the CPU, or that can hang.
+    `compares_group` says that a sample alone with its prompt has no score.
     """
 
     media: ClassVar[Literal["images", "texts"]]
     metadata: ClassVar[tuple[str, ...]] = ()
     good: ClassVar[float | None] = None
+    isolated: ClassVar[bool] = False
+    compares_group: ClassVar[bool] = False
     main: str
 
     @abstractmethod
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores by name, each `[B]` float32, NaN where a sample could not be scored."""
+        """Scores by name, each `[B]` float32, NaN where a sample could not be scored.
+
+        Samples come in whole groups, not always all of an iteration at once.
+        """
+
+    @property
+    def trains(self) -> Mapping[str, float] | None:
+        """The weights of the scores that train, where an advantage shall make one of several."""
+        return None
+
+    def normalised(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
+        """What trains in the place of an iteration's scores, all `[B]` of them; once an iteration,
+        so that statistics may run over iterations.
+        """
+        del groups
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart, as plain values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        del state
 
     def require(self, prompts: Iterable[Prompt]) -> None:
         """RewardError where one of the prompts of a run lacks what it would be judged by."""

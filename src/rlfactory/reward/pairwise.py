@@ -47,6 +47,7 @@ class Wins(Reward):
     """
 
     metadata = ()
+    compares_group = True
 
     def __init__(self, *, judge: Pairwise) -> None:
         self.judge = judge

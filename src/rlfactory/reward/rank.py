@@ -1,8 +1,11 @@
 """What a sample is worth among those of its prompt: its rank by any other reward."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples
 
 
@@ -29,11 +32,16 @@ class Rank(Reward):
     The scores of `reward` are reported too. A sample that is alone with its prompt has rank 0.
     """
 
-    metadata = ()
+    compares_group = True
 
     def __init__(self, *, reward: Reward) -> None:
         self.reward = reward
         self.main = f"{reward.main}_rank"
+        self.media, self.metadata = reward.media, reward.metadata  # type: ignore[misc]
+
+    def require(self, prompts: Iterable[Prompt]) -> None:
+        """What the reward itself requires."""
+        self.reward.require(prompts)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Ranks `[B]`, and what they are of."""

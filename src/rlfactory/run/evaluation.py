@@ -1,19 +1,23 @@
 """How good a weight set is: fixed held-out prompts and random numbers, the same every time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
+from rlfactory.overlap import Scorer
 from rlfactory.parts import Watcher
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples, judge
+from rlfactory.reward.combine import together
 from rlfactory.run.diversity import diversity
 from rlfactory.run.scores import Scores
 from rlfactory.sampler.base import Drawn, Sampler
+from rlfactory.scoring import require_scored
 
 _DIVERSITY_PROMPTS = 16
 _DIVERSITY_SAMPLES = 4
@@ -29,7 +33,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Draws one sample of each prompt, with random numbers keyed by seed and prompt number."""
+    """Draws one sample of each prompt, with random numbers keyed by seed and prompt number.
+
+    The `others` judge them too, each by its name; where more than `max_failed` of the samples get
+    no score from one of these, that is an error.
+    """
 
     model: ImageModel | TextModel
     sampler: Sampler
@@ -37,18 +45,24 @@ class Evaluator:
     prompts: list[Prompt]
     seed: int
     watcher: Watcher
+    others: Mapping[str, Reward] = field(default_factory=dict)
+    scorer: Scorer = field(default_factory=Scorer)
+    max_failed: float = 1.0
 
     def __call__(self, weights: str) -> Evaluation:
         """Evaluate the weight set of that name."""
         few = self.prompts[:_DIVERSITY_PROMPTS]
         repeated = [prompt for prompt in few for _ in range(_DIVERSITY_SAMPLES)]
         self.watcher.phase("evaluate", total=len(self.prompts) + len(repeated))
-        with self.model.weights(weights):
-            drawn = self.draw(self.prompts, "evaluation")
-            several = self.draw(repeated, "diversity")
+        with self.scorer.begin(self._judge) as gathering:
+            with self.model.weights(weights):
+                drawn = self.draw(self.prompts, "evaluation")
+                gathering.add(self._samples(drawn))
+                several = self.draw(repeated, "diversity")
+            found = gathering.scores()
         groups = torch.arange(len(few)).repeat_interleave(_DIVERSITY_SAMPLES)
         spread = diversity(several.images, several.texts, groups)
-        return Evaluation(self._scores(drawn, spread), drawn)
+        return Evaluation(self._scores(drawn, found, spread), drawn)
 
     def preview(self, weights: str, count: int) -> Drawn:
         """The first `count` samples of an evaluation."""
@@ -60,17 +74,36 @@ class Evaluator:
         texts = [prompt.text for prompt in prompts]
         return self.sampler.draw(texts, seed=self.seed, stream=stream)
 
-    def _scores(self, drawn: Drawn, spread: float) -> Scores:
+    def _samples(self, drawn: Drawn) -> Samples:
+        """What rewards see: the samples, those of equal prompts a group."""
         prompts = [prompt.text for prompt in self.prompts]
         number = {text: i for i, text in enumerate(dict.fromkeys(prompts))}
-        samples = Samples(
+        return Samples(
             prompts=prompts,
             metadata=[prompt.metadata for prompt in self.prompts],
             groups=torch.tensor([number[text] for text in prompts]),
             images=drawn.images,
             texts=drawn.texts,
         )
+
+    def _others(self) -> dict[str, Reward]:
+        """Those that are not asked anyway, as what trains or as a part of it."""
+        asked = [self.reward, *getattr(self.reward, "parts", {}).values()]
+        return {n: r for n, r in self.others.items() if not any(r is other for other in asked)}
+
+    def _judge(self, samples: Samples) -> dict[str, Tensor]:
+        """The scores of the reward that trains, and of the others."""
         found = judge(self.reward, samples)
+        # one of the same name and other options must not take a score's place
+        others = {f"{n}_held_out" if n in found else n: r for n, r in self._others().items()}
+        given = {name: judge(other, samples) for name, other in others.items()}
+        scores = together(others, given, found)
+        for name in others:
+            require_scored(scores, [name], self.max_failed)
+        return scores
+
+    def _scores(self, drawn: Drawn, found: Mapping[str, Tensor], spread: float) -> Scores:
+        prompts = [prompt.text for prompt in self.prompts]
         tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
         return Scores(
             prompts=prompts,

@@ -1,11 +1,12 @@
 """The contract of a sampler: rollouts to learn from, samples to judge and to look at."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from rlfactory.nest import join
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Rollout
 
@@ -32,11 +33,17 @@ class Sampler(ABC):
     Every random number is keyed by the seed, the iteration or the stream, and the sample's number.
     """
 
-    @abstractmethod
     def rollout(
         self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
     ) -> Rollout:
         """One sample for each of `groups` `[B]`, the numbers of their prompts."""
+        return join([*self.batches(prompts, groups, seed=seed, iteration=iteration)])
+
+    @abstractmethod
+    def batches(
+        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
+    ) -> Iterator[Rollout]:
+        """The batches of a rollout as they are drawn, in order; they may cut groups."""
 
     @abstractmethod
     def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:

@@ -1,6 +1,6 @@
 """Pictures from an image model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from rlfactory.dynamics.solver import Solver
 from rlfactory.dynamics.window import Window
 from rlfactory.model.base import ImageModel
 from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, solve, wander
-from rlfactory.nest import chunks, join
+from rlfactory.nest import chunks
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Condition, Rollout, Transitions
 from rlfactory.sampler.base import Advance, Drawn, Sampler
@@ -65,22 +65,19 @@ class ImageSampler(Sampler):
         self.batch = batch
         self.advance = advance
 
-    def rollout(
+    def batches(
         self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
-    ) -> Rollout:
+    ) -> Iterator[Rollout]:
         """Latents, pictures, and the window's transitions."""
         total = len(self.sigmas) - 1
         steps = list(range(total))
         if self.kept is not None:
             steps = self.kept.window.steps(total, seed=seed, iteration=iteration)
         unit = self._alike(steps)
-        with self.model.precision.sampling():
-            return join(
-                [
-                    self._part(prompts, groups[rows], rows, steps, seed, iteration)
-                    for rows in chunks(len(groups), max(self.batch // unit, 1) * unit)
-                ]
-            )
+        for rows in chunks(len(groups), max(self.batch // unit, 1) * unit):
+            with self.model.precision.sampling():
+                part = self._part(prompts, groups[rows], rows, steps, seed, iteration)
+            yield part
 
     def _alike(self, steps: Sequence[int]) -> int:
         """How many samples in a row have the same start."""

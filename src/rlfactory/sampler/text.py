@@ -1,6 +1,6 @@
 """Texts from a language model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -25,28 +25,30 @@ class TextSampler(Sampler):
         self.batch = batch
         self.advance = advance
 
-    def rollout(
+    def batches(
         self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
-    ) -> Rollout:
+    ) -> Iterator[Rollout]:
         """Tokens with their log-probabilities and values, and texts."""
         own = [prompts[g] for g in groups]
         index = torch.arange(len(groups))
         uniform = keyed.uniform(seed, "tokens", [iteration], index.tolist(), [self.dynamics.length])
-        tokens = self._tokens([prompt.text for prompt in own], uniform)
-        return Rollout(
-            prompts=[prompt.text for prompt in own],
-            metadata=[prompt.metadata for prompt in own],
-            groups=groups,
-            index=index,
-            tokens=tokens,
-            texts=self.model.texts(tokens),
-        )
+        drawn = self._tokens([prompt.text for prompt in own], uniform)
+        for rows, tokens in zip(chunks(len(own), self.batch), drawn, strict=True):
+            asked = take(own, rows)
+            yield Rollout(
+                prompts=[prompt.text for prompt in asked],
+                metadata=[prompt.metadata for prompt in asked],
+                groups=groups[rows],
+                index=index[rows],
+                tokens=tokens,
+                texts=self.model.texts(tokens),
+            )
 
     def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:
         """Completions, keyed by a prompt's number; and their KL where a reference is kept."""
         index = list(range(len(prompts)))
         uniform = keyed.uniform(seed, stream, [], index, [self.dynamics.length])
-        tokens = self._tokens(prompts, uniform)
+        tokens = join([*self._tokens(prompts, uniform)])
         kl = self._divergence(tokens) if REFERENCE in self.model.weights else None
         lengths = tokens.mask.sum(1).cpu()
         return Drawn(texts=self.model.texts(tokens), kl=kl, lengths=lengths)
@@ -61,14 +63,11 @@ class TextSampler(Sampler):
     def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
         return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
 
-    def _tokens(self, prompts: Sequence[str], uniform: Tensor) -> Tokens:
+    def _tokens(self, prompts: Sequence[str], uniform: Tensor) -> Iterator[Tokens]:
         # all at once, so that every batch has the same width
         ids, mask = self.model.encode(prompts)
-        parts = []
         for rows in chunks(len(ids), self.batch):
             drawn = take(uniform, rows).to(self.model.device)
-            parts.append(
-                self.model.rollout(take(ids, rows), take(mask, rows), self.dynamics, drawn)
-            )
+            tokens = self.model.rollout(take(ids, rows), take(mask, rows), self.dynamics, drawn)
             self.advance(len(rows))
-        return join(parts)
+            yield tokens

@@ -1,0 +1,183 @@
+"""A reward in processes of its own, which can be killed."""
+
+import logging
+import signal
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from rlfactory.nest import chunks, take
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import Reward, RewardError, Samples
+
+log = logging.getLogger(__name__)
+
+
+@final
+class Isolated(Reward):
+    """The scores of another reward, made and asked in `processes`, which share the samples.
+
+    A process that takes longer than `timeout` seconds, or dies, is replaced, and its samples have
+    no score. RewardError where the reward can't be made, or raises an error.
+    """
+
+    def __init__(
+        self,
+        node: Mapping[str, Any],
+        key: str,
+        device: torch.device,
+        *,
+        timeout: float | None = None,
+        processes: int = 1,
+    ) -> None:
+        self._recipe, self.timeout = (dict(node), key, str(device)), timeout
+        self._workers = [_Worker(self._recipe) for _ in range(processes)]
+        facts = [worker.facts() for worker in self._workers][0]
+        self.main = facts["main"]
+        self.media = facts["media"]  # type: ignore[misc]
+        self.metadata = facts["metadata"]  # type: ignore[misc]
+        self.good = facts["good"]  # type: ignore[misc]
+
+    def require(self, prompts: Iterable[Prompt]) -> None:
+        """What the reward itself requires, asked of one process."""
+        self._workers[0].require([*prompts])
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores `[B]`, NaN where a process was late or died."""
+        parts = _split(samples, len(self._workers))
+        busy = list(zip(self._workers, parts, strict=False))
+        for worker, part in busy:
+            worker.send(part)
+        end = None if self.timeout is None else monotonic() + self.timeout
+        found = [self._answer(i, worker, end) for i, (worker, _) in enumerate(busy)]
+        names = dict.fromkeys([self.main, *(n for scores in found for n in scores)])
+        failed = [torch.full((len(part.prompts),), torch.nan) for part in parts]
+        return {
+            name: torch.cat([s.get(name, nan) for s, nan in zip(found, failed, strict=True)])
+            for name in names
+        }
+
+    def _answer(self, index: int, worker: "_Worker", end: float | None) -> Mapping[str, Tensor]:
+        """A worker's scores; none where it was late or died, and another takes its place."""
+        try:
+            return worker.scores(end)
+        except TimeoutError:
+            log.error("reward %s gave no answer within %g s", self.main, self.timeout)
+        except (EOFError, OSError):
+            log.error("the process of reward %s died", self.main)
+        worker.kill()
+        self._workers[index] = _Worker(self._recipe)
+        return {}
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.kill()
+
+
+class _Worker:
+    """A process that holds the reward.
+
+    It is forked off a server that has torch and nothing else: quickly, so that one that was killed
+    is soon replaced, and without the state of our GPU and threads.
+    """
+
+    def __init__(self, recipe: tuple[Mapping[str, Any], str, str]) -> None:
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["rlfactory.isolated"])
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, *recipe, torch.get_num_threads())
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()  # so that a process that dies is an end of file here
+        self._is_ready = False
+
+    def facts(self) -> dict[str, Any]:
+        """What the reward says of itself, once it is made."""
+        self._is_ready = True
+        return _received(self._pipe)  # type: ignore[no-any-return]
+
+    def require(self, prompts: list[Prompt]) -> None:
+        self._pipe.send(("require", prompts))
+        _received(self._pipe)
+
+    def send(self, samples: Samples) -> None:
+        if not self._is_ready:
+            self.facts()
+        try:
+            self._pipe.send(("score", _packed(samples)))
+        except OSError:  # it died since; whoever waits for the answer is told
+            return
+
+    def scores(self, end: float | None) -> Mapping[str, Tensor]:
+        if end is not None and not self._pipe.poll(max(end - monotonic(), 0)):
+            raise TimeoutError
+        return {name: torch.from_numpy(values) for name, values in _received(self._pipe).items()}
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _received(pipe: Connection) -> Any:
+    said, value = pipe.recv()
+    if said == "error":
+        log.error("in the process of a reward:\n%s", value[1])
+        raise RewardError(value[0])
+    return value
+
+
+def _split(samples: Samples, count: int) -> list[Samples]:
+    """At most `count` runs of whole groups, in order."""
+    groups = samples.groups
+    begins = [0, *((groups[1:] != groups[:-1]).nonzero().flatten() + 1).tolist()]
+    ends = [*begins[1:], len(groups)]
+    runs = chunks(len(begins), -(-len(begins) // count))
+    return [take(samples, torch.arange(begins[int(run[0])], ends[int(run[-1])])) for run in runs]
+
+
+def _packed(samples: Samples) -> tuple[Samples, Any]:
+    """Without tensors, which would go by shared memory that a killed process leaves behind."""
+    images = None if samples.images is None else samples.images.numpy()
+    bare = replace(samples, groups=samples.groups.tolist(), images=None)  # type: ignore[arg-type]
+    return bare, images
+
+
+def _unpacked(bare: Samples, images: Any) -> Samples:
+    pictures = None if images is None else torch.from_numpy(images)
+    return replace(bare, groups=torch.tensor(bare.groups, dtype=torch.int64), images=pictures)
+
+
+def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, threads: int) -> None:
+    """Make the reward and answer until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and ends this one
+    torch.set_num_threads(threads)
+    try:
+        from rlfactory.targets import instantiate
+
+        reward: Reward = instantiate(node, key, device=torch.device(device))
+        names = ("main", "media", "metadata", "good")
+        pipe.send(("facts", {name: getattr(reward, name) for name in names}))
+        while True:
+            asked, of = pipe.recv()
+            if asked == "require":
+                reward.require(of)
+                pipe.send(("required", None))
+            else:
+                scores = reward.score(_unpacked(*of))
+                pipe.send(("scores", {name: values.numpy() for name, values in scores.items()}))
+    except EOFError:
+        sys.exit(0)
+    except BaseException as error:
+        known = isinstance(error, RewardError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        pipe.send(("error", (text, traceback.format_exc())))

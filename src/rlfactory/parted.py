@@ -1,0 +1,92 @@
+"""Rewards named in a list, `reward.of=[...]`: each name becomes a part with its options."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from rlfactory._hydra import Composed, CompositionError, compose_config, options
+from rlfactory.problems import Problem, closest
+
+PARTED = ("reward", "eval_rewards")
+"""The keys that have `of`, names, and `parts`, a mapping of options for each."""
+
+# below these any name is a key, and which ones there are is known only once `of` is read
+_OPEN = re.compile(r"(reward\.(parts|weights|normalise|gates|clips)|eval_rewards\.parts)[.=]")
+
+
+def loosened(word: str) -> str:
+    """An override of a part's option as one that Hydra takes before the part is there."""
+    return f"++{word.lstrip('+')}" if _OPEN.match(word.lstrip("+")) else word
+
+
+def with_parts(composed: Composed, places: Sequence[str] = ()) -> Composed:
+    """Each name in `of` as a part: its option's values, under those that were given already.
+
+    A part that brings a `_target_` is as it stands. `places` are searched for options too.
+    """
+    values, problems = dict(composed.values), list(composed.problems)
+    for key in PARTED:
+        node = values.get(key)
+        if not isinstance(node, Mapping) or not _is_parted(node):
+            continue
+        known = _known(tuple(places))
+        parts: dict[str, Any] = {}
+        for name in node["of"]:
+            given = node["parts"].get(name, {})
+            if not isinstance(given, Mapping):
+                problems.append(Problem(f"{key}.parts.{name}", f"is {given!r}; allowed is options"))
+            elif "_target_" in given:
+                parts[name] = given
+            elif name in known:
+                parts[name] = {**_option(name, tuple(places)), **given}
+            else:
+                problems.append(_unknown(key, name, [*known], node["of"]))
+        stray = [name for name in node["parts"] if name not in node["of"]]
+        problems += [_stray(key, name, node["of"]) for name in stray]
+        values[key] = {**node, "parts": parts}
+    return replace(composed, values=values, problems=problems)
+
+
+def _is_parted(node: Mapping[str, Any]) -> bool:
+    """Whether a node has names and parts; what else may be wrong with it is the plan's."""
+    of, parts = node.get("of"), node.get("parts")
+    return isinstance(of, list) and isinstance(parts, Mapping) and all(map(_is_name, of))
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str)
+
+
+# read once: Hydra can't compose anew while its own command line runs a job
+@cache
+def _known(places: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(options("reward", places))
+
+
+@cache
+def _option(name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values of an option of the group `reward`."""
+    found = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
+    searched = [f"hydra.searchpath=[{found}]"] if places else []
+    try:
+        node = compose_config([*searched, f"reward={name}"]).values["reward"]
+    except CompositionError:
+        return {}  # the plan then says that there is no _target_
+    return node if isinstance(node, Mapping) else {}
+
+
+def _unknown(key: str, name: str, known: Sequence[str], of: Sequence[str]) -> Problem:
+    guess = closest(name, known)
+    message = f"there is no reward {name}; known are {', '.join(sorted(known))}"
+    if guess is None:
+        return Problem(f"{key}.of", message, "rlfactory list reward")
+    meant = ",".join(guess if other == name else other for other in of)
+    return Problem(f"{key}.of", f"{message}. Did you mean {guess}?", f"{key}.of=[{meant}]")
+
+
+def _stray(key: str, name: str, of: Sequence[str]) -> Problem:
+    named = ",".join([*of, name])
+    message = f"has options, but {key}.of names no {name}"
+    return Problem(f"{key}.parts.{name}", message, f"{key}.of=[{named}]")

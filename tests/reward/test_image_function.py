@@ -1,0 +1,149 @@
+"""A function of pictures, as ddpo's and flow_grpo's users write them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rlfactory.reward.base import RewardError, Samples, check_scores
+from rlfactory.reward.image_function import ImageFunction
+
+CODE = """
+from threading import Event
+
+import numpy as np
+import torch
+
+release = Event()
+seen = {}
+
+def look(images, prompts, metadata):
+    seen.update(images=images, prompts=prompts, metadata=metadata)
+    return seen.get("result", [1.0, 2.0])
+
+def meddles(images, prompts, metadata):
+    images.fill_(0); prompts.clear(); metadata[0].clear()
+    return [0.0, 0.0]
+
+def redness(images, prompts, metadata):
+    return images[:, 0].float().mean((1, 2)), {"info": "none"}
+
+def raises(images, prompts, metadata):
+    raise KeyError("no such thing")
+
+def hangs(images, prompts, metadata):
+    release.wait(30)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "mine.py").write_text(CODE)
+    return tmp_path / "mine.py"
+
+
+def samples():
+    images = torch.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5).to(torch.uint8)
+    return Samples(["x", "y"], [{"k": 1}, {}], torch.tensor([0, 1]), images)
+
+
+@pytest.fixture
+def look(path):
+    def look(result=(1.0, 2.0), **options):
+        reward = ImageFunction(function=f"{path}:look", **options)
+        seen = reward.call.__globals__["seen"]
+        seen["result"] = result
+        scores = reward.score(samples())
+        check_scores(reward, scores, 2)
+        return scores["look"].tolist(), seen
+
+    return look
+
+
+def test_images_in_three_forms(look):
+    images = samples().images
+    given = look()[1]["images"]
+    assert torch.equal(given, images)
+    given = look(images="numpy")[1]["images"]
+    assert (given.shape, given.dtype) == ((2, 4, 5, 3), np.uint8)
+    assert np.array_equal(given[1, 2, 3], images[1, :, 2, 3].numpy())
+    given = look(images="pil")[1]["images"]
+    assert [(image.size, image.mode) for image in given] == [((5, 4), "RGB")] * 2
+    assert given[1].getpixel((3, 2)) == tuple(images[1, :, 2, 3].tolist())
+
+
+def test_prompts_and_metadata_are_lists(look):
+    _, seen = look()
+    assert seen["prompts"] == ["x", "y"]
+    assert seen["metadata"] == [{"k": 1}, {}]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [1.0, 0.0],
+        (1.0, 0.0),
+        [1, None],
+        (1.0, None),
+        np.array([1.0, 0.0]),
+        np.array([1, 0]),
+        torch.tensor([1.0, 0.0], dtype=torch.bfloat16, requires_grad=True),
+        torch.tensor([True, False]),
+        ([1.0, 0.0], {"about": "them"}),
+        (np.array([1.0, math.nan]), {}),
+        ((1.0, 0.0), None),
+    ],
+    ids=str,
+)
+def test_scores_of_any_kind(look, result):
+    first, second = look(result)[0]
+    assert first == 1
+    assert second == 0 or math.isnan(second)
+
+
+def test_scores_and_info(path):
+    scores = ImageFunction(function=f"{path}:redness").score(samples())
+    assert scores["redness"].tolist() == pytest.approx([9.5, 69.5])
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (None, "must return a list, an array or a tensor .* not NoneType"),
+        (3.0, "not float"),
+        ({"a": [1.0, 2.0]}, "not dict"),
+        (np.zeros((2, 1)), r"for each of 2 images, not an array \[2, 1\]"),
+        (torch.zeros(()), r"not an array \[\]"),
+        ([1.0], "returned 1 scores for 2 images"),
+        (([1.0] * 3, {}), "returned 3 scores for 2 images"),
+        ([1.0, "good"], "score 1 is 'good'"),
+        ([0.0, math.inf], "score 1 is inf"),
+    ],
+)
+def test_results_of_the_wrong_kind(look, result, said):
+    with pytest.raises(RewardError, match=f"^reward look .*{said}|^reward look: {said}"):
+        look(result)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("raises", "no such thing"), ("hangs", "gave no answer within 0.05 s")],
+)
+def test_a_call_that_fails_is_logged_and_nothing_is_scored(path, caplog, name, said):
+    reward = ImageFunction(function=f"{path}:{name}", timeout=0.05 if name == "hangs" else 60)
+    assert reward.score(samples())[name].isnan().all()
+    assert said in caplog.text
+    reward.call.__globals__["release"].set()
+
+
+def test_samples_are_not_changed(path):
+    ours = samples()
+    ImageFunction(function=f"{path}:meddles").score(ours)
+    assert torch.equal(ours.images, samples().images)
+    assert (ours.prompts, ours.metadata) == (["x", "y"], [{"k": 1}, {}])
+
+
+def test_a_function_that_is_not_there(path):
+    with pytest.raises(RewardError, match="has no lok"):
+        ImageFunction(function=f"{path}:lok")

@@ -1,0 +1,233 @@
+"""Rewards that are named in a list: typed, planned, frozen, built and amended."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from rlfactory import cli, worker
+from rlfactory.build import build, rewards
+from rlfactory.isolated import Isolated
+from rlfactory.plan import make_plan
+from rlfactory.problems import PlanError, mended
+from rlfactory.request import amend, planned
+from rlfactory.reward.base import RewardError
+from rlfactory.reward.combine import Combine
+from rlfactory.reward.jpeg import Incompressibility
+
+CPU = torch.device("cpu")
+TWO = ["reward=combine", "reward.of=[shapes,incompressibility]"]
+QUALITY = "reward.parts.incompressibility.quality=50"
+
+
+def test_names_become_parts_with_their_options() -> None:
+    node = planned(*TWO, QUALITY, "reward.weights.incompressibility=0.01").config["reward"]
+    assert [*node["parts"]] == ["shapes", "incompressibility"]
+    assert node["parts"]["shapes"] == planned("reward=shapes").config["reward"]
+    own = planned("reward=incompressibility", "reward.quality=50").config["reward"]
+    assert node["parts"]["incompressibility"] == own
+    assert node["weights"] == {"incompressibility": 0.01}
+
+
+@pytest.mark.parametrize(
+    "words", [[*TWO, QUALITY], [QUALITY, *reversed(TWO)], [*TWO, f"+{QUALITY}"]]
+)
+def test_the_order_does_not_matter_nor_does_a_plus(words: Sequence[str]) -> None:
+    assert planned(*words).config["reward"]["parts"]["incompressibility"]["quality"] == 50
+
+
+def test_a_part_of_ones_own_begins_with_its_target() -> None:
+    target = "rlfactory.reward.jpeg.Incompressibility"
+    part = f"reward.parts.small._target_={target}"
+    node = planned("reward=combine", "reward.of=[small]", part).config["reward"]
+    assert node["parts"] == {"small": {"_target_": target}}
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "said", "remedy"),
+    [
+        (["reward.of=[shape]"], "reward.of", "Did you mean shapes", "reward.of=[shapes]"),
+        (["reward.of=[]"], "reward.of", "is empty", "reward.of=[compressibility]"),
+        (["reward.of=shapes"], "reward.of", "allowed is a list", "reward.of=..."),
+        (["reward.of=[shapes,shapes]"], "reward.of", "twice", "reward.of=[shapes]"),
+        (["reward.of=[shapes]", QUALITY], "reward.parts.incompressibility", "names no", None),
+        ([f"{QUALITY[:-2]}0"], "reward.parts.incompressibility.quality", ">= 1", None),
+        (
+            ["reward.parts.shapes.blob=fault"],
+            "reward.parts.shapes.blob",
+            "Did you mean",
+            "reward.parts.shapes.blobs",
+        ),
+        (["reward.parts.shapes=3"], "reward.parts.shapes", "allowed is options", None),
+        (["reward.of=[shapes,length]"], "reward.parts.length", "judges texts", None),
+        (["reward.of=[shapes,combine]"], "reward.parts.combine", "made of parts itself", None),
+        (["prompts=file", "prompts.path=HERE"], "prompts", "bring no include", None),
+        (
+            ["reward.weights.shape=2"],
+            "reward.weights.shape",
+            "Did you mean shapes",
+            "reward.weights.shapes",
+        ),
+        (["reward.weights={shapes: 0, incompressibility: 0}"], "reward.weights", "nothing", None),
+        (["reward.weights.shapes=much"], "reward.weights", "each a number", None),
+        (["reward.gates.shapes.ocr=1"], "reward.gates.shapes.ocr", "names no ocr", None),
+        (["reward.gates.shapes=1"], "reward.gates", "a mapping", None),
+        (["reward.clips.shapes=[1,0]"], "reward.clips.shapes", "[lower, upper]", None),
+        (["reward.clips.shapes=[null,null]"], "reward.clips.shapes", "[lower, upper]", None),
+        (["reward.clips.shapes=[1]"], "reward.clips.shapes", "[lower, upper]", None),
+        (["reward.normalise=some"], "reward.normalise", "none | group | running", None),
+        (["reward.normalise={shape: group}"], "reward.normalise.shape", "names no shape", None),
+        (["reward.aggregate=gdpo"], "advantage", "one of each part", "advantage=gdpo"),
+        (
+            ["reward.aggregate=gdpo", "advantage=gdpo", "reward.normalise=group"],
+            "reward.normalise",
+            "gdpo normalises",
+            "reward.normalise=none",
+        ),
+        (
+            ["reward.aggregate=gdpo", "advantage=gdpo", "advantage.weights={shapes: 1}"],
+            "advantage.weights",
+            "reward.weights",
+            "advantage.weights=null",
+        ),
+        (["eval_rewards.of=[lenght]"], "eval_rewards.of", "length", "eval_rewards.of=[length]"),
+        (["eval_rewards.of=[length]"], "eval_rewards.parts.length", "judges texts", None),
+        (["eval_rewards.parts.shapes.blobs=x"], "eval_rewards.parts.shapes", "names no", None),
+        (["scoring.background=threads"], "scoring.background", "thread | process", None),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_type(
+    words: list[str], key: str, said: str, remedy: str | None, tmp_path: Any
+) -> None:
+    (tmp_path / "prompts.txt").write_text("a cat\n")
+    words = [word.replace("HERE", f"{tmp_path}/prompts.txt") for word in words]
+    with pytest.raises(PlanError) as refused:
+        planned(*TWO, *words)
+    found = {problem.key: problem for problem in refused.value.problems}
+    assert key in found, refused.value
+    assert said in found[key].message
+    if remedy is not None:
+        assert found[key].remedy == remedy
+
+
+def test_the_mended_command_is_the_one_that_was_meant() -> None:
+    typed = ["reward=combine", "reward.of=[shape]"]
+    with pytest.raises(PlanError) as refused:
+        planned(*typed)
+    (problem,) = refused.value.problems
+    assert mended(problem, typed) == "rlfactory reward=combine 'reward.of=[shapes]'"
+
+
+def test_texts_and_tokens_too() -> None:
+    words = ["model=gpt2", "reward=combine", "reward.of=[length,repetition]"]
+    assert planned(*words).config["reward"]["parts"].keys() == {"length", "repetition"}
+    with pytest.raises(PlanError, match="an advantage of its own"):
+        planned(*words, "reward.aggregate=gdpo")
+
+
+def test_the_same_reward_is_made_once_however_often_it_is_named() -> None:
+    judged = ["eval_rewards.of=[shapes,compressibility,incompressibility,again]"]
+    again = "eval_rewards.parts.again"
+    target = "rlfactory.reward.jpeg.Incompressibility"
+    same = [f"{again}._target_={target}", f"{again}.unit=1.0", f"{again}.quality=50"]
+    config = planned(*TWO, QUALITY, *judged, *same).config
+    made, others = rewards(config, CPU)
+    assert isinstance(made, Combine)
+    assert others["shapes"] is made.parts["shapes"]
+    assert others["again"] is made.parts["incompressibility"]
+    assert others["incompressibility"] is not made.parts["incompressibility"], "other options"
+    assert isinstance(others["incompressibility"], Incompressibility)
+    plain, others = rewards(planned("eval_rewards.of=[shapes]").config, CPU)
+    assert others["shapes"] is plain
+
+
+def test_each_part_may_live_in_a_process_of_its_own() -> None:
+    process = ["scoring.background=process", "scoring.timeout=30"]
+    made, others = rewards(planned(*TWO, *process, "eval_rewards.of=[shapes]").config, CPU)
+    assert isinstance(made, Combine)
+    assert all(isinstance(part, Isolated) for part in made.parts.values())
+    assert (made.media, made.metadata) == ("images", ("include",))
+    assert others["shapes"] is made.parts["shapes"]
+    for part in made.parts.values():
+        part.close()  # type: ignore[attr-defined]
+
+
+def test_a_reward_may_ask_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Incompressibility, "isolated", True)
+    made, _ = rewards(planned("reward=incompressibility").config, CPU)
+    assert isinstance(made, Isolated)
+    made.close()
+    none = planned("reward=incompressibility", "scoring.background=none").config
+    assert isinstance(rewards(none, CPU)[0], Incompressibility)
+
+
+def test_gdpo_gives_the_advantage_its_weights() -> None:
+    words = ["hardware=cpu", "algo=grpo", "advantage=gdpo", "reward.aggregate=gdpo"]
+    clip = "reward.clips.incompressibility=[0,3]"
+    config = planned(*TWO, *words, clip, "reward.weights.shapes=2").config
+    algo = build(config).algo
+    assert algo.trained_scores("combined") == ["shapes", "incompressibility_counted"]
+    assert config["advantage"]["weights"] is None, "the frozen configuration is as it was typed"
+
+
+def test_a_device_that_is_not_there() -> None:
+    config = planned("hardware=cpu", "scoring.device=cuda:77").config
+    with pytest.raises(RewardError, match=r"^scoring\.device=cuda:77 can't be used: "):
+        build(config)
+
+
+def test_a_frozen_run_can_be_judged_by_others() -> None:
+    frozen = yaml.safe_load(planned(*TWO, QUALITY, "eval_rewards.of=[compressibility]").frozen())
+    amended = amend(
+        frozen, ["eval_rewards.of=[length,shapes]", "reward.parts.shapes.blobs=ignored"]
+    )
+    assert amended.problems == []
+    assert [*amended.values["eval_rewards"]["parts"]] == ["length", "shapes"]
+    assert amended.values["reward"]["parts"]["shapes"]["blobs"] == "ignored"
+    assert amended.values["reward"]["parts"]["incompressibility"]["quality"] == 50
+    values = {key: value for key, value in frozen.items() if key != "choices"}
+    assert make_plan(values, frozen["choices"]).config["reward"] == frozen["reward"]
+    fewer = amend(frozen, ["reward.of=[shapes]"]).values["reward"]["parts"]
+    assert [*fewer] == ["shapes"]
+
+
+def test_several_runs_each_with_their_parts(tmp_path: Any, monkeypatch: Any) -> None:
+    ran: list[dict[str, Any]] = []
+
+    def run(folder: Any) -> int:
+        ran.append(yaml.safe_load((folder / "config.yaml").read_text())["reward"])
+        return 0
+
+    monkeypatch.setattr(worker, "run", run)
+    monkeypatch.setattr("sys.argv", ["rlfactory"])
+    monkeypatch.chdir(tmp_path)
+    several = "reward.of=[shapes],[shapes,compressibility]"
+    assert cli.dispatch(["-m", "reward=combine", several, "reward.parts.shapes.blobs=ignored"]) == 0
+    assert [[*node["parts"]] for node in ran] == [["shapes"], ["shapes", "compressibility"]]
+    assert all(node["parts"]["shapes"]["blobs"] == "ignored" for node in ran)
+
+
+def test_training_on_a_sum_and_judging_by_another(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["iterations=1", "prompts_per_iteration=2", "group_size=2", "sample_batch=2"]
+    few = ["schedule.steps=2", "evaluation.prompts=2", "updates_per_iteration=1", "times.count=1"]
+    words = ["hardware=cpu", *TWO, QUALITY, "reward.weights.incompressibility=0.01"]
+    running = ["reward.normalise={incompressibility: running}"]
+    judged = ["eval_rewards.of=[compressibility]", "run_dir=run"]
+    assert cli.dispatch([*words, *running, *judged, *small, *few]) == 0
+    summary = (tmp_path / "run" / "summary.md").read_text()
+    for name in ("combined", "shapes", "incompressibility", "compressibility"):
+        assert f"**{name}**" in summary
+    state = json.loads(next((tmp_path / "run").rglob("state.json")).read_text())
+    assert state["reward"]["incompressibility"]["count"] == 4
+
+
+def test_the_console_takes_lists_of_rewards(command: Callable[..., Any]) -> None:
+    shown = command("check", *TWO, QUALITY, "eval_rewards.of=[compressibility]")
+    assert shown.returncode == 0, shown.stderr
+    again = command("check", "reward=combine", "reward.of=[shapes,bogus]")
+    assert again.returncode == 2
+    assert "there is no reward bogus" in again.stderr
