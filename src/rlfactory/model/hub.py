@@ -56,7 +56,7 @@ def explained(path: str, kind: str, *, key: str = "model.path") -> Iterator[Call
         yield locate
     except ModelError:
         raise
-    except (OSError, ValueError, RuntimeError, SafetensorError, HTTPError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, HTTPError) as error:
         raise ModelError(_message(path, kind, key, error, found[0])) from error
 
 
@@ -83,7 +83,9 @@ def _message(path: str, kind: str, key: str, error: Exception, why: Exception | 
             f" {path}` fetches it (behind `hf auth login`, where its terms ask for a login); or"
             f" {folder}"
         )
-    return f"{key}={path} could not be loaded as {kind}: {error}"
+    # transformers goes on with the names of a hundred models
+    reason = str(error).partition("\nModel type should be one of")[0]
+    return f"{key}={path} could not be loaded as {kind}: {reason}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

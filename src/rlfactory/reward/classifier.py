@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from rlfactory.reward.base import Samples, completions
-from rlfactory.reward.pretrained import explained, load_whole, longest
+from rlfactory.reward.pretrained import loading, longest, whole_model, whole_tokenizer
+from rlfactory.zoo.models import resolve
 
 Precision = Literal["float32", "float16"]
 Judged = Literal["text", "completion"]
@@ -89,8 +90,10 @@ class Classifier:
 
 def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """A whole classifier and its tokenizer, which can pad; RewardError where there is none."""
-    with explained(path, "classifier of texts"):
-        model, tokenizer = load_whole(AutoModelForSequenceClassification, path, dtype)
+    with loading("reward.path", path, "a classifier of texts") as locate:
+        place = locate(resolve(path, "config.json"))
+        model = whole_model(AutoModelForSequenceClassification, place, dtype)
+        tokenizer = whole_tokenizer(place)
         _let_pad(model, tokenizer)
     return model, tokenizer
 

@@ -9,11 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
-from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel
-from transformers.utils import logging as transformers_log
+from transformers import CLIPImageProcessorPil, CLIPModel
 
-from rlfactory.model.hub import ModelError, explained
-from rlfactory.reward.base import RewardError
+from rlfactory.reward.pretrained import loading, whole_model, whole_tokenizer
 from rlfactory.zoo.models import resolve
 
 log = logging.getLogger(__name__)
@@ -110,12 +108,7 @@ def load_clip(
     """
     with loading("reward.path", path, "a CLIP") as locate:
         place = locate(resolve(path, "config.json"))
-        model, info = CLIPModel.from_pretrained(
-            place, dtype=torch.float32, output_loading_info=True
-        )
-        missing = sorted(map(str, {*info["missing_keys"], *info["mismatched_keys"]}))
-        if missing:
-            raise ValueError(f"it has no weights for {', '.join(missing[:4])}")
+        model = whole_model(CLIPModel, place, torch.float32)
     with _source(path, processor, "preprocessing") as (locate, source):
         place = locate(resolve(source, "preprocessor_config.json"))
         pixels = published_pixels(CLIPImageProcessorPil.from_pretrained(place), resample)
@@ -128,11 +121,7 @@ def load_clip(
 def load_tokenizer(path: str | None, processor: str | None) -> Any:
     """CLIP's tokenizer from `reward.processor`, otherwise from `reward.path`."""
     with _source(path, processor, "tokenizer") as (locate, source):
-        tokenizer = AutoTokenizer.from_pretrained(locate(resolve(source, "tokenizer_config.json")))
-        # transformers makes a tokenizer without a vocabulary where a folder has none
-        if len(tokenizer) <= len(tokenizer.all_special_tokens):
-            raise ValueError("its tokenizer is missing")
-    return tokenizer
+        return whole_tokenizer(locate(resolve(source, "tokenizer_config.json")))
 
 
 def published_pixels(processor: Any, resample: Resample = "bicubic") -> Pixels:
@@ -160,23 +149,3 @@ def _source(
     assert source is not None
     with loading(key, source, f"a CLIP's {what}") as locate:
         yield locate, source
-
-
-@contextmanager
-def loading(key: str, path: str, kind: str) -> Iterator[Callable[[str], str]]:
-    """Raise what goes wrong in loading as a RewardError that names the key, and show no bars.
-
-    What is handed over turns a place into one to load from, as `explained` does.
-    """
-    shown, level = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
-    transformers_log.disable_progress_bar()
-    transformers_log.set_verbosity_error()
-    try:
-        with explained(path, kind, key=key) as locate:
-            yield locate
-    except ModelError as error:
-        raise RewardError(str(error)) from error
-    finally:
-        transformers_log.set_verbosity(level)
-        if shown:
-            transformers_log.enable_progress_bar()

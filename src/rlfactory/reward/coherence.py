@@ -13,8 +13,9 @@ from transformers import AutoModelForCausalLM
 
 from rlfactory.reward.base import Reward, RewardError, Samples, completions
 from rlfactory.reward.classifier import Judged, Precision
-from rlfactory.reward.pretrained import explained, load_whole, longest
+from rlfactory.reward.pretrained import loading, longest, whole_model, whole_tokenizer
 from rlfactory.types import PositiveInt
+from rlfactory.zoo.models import resolve
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,10 @@ def _sum(logits: Tensor, row: Row) -> Tensor:
 
 def _load(path: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
     """A causal language model and its tokenizer; RewardError where there is none."""
-    with explained(path, "causal language model"):
-        model, tokenizer = load_whole(AutoModelForCausalLM, path, dtype)
-        model.to(device).eval()
+    with loading("reward.path", path, "a causal language model") as locate:
+        place = locate(resolve(path, "config.json"))
+        model = whole_model(AutoModelForCausalLM, place, dtype).to(device)
+        tokenizer = whole_tokenizer(place)
         if not _looks_back(model, device):
             raise ValueError("what it says of a token depends on the next, so it is not causal")
     return model, tokenizer

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rlfactory.reward.base import Reward, RewardError, Samples, completions
-from rlfactory.reward.pretrained import explained
+from rlfactory.reward.pretrained import loading
 from rlfactory.types import PositiveInt
 from rlfactory.zoo.models import resolve
 
@@ -87,9 +87,9 @@ def _load(path: str, device: torch.device, dtype: torch.dtype) -> Any:
             "reward=diversity needs a package that is not installed; "
             "type pip install 'rlfactory[embeddings]'"
         ) from error
-    with explained(path, "model of sentence-transformers"):
+    with loading("reward.path", path, "a model of sentence-transformers") as locate:
         return SentenceTransformer(
-            _source(path),
+            locate(_source(path)),
             device=str(device),
             trust_remote_code=False,
             model_kwargs={"dtype": dtype},

@@ -7,11 +7,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
-from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel
+from transformers import CLIPImageProcessorPil, CLIPModel
 
 from rlfactory.reward.geneval_detector import Instance
 from rlfactory.reward.geneval_metadata import COLORS
-from rlfactory.reward.networks import processor, whole_model
+from rlfactory.reward.pretrained import loading, whole_model, whole_tokenizer
+from rlfactory.zoo.models import resolve
 
 BACKGROUND = "#999"
 TEMPLATES = (
@@ -25,10 +26,11 @@ class ColorNamer:
     """Names of colours by a CLIP model, as GenEval asks it; RewardError where `path` holds none."""
 
     def __init__(self, path: str, device: torch.device, *, dtype: torch.dtype) -> None:
-        key = "reward.clip_path"
-        self.model = whole_model(CLIPModel, path, key, dtype).to(device)
-        self.tokenizer = processor(AutoTokenizer, path, key)
-        self.processor = processor(CLIPImageProcessorPil, path, key)
+        with loading("reward.clip_path", path, "a CLIP") as locate:
+            place = locate(resolve(path, "config.json"))
+            self.model = whole_model(CLIPModel, place, dtype).to(device)
+            self.tokenizer = whole_tokenizer(place)
+            self.processor = CLIPImageProcessorPil.from_pretrained(place)
         self._known: dict[str, Tensor] = {}
 
     def __call__(self, image: Tensor, objects: Sequence[Instance]) -> list[str]:

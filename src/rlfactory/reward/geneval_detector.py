@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import Mask2FormerForUniversalSegmentation, Mask2FormerImageProcessorPil
 
 from rlfactory.reward.geneval_metadata import OBJECTS
-from rlfactory.reward.networks import processor, whole_model
+from rlfactory.reward.pretrained import loading, whole_model
+from rlfactory.zoo.models import resolve
 
 Box = tuple[float, float, float, float]
 
@@ -32,10 +33,11 @@ class Detector:
 
     def __init__(self, path: str, device: torch.device, *, dtype: torch.dtype, side: int) -> None:
         self.device = device
-        kind = Mask2FormerForUniversalSegmentation
-        self.model = whole_model(kind, path, "reward.path", dtype).to(device)
         size = {"shortest_edge": side, "longest_edge": round(side * 5 / 3)}
-        self.processor = processor(Mask2FormerImageProcessorPil, path, "reward.path", size=size)
+        with loading("reward.path", path, "a Mask2Former") as locate:
+            place = locate(resolve(path, "config.json"))
+            self.model = whole_model(Mask2FormerForUniversalSegmentation, place, dtype).to(device)
+            self.processor = Mask2FormerImageProcessorPil.from_pretrained(place, size=size)
         labels = self.model.config.id2label
         own = tuple(str(labels[i]) for i in range(self.model.config.num_labels))
         # the published weights spell some of them as older data sets did: tvmonitor, sofa

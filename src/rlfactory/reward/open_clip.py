@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import CLIPConfig, CLIPModel
 
 from rlfactory.reward.checkpoint import read_weights, require_shapes
-from rlfactory.reward.clip import loading
+from rlfactory.reward.pretrained import loading
 
 _TOWER = {
     "intermediate_size": 4096,
