@@ -1,4 +1,5 @@
 """The image adapters' common part: a pipeline, one network of it trained, the rest frozen."""
+
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
