@@ -1,13 +1,11 @@
 """A reward elsewhere: scores come home to their rows, and failures stay where they are."""
 
-import json
 import logging
 import math
 import socket
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from time import monotonic, sleep
 from typing import Any
@@ -21,6 +19,8 @@ from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.http import Patience
 from rlfactory.reward.remote import Remote, RemoteText, whole_groups
 
+from .elsewhere import Answer, Elsewhere, servers
+
 HEALTH = {
     "protocol": 1,
     "media": "texts",
@@ -30,75 +30,16 @@ HEALTH = {
     "metadata": [],
     "max_samples": 100,
 }
-Answer = tuple[int, object]
 
 
 def lengths(body: dict[str, Any]) -> Answer:
     return 200, {"scores": {"length": [len(text) for text in body["texts"]]}}
 
 
-class Elsewhere(ThreadingHTTPServer):
-    """A server that answers as it is told, and remembers what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self, answer: Callable[[dict[str, Any]], Answer], health: object) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answer, self.health = answer, health
-        self.asked: list[tuple[Any, dict[str, Any]]] = []
-        self.now = self.most = 0
-        self.lock = threading.Lock()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-    def handle_error(self, *_: object) -> None:
-        """Clients go away; that is what is tested."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Elsewhere
-
-    def do_GET(self) -> None:
-        self._send(200, self.server.health)
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.asked.append((self.headers, body))
-            self.server.now += 1
-            self.server.most = max(self.server.most, self.server.now)
-        try:
-            status, answer = self.server.answer(body)
-        finally:
-            with self.server.lock:
-                self.server.now -= 1
-        self._send(status, answer)
-
-    def _send(self, status: int, answer: object) -> None:
-        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def elsewhere() -> Iterator[Callable[..., Elsewhere]]:
-    running = []
-
-    def start(answer=lengths, health: object = None) -> Elsewhere:
-        server = Elsewhere(answer, HEALTH if health is None else health)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        running.append(server)
-        return server
-
-    yield start
-    for server in running:
-        server.shutdown()
-        server.server_close()
+    with servers() as start:
+        yield lambda answer=lengths, health=HEALTH: start(answer, health)
 
 
 def text_reward(server: Elsewhere, **options: Any) -> RemoteText:

@@ -28,7 +28,11 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 
 class CallFailed(Exception):
-    """No answer was had, for the reason that the message gives."""
+    """No answer was had, for the reason that the message gives; `status` where one was given."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _Passing(Exception):
@@ -139,7 +143,7 @@ def _content(answer: httpx.Response, content: bytes) -> dict[str, Any]:
     said = f"the server says {answer.status_code}: {_message(content)}"
     if answer.status_code in _TRANSIENT:
         raise _Passing(said, _seconds(answer.headers.get("Retry-After")))
-    raise CallFailed(said)
+    raise CallFailed(said, answer.status_code)
 
 
 def _message(content: bytes) -> str:

@@ -145,7 +145,8 @@ def _health(server: Server, token_env: str) -> dict[str, Any]:
     try:
         found = server.get("/health")
     except (CallFailed, ValueError) as error:
-        hint = f"; is {token_env} set to its token?" if " 401" in str(error) else ""
+        locked = getattr(error, "status", None) == 401
+        hint = f"; is {token_env} set to its token?" if locked else ""
         start = "" if hint else "; start one with: rlfactory serve reward=NAME"
         raise RewardError(
             f"reward.url={server.url}: no reward answers there: {error}{hint}{start}"
