@@ -118,8 +118,8 @@ class Client:
     def _broken(self) -> str:
         body = self.pictures.request([0])
         head = b"Content-Length: %d\r\n\r\n" % len(body)
-        sent = head[: self.chance.randint(0, 20)] if self.chance.random() < 0.3 else head + body
-        sent = sent[: self.chance.randint(0, len(sent) - 1)]
+        sent = head[: self.chance.randint(1, 20)] if self.chance.random() < 0.3 else head + body
+        sent = sent[: self.chance.randrange(len(sent))]
         if self.chance.random() < 0.5:
             self._raw(sent, leave=True)
             return "left"
@@ -166,13 +166,23 @@ def main() -> None:
     told = parser.parse_args()
     pictures = Pictures()
     process, port = start()
+    try:
+        measure(process, port, pictures, told.requests, told.clients)
+    finally:
+        process.kill()
+
+
+def measure(
+    process: subprocess.Popen[str], port: int, pictures: Pictures, requests: int, count: int
+) -> None:
+    """Send all requests from `count` clients at once, stop the server, and print."""
     warm = Client(port, pictures, seed=-1)
     for _ in range(100):
         warm.run(1)
-    clients = [Client(port, pictures, seed) for seed in range(told.clients)]
-    shares = [len(range(i, told.requests, told.clients)) for i in range(told.clients)]
+    clients = [Client(port, pictures, seed) for seed in range(count)]
+    shares = [len(range(i, requests, count)) for i in range(count)]
     first, begun = memory(process.pid, "VmRSS"), perf_counter()
-    with ThreadPoolExecutor(told.clients) as pool:
+    with ThreadPoolExecutor(count) as pool:
         list(pool.map(lambda pair: pair[0].run(pair[1]), zip(clients, shares, strict=True)))
     spent = perf_counter() - begun
     last, most = memory(process.pid, "VmRSS"), memory(process.pid, "VmHWM")
@@ -183,7 +193,7 @@ def main() -> None:
     for name in sorted(seen):
         print(f"{name:<28} {seen[name]:>7}")
     latency = quantiles([s for client in clients for s in client.seconds], n=100)
-    print(f"requests a second            {told.requests / spent:>7.0f}")
+    print(f"requests a second            {requests / spent:>7.0f}")
     print(f"latency, median and 99 %     {1e3 * latency[49]:>7.0f} ms {1e3 * latency[98]:.0f} ms")
     print(f"memory, after 100 requests   {first:>7.0f} MiB")
     print(f"memory, at the end           {last:>7.0f} MiB, at most {most:.0f} MiB")
