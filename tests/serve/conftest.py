@@ -26,10 +26,12 @@ class Probe(Reward):
         self.media = media  # type: ignore[misc,assignment]
         self.metadata = metadata  # type: ignore[misc]
         self.seen: list[Samples] = []
+        self.begun = threading.Event()
         self.blocked = threading.Event()
         self.blocked.set()
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
+        self.begun.set()
         self.blocked.wait(20)
         self.seen.append(samples)
         if "raise" in samples.prompts:

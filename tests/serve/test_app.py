@@ -277,11 +277,12 @@ def test_requests_that_come_together_are_scored_together(serving):
 
 def test_pictures_of_two_sizes_are_not_scored_together(serving):
     probe = Probe()
-    url = serving(probe, wait_ms=100.0)
+    url = serving(probe, max_batch=2, wait_ms=2000.0)
     with ThreadPoolExecutor(4) as pool:
         bodies = [message(51 * n, size=4 + n % 2) for n in range(4)]
         answers = [*pool.map(lambda body: ask(url, body).json()["scores"]["probe"], bodies)]
     assert sum(answers, []) == pytest.approx([0, 0.2, 0.4, 0.6])
+    assert [len(seen.prompts) for seen in probe.seen] == [2, 2]
 
 
 def test_one_request_does_not_spoil_another(serving):
@@ -299,7 +300,9 @@ def test_a_full_queue(serving):
     probe.blocked.clear()
     url = serving(probe, queue=1, max_batch=1)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(ask, url, texts("ab")) for _ in range(4)]
+        asked = [pool.submit(ask, url, texts("ab"))]
+        assert probe.begun.wait(10)
+        asked += [pool.submit(ask, url, texts("ab")) for _ in range(3)]
         until = monotonic() + 5
         while sum(a.done() for a in asked) < 2 and monotonic() < until:
             sleep(0.01)

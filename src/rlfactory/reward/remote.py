@@ -27,7 +27,7 @@ class Remote(Reward):
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
-    metadata = ()
+    metadata: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Remote(Reward):
 
     def _require_metadata(self, samples: Samples) -> None:
         """RewardError where prompts lack what the server reads of them."""
-        lacking = {str(k) for row in samples.metadata for k in self.metadata if k not in row}
+        lacking = {key for row in samples.metadata for key in self.metadata if key not in row}
         if lacking:
             raise RewardError(
                 f"the reward at {self.server.url} reads {', '.join(sorted(lacking))} of each"

@@ -21,17 +21,12 @@ class Connection(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Wait no longer once the head of a request is there."""
+        """Wait no longer once the head of a request is there; after its answer, wait anew."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
         elif self._patience is None:
             self._wait()
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        self._wait()
-        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is waited for any more."""
