@@ -275,16 +275,6 @@ def test_requests_that_come_together_are_scored_together(serving):
     assert {tuple(answer["group"]) for answer in answers} == {(0, 0), (1, 1), (2, 2)}
 
 
-def test_pictures_of_two_sizes_are_not_scored_together(serving):
-    probe = Probe()
-    url = serving(probe, max_batch=2, wait_ms=2000.0)
-    with ThreadPoolExecutor(4) as pool:
-        bodies = [message(51 * n, size=4 + n % 2) for n in range(4)]
-        answers = [*pool.map(lambda body: ask(url, body).json()["scores"]["probe"], bodies)]
-    assert sum(answers, []) == pytest.approx([0, 0.2, 0.4, 0.6])
-    assert [len(seen.prompts) for seen in probe.seen] == [2, 2]
-
-
 def test_one_request_does_not_spoil_another(serving):
     probe = Probe("texts")
     url = serving(probe, max_batch=2, wait_ms=2000.0)
