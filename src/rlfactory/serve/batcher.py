@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 Scores = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # tensors have no equality to look a job up by
 class Job:
     """Samples that somebody waits for."""
 
