@@ -30,6 +30,11 @@ NEEDS = {
     "reward/diversity": ["model=gpt2", "group_size=2"],
     "reward/regex": ["model=gpt2", "reward.pattern=a+"],
     "reward/reward_model": ["model=gpt2", "reward.path=owner/name"],
+    "reward/remote": ["reward.url=http://127.0.0.1:8000"],
+    "reward/remote_text": ["model=gpt2", "reward.url=http://127.0.0.1:8000"],
+    "reward/unifiedreward": ["reward.url=http://127.0.0.1:8000/v1"],
+    "reward/vlm_judge": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
+    "reward/llava_bertscore": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
 }
 """What else must be typed."""
 OF_TEXTS = {

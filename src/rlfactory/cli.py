@@ -47,6 +47,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "list": list_options,
         "evaluate": _evaluate,
         "explain": explain_key,
+        "serve": _serve,
     }
     command = argv[0] if argv else ""
     asks_for_help = command in subcommands and {"-h", "--help"} & {*argv}
@@ -132,6 +133,12 @@ def _evaluate(words: Sequence[str]) -> int:
     return evaluate(words)
 
 
+def _serve(words: Sequence[str]) -> int:
+    from rlfactory.serve.command import serve
+
+    return serve(words)
+
+
 def explain_key(words: Sequence[str]) -> int:
     """Print where a value comes from."""
     if not words or "=" in words[0]:
@@ -188,6 +195,7 @@ def _refuse_words(overrides: Sequence[str]) -> None:
         "evaluate",
         "inspect",
         "export",
+        "serve",
         "--help",
         "--version",
     ]

@@ -25,6 +25,7 @@ def show_help() -> int:
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
     print("  rlfactory inspect RUN                          inside a tuned language model")
     print("  rlfactory export RUN --to PATH [--merge]       for diffusers, transformers and PEFT")
+    print("  rlfactory serve reward=NAME [host= port= ...]  a reward for other machines' runs")
     print("  rlfactory sample|export|... RUN --best         its best checkpoint, not its last")
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
     print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')

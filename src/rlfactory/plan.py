@@ -135,6 +135,11 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
         yield Problem(key, f"is {shown}; allowed is {describe(kind)}", remedy)
 
 
+def component_problems(config: Config, key: str) -> list[Problem]:
+    """The faults of one component by itself, whatever stands beside it."""
+    return [*_component_problems(config, key, config.get(key), {})]
+
+
 def _component_problems(
     config: Config, key: str, node: object, signatures: dict[str, Signature]
 ) -> Iterator[Problem]:

@@ -1,0 +1,1 @@
+"""A server of rewards: `rlfactory serve`."""

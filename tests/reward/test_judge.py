@@ -1,0 +1,190 @@
+"""Models that judge pictures: what they are asked, what is read of their answers, and failures."""
+
+import logging
+import math
+import re
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from rlfactory.reward.base import RewardError, Samples, check_scores
+from rlfactory.reward.chat import resized
+from rlfactory.reward.judge import UNIFIED_PATTERN, UnifiedReward, VLMJudge, marks
+
+from .elsewhere import Elsewhere, servers
+
+MODELS = {"data": [{"id": "judge"}, {"id": "UnifiedReward-7b-v1.5"}]}
+
+
+def says(answer: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: (200, {"choices": [{"message": {"content": answer(body)}}]})
+
+
+def asked(body: dict[str, Any]) -> tuple[str, Image.Image]:
+    image, text = body["messages"][0]["content"]
+    head, _, data = image["image_url"]["url"].partition(",")
+    assert head == "data:image/png;base64"
+    return text["text"], Image.open(BytesIO(b64decode(data)))
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable[..., Elsewhere]]:
+    with servers() as start:
+        yield lambda answer, health=MODELS: start(answer, health)
+
+
+def drawn(*prompts: str, size: int = 8) -> Samples:
+    count = len(prompts)
+    images = torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).repeat(1, 3, size, size)
+    return Samples(prompts, [{}] * count, torch.arange(count), images)
+
+
+def judge(server: Elsewhere, **options: Any) -> VLMJudge:
+    given = {"model": "judge", "question": "Is it {prompt}? {yes}", "retries": 0, "backoff": 0.01}
+    return VLMJudge(url=server.url, **(given | options))
+
+
+def unified(server: Elsewhere, **options: Any) -> UnifiedReward:
+    return UnifiedReward(url=server.url, **({"retries": 0, "backoff": 0.01} | options))
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [
+        ("Final Score: 4", 0.8),
+        ("It is fine.\nFinal Score:3.5\nThanks", 0.7),
+        ("Final Score:  5.0 and Final Score: 1", 1.0),
+        ("Final Score: 1", 0.2),
+        ("Final Score: 10", math.nan),
+        ("Final Score: 5.5", math.nan),
+        ("Final Score: 0", math.nan),
+        ("Final Score: good", math.nan),
+        ("final score: 4", math.nan),
+        ("", math.nan),
+    ],
+)
+def test_what_unifiedreward_says(said, score):
+    found = marks([said], re.compile(UNIFIED_PATTERN), 1.0, 5.0) / 5
+    assert found.tolist() == pytest.approx([score], nan_ok=True)
+
+
+def test_unifiedreward_is_asked_as_published(elsewhere):
+    server = elsewhere(says(lambda body: f"Final Score: {1 + asked(body)[1].getpixel((0, 0))[0]}"))
+    reward = unified(server)
+    scores = reward.score(drawn("a cat", "{two} [dogs]", "x"))
+    check_scores(reward, scores, 3)
+    assert scores["unifiedreward"].tolist() == pytest.approx([0.2, 0.4, 0.6])
+    bodies = {asked(body)[0][-12:]: body for _, body in server.asked}
+    body = bodies["{two} [dogs]"[-11:] + "]"]
+    text, picture = asked(body)
+    assert text.startswith("<image>\nYou are given a text caption and a generated image based on")
+    assert "assign a score from 1 to 5 after 'Final Score:'.\nYour task is provided" in text
+    assert text.endswith("\nText Caption: [{two} [dogs]]")
+    assert (picture.size, body["model"]) == ((512, 512), "UnifiedReward-7b-v1.5")
+    assert body["temperature"] == 0
+
+
+def test_a_judge_of_ones_own(elsewhere):
+    answers = {"a": "Score: 10", "b": "Score: -2.5 or Score: 9", "c": "Score: 11", "d": "none"}
+    server = elsewhere(says(lambda body: answers[asked(body)[0][6]]))
+    reward = judge(server, low=-10.0)
+    scores = reward.score(drawn(*"abcd"))["vlm_judge"]
+    assert scores[:2].tolist() == pytest.approx([1, 0.375])
+    assert scores[2:].isnan().all()
+    text, picture = asked(server.asked[0][1])
+    assert text in {f"Is it {name}? {{yes}}" for name in "abcd"}
+    assert picture.size == (8, 8)
+
+
+def test_answers_that_hold_no_score_are_logged(elsewhere, caplog):
+    server = elsewhere(says(lambda body: "I'd rather not"))
+    with caplog.at_level(logging.ERROR):
+        assert judge(server).score(drawn("a", "b"))["vlm_judge"].isnan().all()
+    assert '2 answers hold no score; the first says: "I\'d rather not"' in caplog.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"<html>"),
+        (200, {}),
+        (200, {"choices": []}),
+        (200, {"choices": [{"message": {"content": None}}]}),
+        (400, {"error": {"message": "too long"}}),
+        (500, b""),
+    ],
+    ids=str,
+)
+def test_a_failure_is_one_samples_own(elsewhere, answer, caplog):
+    good = says(lambda body: "Score: 5")
+
+    def one_fails(body):
+        return answer if "bad" in asked(body)[0] else good(body)
+
+    scores = judge(elsewhere(one_fails)).score(drawn("fine", "bad", "good"))["vlm_judge"]
+    assert scores.tolist() == pytest.approx([0.5, math.nan, 0.5], nan_ok=True)
+    assert "1 samples got no answer" in caplog.text
+    assert answer[0] != 400 or "too long" in caplog.text
+
+
+def test_a_server_that_is_busy_is_asked_again(elsewhere):
+    attempts = iter([(429, {"error": {"message": "slow down"}}), (503, b"")])
+    good = says(lambda body: "Score: 5")
+    server = elsewhere(lambda body: next(attempts, None) or good(body))
+    assert judge(server, retries=2).score(drawn("a"))["vlm_judge"].tolist() == [0.5]
+
+
+def test_the_key_comes_from_the_environment(elsewhere, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "k3y")
+    server = elsewhere(says(lambda body: "Score: 5"))
+    judge(server, key_env="JUDGE_KEY").score(drawn("a"))
+    assert server.asked[0][0]["Authorization"] == "Bearer k3y"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "other"}, "reward.model=other is not at .*, which has judge, Unified"),
+        ({"pattern": "("}, r"reward.pattern=\( is no regular expression"),
+        ({"pattern": r"\d"}, "must have one group"),
+        ({"pattern": r"(\d)(\d)"}, "it has 2"),
+        ({"low": 3.0, "high": 3.0}, "reward.high=3.0 must be more than"),
+    ],
+    ids=str,
+)
+def test_errors_at_construction(elsewhere, options, said):
+    with pytest.raises(RewardError, match=said):
+        judge(elsewhere(says(lambda body: "")), **options)
+
+
+@pytest.mark.parametrize("models", [{}, {"data": "many"}, {"data": []}], ids=str)
+def test_a_server_that_does_not_say_which_models_it_has(elsewhere, models):
+    unified(elsewhere(says(lambda body: ""), models))
+
+
+def test_a_judge_that_is_down():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(RewardError, match="no model answers there: ConnectError"):
+        UnifiedReward(url=f"http://127.0.0.1:{port}/v1")
+
+
+def test_a_question_without_the_prompt(elsewhere, caplog):
+    judge(elsewhere(says(lambda body: "")), question="Is it nice?")
+    assert "the model is not told the prompt" in caplog.text
+
+
+def test_resizing_is_pillows():
+    torch.manual_seed(0)
+    image = torch.randint(0, 256, (3, 10, 6), dtype=torch.uint8)
+    expected = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((7, 7))
+    found = Image.fromarray(resized(image, 7).permute(1, 2, 0).numpy())
+    assert found.tobytes() == expected.tobytes()
+    assert resized(image, None) is image

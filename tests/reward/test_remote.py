@@ -1,0 +1,347 @@
+"""A reward elsewhere: scores come home to their rows, and failures stay where they are."""
+
+import logging
+import math
+import socket
+import threading
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rlfactory.reward.base import RewardError, Samples, check_scores
+from rlfactory.reward.http import Patience
+from rlfactory.reward.remote import Remote, RemoteText, whole_groups
+
+from .elsewhere import Answer, Elsewhere, servers
+
+HEALTH = {
+    "protocol": 1,
+    "media": "texts",
+    "main": "length",
+    "scores": ["length"],
+    "good": 3,
+    "metadata": [],
+    "max_samples": 100,
+}
+
+
+def lengths(body: dict[str, Any]) -> Answer:
+    return 200, {"scores": {"length": [len(text) for text in body["texts"]]}}
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable[..., Elsewhere]]:
+    with servers() as start:
+        yield lambda answer=lengths, health=HEALTH: start(answer, health)
+
+
+def text_reward(server: Elsewhere, **options: Any) -> RemoteText:
+    return RemoteText(url=server.url, **({"retries": 0, "backoff": 0.01} | options))
+
+
+def test_scores_come_back_to_their_rows(elsewhere, samples_of):
+    server = elsewhere()
+    reward = text_reward(server, batch_size=2, concurrency=3)
+    samples = samples_of(["a" * (7 - i) for i in range(7)])
+    scores = reward.score(samples)
+    check_scores(reward, scores, 7)
+    assert (reward.main, reward.good) == ("length", 3)
+    assert scores["length"].tolist() == [7, 6, 5, 4, 3, 2, 1]
+    assert sorted(len(body["texts"]) for _, body in server.asked) == [1, 2, 2, 2]
+
+
+def test_groups_are_not_divided():
+    torch.manual_seed(0)
+    for size in (1, 3, 8, 100):
+        groups = torch.randint(0, 9, (50,))
+        batches = whole_groups(groups, size)
+        assert sorted(sum(batches, [])) == [*range(50)]
+        of = [{int(groups[i]) for i in rows} for rows in batches]
+        assert sum(map(len, of)) == len(set().union(*of)), "each group is in one batch"
+        pairs = zip(batches, of, strict=True)
+        assert all(len(rows) <= size or len(found) == 1 for rows, found in pairs)
+
+
+def test_what_the_server_takes_at_most(elsewhere, samples_of):
+    server = elsewhere(health=HEALTH | {"max_samples": 2})
+    text_reward(server, batch_size=100).score(samples_of(["a"] * 5))
+    assert max(len(body["texts"]) for _, body in server.asked) == 2
+
+
+def test_no_more_at_once_than_allowed(elsewhere, samples_of):
+    def slow(body):
+        sleep(0.05)
+        return lengths(body)
+
+    server = elsewhere(slow)
+    text_reward(server, batch_size=1, concurrency=3).score(samples_of(["a"] * 9))
+    assert server.most == 3
+
+
+def test_pictures_prompts_and_metadata_are_sent(elsewhere):
+    def red(body):
+        files = [b64decode(text) for text in body["images"]["data"]]
+        if body["images"]["format"] == "png":
+            arrays = [np.asarray(Image.open(BytesIO(file))) for file in files]
+        else:
+            shape = body["images"]["shape"]
+            arrays = [np.frombuffer(f, np.uint8).reshape(shape).transpose(1, 2, 0) for f in files]
+        return 200, {"scores": {"red": [float(a[..., 0].mean()) for a in arrays]}}
+
+    server = elsewhere(red, HEALTH | {"media": "images", "main": "red", "metadata": ["scene"]})
+    images = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).repeat(1, 3, 5, 6)
+    images[:, 1:] = 99
+    samples = Samples(list("abcd"), [{"scene": i} for i in range(4)], torch.arange(4), images)
+    for encoding in ("png", "raw"):
+        reward = Remote(url=server.url + "/", retries=0, encoding=encoding)
+        assert reward.score(samples)["red"].tolist() == [0, 1, 2, 3]
+        (_, body), server.asked = server.asked[0], []
+        assert (body["prompts"], body["metadata"][3]) == ([*"abcd"], {"scene": 3})
+    bare = Samples(list("abcd"), [{}] * 4, torch.arange(4), images)
+    with pytest.raises(RewardError, match="reads scene of each prompt's metadata"):
+        reward.score(bare)
+    odd = Samples(list("abcd"), [{"scene": {1, 2}}] * 4, torch.arange(4), images)
+    with pytest.raises(RewardError, match="can't be sent as JSON"):
+        reward.score(odd)
+
+
+def test_it_is_asked_again_with_the_same_key(elsewhere, samples_of):
+    attempts = iter([(503, {"error": "full"}), (500, b"oh"), (200, b"nonsense"), None])
+
+    def sometimes(body):
+        return next(attempts) or lengths(body)
+
+    server = elsewhere(sometimes)
+    reward = text_reward(server, retries=3)
+    assert reward.score(samples_of(["abc"]))["length"].tolist() == [3]
+    keys = {headers["Idempotency-Key"] for headers, _ in server.asked}
+    assert (len(server.asked), len(keys)) == (4, 1)
+    attempts = iter([None, None])
+    reward.score(samples_of(["abc"]))
+    assert server.asked[-1][0]["Idempotency-Key"] not in keys
+
+
+NONSENSE = [
+    (200, b"<html>"),
+    (200, b""),
+    (200, {}),
+    (200, {"scores": {"length": [1.0]}}),
+    (200, {"scores": {"length": [1.0, 2.0, 3.0]}}),
+    (200, {"scores": {"length": [1.0, "high"]}}),
+    (200, b'{"scores": {"length": [NaN, 1]}}'),
+    (200, {"scores": {"other": [1.0, 2.0]}}),
+    (302, b""),
+    (404, {"error": "gone"}),
+    (500, b"\xff"),
+]
+
+
+@pytest.mark.parametrize("answer", NONSENSE, ids=str)
+def test_a_failed_request_fails_its_own_samples(elsewhere, samples_of, answer, caplog):
+    def one_fails(body):
+        return answer if "bad" in body["texts"] else lengths(body)
+
+    server = elsewhere(one_fails)
+    reward = text_reward(server, batch_size=2)
+    samples = Samples([""] * 4, [{}] * 4, torch.tensor([0, 0, 1, 1]), texts=["a", "ab", "bad", ""])
+    with caplog.at_level(logging.ERROR):
+        scores = reward.score(samples)
+    check_scores(reward, scores, 4)
+    assert scores["length"][:2].tolist() == [1, 2]
+    assert scores["length"][2:].isnan().all()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"2 samples got no score from {server.url}: ")
+
+
+def test_null_is_a_score_that_could_not_be_had(elsewhere, samples_of):
+    server = elsewhere(lambda body: (200, {"scores": {"length": [None, 1], "x": [2, None]}}))
+    scores = text_reward(server).score(samples_of(["a", "b"]))
+    assert math.isnan(scores["length"][0])
+    assert scores["x"].isnan().tolist() == [False, True]
+
+
+def test_a_refusal_for_good_is_not_asked_again(elsewhere, samples_of, caplog):
+    server = elsewhere(lambda body: (422, {"error": "metadata 0 lacks scene"}))
+    assert text_reward(server, retries=5).score(samples_of(["a"]))["length"].isnan().all()
+    assert len(server.asked) == 1
+    assert "the server says 422: metadata 0 lacks scene" in caplog.text
+
+
+def test_a_slow_server(elsewhere, samples_of, caplog):
+    release = threading.Event()
+
+    def slow(body):
+        release.wait(5)
+        return lengths(body)
+
+    reward = text_reward(elsewhere(slow), timeout=0.1, retries=1)
+    began = monotonic()
+    assert reward.score(samples_of(["a"]))["length"].isnan().all()
+    assert monotonic() - began < 2
+    assert "no answer in time (ReadTimeout) (attempt 2, the last)" in caplog.text
+    release.set()
+
+
+def _raw_server(answer: Callable[[socket.socket], None]) -> str:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def work() -> None:
+        while True:
+            client, _ = listener.accept()
+            threading.Thread(target=answer, args=(client,), daemon=True).start()
+
+    threading.Thread(target=work, daemon=True).start()
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _drips(client: socket.socket) -> None:
+    client.recv(10_000)
+    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    try:
+        while True:
+            client.sendall(b" ")
+            sleep(0.02)
+    except OSError:
+        pass
+
+
+def _hangs_up(client: socket.socket) -> None:
+    client.recv(10_000)
+    client.close()
+
+
+def _never_ends(client: socket.socket) -> None:
+    client.recv(10_000)
+    client.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    try:
+        while True:
+            client.sendall(b"100000\r\n" + b" " * 2**20 + b"\r\n")
+    except OSError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (_drips, "no whole answer within 0.2 s"),
+        (_hangs_up, "RemoteProtocolError"),
+        (_never_ends, "the answer is longer than"),
+        (lambda client: client.sendall(b"SSH-2.0\r\n\r\n"), "RemoteProtocolError"),
+    ],
+    ids=["drips", "hangs up", "never ends", "no HTTP"],
+)
+def test_servers_that_are_none(answer, said):
+    patience = 5.0 if answer is _never_ends else 0.2
+    with pytest.raises(RewardError, match=f"no reward answers there: .*{said}"):
+        RemoteText(url=_raw_server(answer), timeout=patience)
+
+
+def test_a_server_that_is_down():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(RewardError, match=r"reward.url=http://127.0.0.1:\d+: no reward answers"):
+        Remote(url=f"http://127.0.0.1:{port}")
+
+
+def test_a_server_that_goes_down_meanwhile(elsewhere, samples_of, caplog):
+    server = elsewhere()
+    reward = text_reward(server, retries=1)
+    server.shutdown()
+    server.server_close()
+    for connection in [*reward.server._client._transport._pool.connections]:
+        connection.close()
+    assert reward.score(samples_of(["a", "b"]))["length"].isnan().all()
+    assert "2 samples got no score" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("health", "said"),
+    [
+        ({}, "is no server of rewards"),
+        (b"hello", "no JSON"),
+        (HEALTH | {"protocol": 2}, "speaks protocol 2, and this is 1"),
+        (HEALTH | {"protocol": None}, "speaks protocol None"),
+        (HEALTH | {"main": 3}, "is no server of rewards"),
+        (HEALTH | {"scores": [1]}, "is no server of rewards"),
+        (HEALTH | {"media": "images"}, "judges images, and this run makes texts.*reward=remote"),
+    ],
+    ids=str,
+)
+def test_health_is_checked_first(elsewhere, health, said):
+    with pytest.raises(RewardError, match=said):
+        text_reward(elsewhere(health=health))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("127.0.0.1:8000", "is no address"),
+        ("ftp://127.0.0.1", "is no address; one is http"),
+        ("http://", "is no address"),
+        ("http://me:secret@127.0.0.1:8000", "holds a password"),
+        ("http://127.0.0.1:8000/?token=secret", "holds a password or a query"),
+    ],
+)
+def test_addresses_that_are_none(url, said):
+    with pytest.raises(RewardError, match=said) as raised:
+        Remote(url=url)
+    assert "secret" not in str(raised.value)
+
+
+def test_the_token_comes_from_the_environment(elsewhere, samples_of, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "s3cret")
+    server = elsewhere()
+    text_reward(server, token_env="MY_TOKEN").score(samples_of(["a"]))
+    assert server.asked[0][0]["Authorization"] == "Bearer s3cret"
+    monkeypatch.setenv("MY_TOKEN", "two words")
+    with pytest.raises(RewardError, match="MY_TOKEN holds a token with spaces") as raised:
+        text_reward(server, token_env="MY_TOKEN")
+    assert "two words" not in str(raised.value)
+    monkeypatch.delenv("MY_TOKEN")
+    text_reward(server, token_env="MY_TOKEN").score(samples_of(["a"]))
+    assert server.asked[1][0]["Authorization"] is None
+
+
+def test_pauses_double_and_differ():
+    patience = Patience(1, 1, 9, 0.5)
+    for attempt, longest in ((1, 0.5), (2, 1), (4, 4), (12, 30), (2000, 30)):
+        found = [patience.pause(min(attempt, 60)) for _ in range(200)]
+        assert longest / 2 <= min(found) < max(found) <= longest
+        assert max(found) - min(found) > longest / 4
+
+
+def test_the_runs_random_numbers_are_not_touched(elsewhere, samples_of):
+    import random
+
+    server = elsewhere(lambda body: (503, b""))
+    random.seed(0)
+    torch.manual_seed(0)
+    before = random.getstate(), torch.get_rng_state()
+    text_reward(server, retries=2).score(samples_of(["a"]))
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+def test_an_interruption_does_not_wait_for_attempts(elsewhere):
+    from rlfactory.reward.http import CallFailed, in_threads
+
+    release = threading.Event()
+
+    def ask(number: int, stop: threading.Event) -> int:
+        if number == 0:
+            raise KeyboardInterrupt
+        assert stop.wait(10), "nobody said stop"
+        raise CallFailed("interrupted")
+
+    began = monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        in_threads(ask, 3, 2)
+    assert monotonic() - began < 5
+    release.set()
