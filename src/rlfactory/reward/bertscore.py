@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
-from rlfactory.model.hub import ModelError, explained
 from rlfactory.reward.base import RewardError
+from rlfactory.reward.pretrained import loading, whole_model, whole_tokenizer
 from rlfactory.zoo.models import resolve
 
 
@@ -81,16 +81,9 @@ class BertScore:
 
 
 def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    try:
-        with explained(path, "an encoder of texts", key="reward.encoder") as locate:
-            source = locate(resolve(path, "config.json"))
-            model, info = AutoModel.from_pretrained(source, dtype=dtype, output_loading_info=True)
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            missing = [key for key in map(str, info["missing_keys"]) if "pooler" not in key]
-            if missing:
-                raise ValueError(f"it has no weights for {', '.join(sorted(missing)[:4])}")
-            if len(tokenizer) <= len(tokenizer.all_special_tokens):
-                raise ValueError("its tokenizer is missing")
-    except ModelError as error:
-        raise RewardError(str(error)) from error
+    with loading("reward.encoder", path, "an encoder of texts") as locate:
+        place = locate(resolve(path, "config.json"))
+        # nobody asks it to classify, and published encoders may lack a pooler
+        model = whole_model(AutoModel, place, dtype, without="pooler")
+        tokenizer = whole_tokenizer(place)
     return model, tokenizer
