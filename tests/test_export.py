@@ -19,8 +19,6 @@ from rlfactory import cli, worker
 from rlfactory.export import command as export_module
 from rlfactory.run.folder import RunFolder
 
-pytestmark = pytest.mark.xdist_group("export")  # one process makes what they share
-
 TINY = [
     "hardware=cpu",
     "iterations=1",

@@ -21,8 +21,6 @@ from rlfactory.reward.jpeg import Compressibility
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.zoo.models import zoo_path
 
-pytestmark = pytest.mark.xdist_group("worker")  # one process makes what they share
-
 DOCS = Path(__file__).parents[1] / "docs"
 TINY = [
     "hardware=cpu",

@@ -14,8 +14,6 @@ from rlfactory.run.checkpoint import newest
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
 
-pytestmark = pytest.mark.xdist_group("worker_text")  # one process makes what they share
-
 DOCS = Path(__file__).parents[1] / "docs"
 SHARE_OF_E = """
 def share_of_e(prompts, completions):

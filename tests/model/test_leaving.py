@@ -26,8 +26,6 @@ from rlfactory.request import compose_request
 from rlfactory.run.checkpoint import save_checkpoint
 from rlfactory.run.folder import RunFolder
 
-pytestmark = pytest.mark.xdist_group("leaving")  # one process makes what they share
-
 FRESH = Path(__file__).with_name("fresh.py")
 SMALL = ["hardware=cpu", "model.size=64", "schedule.steps=3", "evaluation.steps=3"]
 EXACT = ["precision=fp32", "prompt_cache=null"]

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("peers")  # one process makes what they share
-
 ROOT = Path(__file__).parents[2]
 DOCS = str(ROOT / "scripts" / "docs")
 sys.path.insert(0, DOCS)
