@@ -86,20 +86,23 @@ def test_a_file_of_the_hub_is_fetched(tmp_path, monkeypatch):
     torch.save(WEIGHTS, tmp_path / "x.pt")
     asked = []
 
-    def download(repo, name):
-        asked.append((repo, name))
+    def download(repo, name, *, local_files_only):
+        asked.append((repo, name, local_files_only))
         return str(tmp_path / "x.pt")
 
     monkeypatch.setattr(checkpoint, "hf_hub_download", download)
-    assert read_weights("owner/name/sub/x.pt", key=KEY).keys() == WEIGHTS.keys()
-    assert asked == [("owner/name", "sub/x.pt")]
+    for why in (None, OSError("no connection")):
+        monkeypatch.setattr(checkpoint, "unreachable", lambda repo, why=why: why)
+        assert read_weights("owner/name/sub/x.pt", key=KEY).keys() == WEIGHTS.keys()
+    assert asked == [("owner/name", "sub/x.pt", False), ("owner/name", "sub/x.pt", True)]
 
 
 def test_a_hub_that_gives_nothing(monkeypatch):
-    def download(*_):
-        raise LocalEntryNotFoundError("no connection. Please check.")
+    def download(*_, **__):
+        raise LocalEntryNotFoundError("not in the cache")
 
     monkeypatch.setattr(checkpoint, "hf_hub_download", download)
+    monkeypatch.setattr(checkpoint, "unreachable", lambda repo: OSError("no connection.\nMore."))
     message = r"^reward\.head=o/n/x\.pt .*no connection.*`hf download o/n x\.pt`.*reward\.head=FILE"
     with pytest.raises(RewardError, match=message):
         read_weights("o/n/x.pt", key=KEY)

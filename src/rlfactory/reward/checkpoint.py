@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from rlfactory.model.hub import unreachable
 from rlfactory.reward.base import RewardError
 
 Shapes = Mapping[str, torch.Size]
@@ -43,10 +44,13 @@ def weights_file(path: str, *, key: str) -> Path:
         raise RewardError(
             f"{key}={path}: {fault}; type {key}=FILE, or {key}=OWNER/NAME/FILE for one of the hub"
         )
+    # asked once: a download would ask six times, and wait in between
+    why = unreachable(f"{owner}/{name}")
     try:
-        return Path(hf_hub_download(f"{owner}/{name}", wanted))
+        return Path(hf_hub_download(f"{owner}/{name}", wanted, local_files_only=why is not None))
     except (HTTPError, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        told = why or error
+        reason = (str(told).splitlines() or [type(told).__name__])[0].rstrip(".")
         raise RewardError(
             f"{key}={path} is no file here, and can't be fetched from the hub: {reason}. Where"
             f" there is a network, `hf download {owner}/{name} {wanted}` fetches it; or {key}=FILE"
