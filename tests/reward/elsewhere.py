@@ -22,6 +22,7 @@ class Elsewhere(ThreadingHTTPServer):
     def __init__(self, answer: Callable[[dict[str, Any]], Answer], health: object) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer, self.health = answer, health
+        self.headers: dict[str, str] = {}
         self.asked: list[tuple[Any, dict[str, Any]]] = []
         self.now = self.most = 0
         self.lock = threading.Lock()
@@ -55,6 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 

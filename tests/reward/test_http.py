@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from rlfactory.reward.base import RewardError
-from rlfactory.reward.http import CallFailed, Patience, Server, in_threads, is_loopback
+from rlfactory.reward.http import (
+    LONGEST_WAIT,
+    CallFailed,
+    Patience,
+    Server,
+    in_threads,
+    is_loopback,
+)
 
 from .elsewhere import Elsewhere, servers
 
@@ -120,6 +127,27 @@ def test_servers_that_are_none(answer, said):
     timeout = 5.0 if answer is _never_ends else 0.2
     with pytest.raises(CallFailed, match=said):
         client(_raw_server(answer), timeout=timeout).get("/health")
+
+
+class Waits(threading.Event):
+    """Notes for how long it is waited for, and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.asked.append(timeout or 0)
+        return False
+
+
+@pytest.mark.parametrize(("after", "waited"), [("7", 7), ("900", LONGEST_WAIT), ("soon", 0.01)])
+def test_a_server_says_when_to_come_back(elsewhere, after, waited):
+    server, stop = elsewhere(lambda body: (503, b"")), Waits()
+    server.headers = {"Retry-After": after}
+    with pytest.raises(CallFailed):
+        client(server.url, retries=1).post("/score", b"{}", size, stop)
+    assert stop.asked == [pytest.approx(waited, rel=0.5)]
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,9 @@ def fail_while_loading(folder):
 
 
 def test_transformers_is_silent_meanwhile_and_no_longer(folder):
-    before = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
+    transformers_log.enable_progress_bar()
+    transformers_log.set_verbosity_warning()
     with pytest.raises(RewardError, match=r"^reward\.path"):
         fail_while_loading(folder)
-    after = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
-    assert after == before
+    assert transformers_log.is_progress_bar_enabled()
+    assert transformers_log.get_verbosity() == transformers_log.WARNING
