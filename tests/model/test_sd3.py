@@ -122,13 +122,6 @@ def count_evaluations(model: SD3) -> list[int]:
     return seen
 
 
-def test_without_guidance_the_network_runs_once_a_sample(make: MakeSD3) -> None:
-    model = make(guidance=1.0)
-    seen = count_evaluations(model)
-    predict(model)
-    assert seen == [3]
-
-
 def test_guidance_goes_from_the_negative_prompt_through_the_positive(make: MakeSD3) -> None:
     guided = make(guidance=4.5, negative_prompt="noise")
     seen = count_evaluations(guided)

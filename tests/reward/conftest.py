@@ -10,16 +10,24 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
+    BertConfig,
+    BertForMaskedLM,
     CLIPConfig,
     CLIPImageProcessorPil,
     CLIPModel,
     CLIPTokenizer,
+    DebertaConfig,
+    DebertaForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
+    Mask2FormerConfig,
+    Mask2FormerForUniversalSegmentation,
+    Mask2FormerImageProcessorPil,
     PreTrainedTokenizerFast,
+    SwinConfig,
 )
 
-from rlfactory.reward.base import Samples
+from rlfactory.reward.base import Reward, Samples
 
 WORDS = ["the", "movie", "was", "good", "bad", "great", "a", "waste", "of", "time", "##s", "!", "<"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -138,13 +146,15 @@ def save_classifier(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def samples_of() -> Callable[..., Samples]:
-    """Samples of completions, and of prompts and metadata if there are."""
+    """Samples of completions, and of prompts, metadata and groups if there are."""
 
-    def make(texts: list[str], prompts: list[str] | None = None, metadata=None) -> Samples:
+    def make(
+        texts: list[str], prompts: list[str] | None = None, metadata=None, groups=None
+    ) -> Samples:
         return Samples(
             prompts or [""] * len(texts),
             metadata or [{}] * len(texts),
-            torch.arange(len(texts)),
+            torch.arange(len(texts)) if groups is None else torch.tensor(groups),
             texts=texts,
         )
 
@@ -183,3 +193,112 @@ def blip_state() -> dict[str, torch.Tensor]:
         state[name] = torch.randn(shape) * spread + gain
     state["blip.text_encoder.embeddings.position_ids"] = torch.arange(512)[None]
     return state
+
+
+ENCODER_SIZES = {
+    "vocab_size": len(SPECIAL) + len(WORDS),
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 24,
+    "initializer_range": 0.4,
+    "pad_token_id": 0,
+}
+
+
+@pytest.fixture(scope="module", params=["bert", "deberta"])
+def encoder(request, tmp_path_factory) -> Path:
+    """A small encoder of texts, saved as those are: with the head that it was published with."""
+    folder = tmp_path_factory.mktemp(request.param)
+    torch.manual_seed(0)
+    if request.param == "bert":
+        BertForMaskedLM(BertConfig(**ENCODER_SIZES)).save_pretrained(folder)
+    else:  # with what makes deberta-xlarge-mnli one
+        own = {
+            "relative_attention": True,
+            "pos_att_type": ["c2p", "p2c"],
+            "position_biased_input": False,
+            "max_relative_positions": -1,
+            "type_vocab_size": 0,
+        }
+        DebertaForSequenceClassification(DebertaConfig(**ENCODER_SIZES, **own)).save_pretrained(
+            folder
+        )
+    wordpiece().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def detector_folder(tmp_path_factory):
+    """A Mask2Former on a Swin, of three classes."""
+    torch.manual_seed(0)
+    swin = SwinConfig(
+        embed_dim=8,
+        depths=[1, 1, 1, 1],
+        num_heads=[1, 1, 2, 2],
+        image_size=64,
+        window_size=2,
+        out_features=["stage1", "stage2", "stage3", "stage4"],
+    )
+    widths = dict.fromkeys(["feature_size", "mask_feature_size", "hidden_dim"], 32)
+    config = Mask2FormerConfig(
+        backbone_config=swin,
+        **widths,
+        num_attention_heads=2,
+        encoder_layers=1,
+        decoder_layers=2,
+        num_queries=6,
+        dim_feedforward=32,
+        encoder_feedforward_dim=32,
+        id2label={0: "cat", 1: "dog", 2: "cow"},
+    )
+    folder = tmp_path_factory.mktemp("mask2former")
+    Mask2FormerForUniversalSegmentation(config).save_pretrained(folder)
+    Mask2FormerImageProcessorPil().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def clip_folder(tmp_path, bert_tokenizer):
+    """A CLIP that reads pictures of 16 pixels, and the words of `bert_tokenizer`."""
+    torch.manual_seed(1)
+    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    small |= {"num_attention_heads": 2, "initializer_range": 0.3}
+    config = CLIPConfig(
+        text_config={**small, "vocab_size": 20, "max_position_embeddings": 16, "eos_token_id": 3},
+        vision_config={**small, "image_size": 16, "patch_size": 8},
+        projection_dim=24,
+    )
+    model = CLIPModel(config)
+    torch.nn.init.normal_(model.visual_projection.weight)
+    torch.nn.init.normal_(model.text_projection.weight)
+    model.save_pretrained(tmp_path)
+    size = {"size": {"shortest_edge": 16}, "crop_size": 16}
+    CLIPImageProcessorPil(**size).save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def mask(left, top, right, bottom, size=(32, 48)):
+    """An object that fills a box."""
+    found = torch.zeros(size, dtype=torch.bool)
+    found[top:bottom, left:right] = True
+    return found
+
+
+def noise(count=2):
+    """Pictures of the size of those masks."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 3, 32, 48), generator=generator).to(torch.uint8)
+
+
+class Length(Reward):
+    """As long as the prompt's text is, NaN where it is empty."""
+
+    media = "texts"
+    main = "length"
+
+    def score(self, samples):
+        sizes = [len(text) or torch.nan for text in samples.texts]
+        return {"length": torch.tensor(sizes, dtype=torch.float32)}

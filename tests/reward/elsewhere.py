@@ -1,11 +1,15 @@
-"""A server for tests: it answers as it is told, and remembers what it was asked."""
+"""Servers for tests: they answer as they are told, and remember what they were asked."""
 
 import json
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from typing import Any
+
+from PIL import Image
 
 Answer = tuple[int, object]
 
@@ -18,6 +22,7 @@ class Elsewhere(ThreadingHTTPServer):
     def __init__(self, answer: Callable[[dict[str, Any]], Answer], health: object) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer, self.health = answer, health
+        self.headers: dict[str, str] = {}
         self.asked: list[tuple[Any, dict[str, Any]]] = []
         self.now = self.most = 0
         self.lock = threading.Lock()
@@ -51,6 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
@@ -73,3 +80,16 @@ def servers() -> Iterator[Callable[..., Elsewhere]]:
     for server in running:
         server.shutdown()
         server.server_close()
+
+
+def says(answer: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], Any]:
+    """What a language model's server answers."""
+    return lambda body: (200, {"choices": [{"message": {"content": answer(body)}}]})
+
+
+def asked(body: dict[str, Any]) -> tuple[str, Image.Image]:
+    """The question and the picture that a language model is asked."""
+    image, text = body["messages"][0]["content"]
+    head, _, data = image["image_url"]["url"].partition(",")
+    assert head == "data:image/png;base64"
+    return text["text"], Image.open(BytesIO(b64decode(data)))

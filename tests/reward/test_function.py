@@ -1,25 +1,17 @@
-import logging
 import math
-import threading
 
 import numpy as np
 import pytest
 import torch
 
 from rlfactory.reward.base import RewardError, check_scores
-from rlfactory.reward.function import Function, load_function
+from rlfactory.reward.function import Function
 
 CODE = """
-from dataclasses import dataclass
 from threading import Event
 
-NUMBER = 3
 release = Event()
 seen = {}
-
-@dataclass
-class Box:
-    value: "int" = 1
 
 def length(prompts, completions):
     return [len(p) * 100 + len(c) for p, c in zip(prompts, completions)]
@@ -40,12 +32,6 @@ def result(completions):
 
 def raises(completions):
     raise KeyError("no such thing")
-
-def leaves(completions):
-    raise SystemExit(3)
-
-def times_out_itself(completions):
-    raise TimeoutError("a server's")
 
 def hangs(completions):
     release.wait(30)
@@ -130,11 +116,7 @@ def test_numbers_of_any_kind(score, result):
         ("ab", "must return a list, not str"),
         (np.zeros(2), "must return a list, not ndarray"),
         ([1.0], "returned 1 scores for 2 completions"),
-        ([1.0] * 3, "returned 3 scores for 2 completions"),
         ([1.0, "good"], "score 1 is 'good'"),
-        ([[1.0], 2.0], r"score 0 is \[1.0\]"),
-        ([0.0, -math.inf], "score 1 is -inf; a score is finite"),
-        ([1e300, 0.0], "score 0 is 1e\\+300; a score is finite"),
     ],
 )
 def test_results_of_the_wrong_kind(score, result, message):
@@ -143,28 +125,14 @@ def test_results_of_the_wrong_kind(score, result, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "error"),
-    [("raises", "no such thing"), ("leaves", "SystemExit: 3"), ("times_out_itself", "a server's")],
+    ("name", "said"),
+    [("raises", "no such thing"), ("hangs", "reward hangs gave no answer within 0.05 s")],
 )
-def test_an_exception_is_logged_and_nothing_is_scored(score, caplog, name, error):
-    values, _ = score(name)
+def test_a_call_that_fails_is_logged_and_nothing_is_scored(score, caplog, name, said):
+    values, state = score(name, timeout=0.05 if name == "hangs" else 60)
     assert all(map(math.isnan, values))
-    (record,) = caplog.records
-    assert record.levelno == logging.ERROR
-    assert f"reward {name} raised an exception" in caplog.text
-    assert error in caplog.text
-
-
-def test_a_hanging_call_is_left_behind(score, caplog):
-    before = set(threading.enumerate())
-    values, state = score("hangs", timeout=0.05)
-    assert all(map(math.isnan, values))
-    assert "reward hangs gave no answer within 0.05 s" in caplog.text
-    (left,) = set(threading.enumerate()) - before
-    assert left.daemon
+    assert said in caplog.text
     state["release"].set()
-    left.join(10)
-    assert not left.is_alive()
 
 
 def test_samples_are_not_changed(path, samples_of):
@@ -173,31 +141,16 @@ def test_samples_are_not_changed(path, samples_of):
     assert samples.texts == ["a", "b"]
 
 
-def test_a_function_of_an_installed_module():
-    function, name = load_function("rlfactory.reward.repetition:repeated_share")
-    assert name == "repeated_share"
-    assert function("so so so", 1) == pytest.approx(2 / 3)
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("length", "neither package.module:name nor"),
-        ("mine.py:", "neither"),
-        (":length", "neither"),
-        ("nowhere.at.all:length", "nowhere.at.all can't be imported: ModuleNotFoundError"),
-        ("gone.py:length", "there is no file /.*gone.py"),
         ("{path}:lenght", "has no lenght"),
-        ("{path}:NUMBER", "NUMBER is no function, but 3"),
         ("{path}:positional", "must take prompts and completions by name"),
-        ("{broken}:length", "can't be imported: SyntaxError"),
     ],
 )
 def test_errors_at_construction(path, function, message):
-    broken = path.with_name("broken.py")
-    broken.write_text("def length(:\n")
     with pytest.raises(RewardError, match=rf"^reward\.function.*{message}"):
-        Function(function=function.format(path=path, broken=broken))
+        Function(function=function.format(path=path))
 
 
 def test_scores_are_float32(path, samples_of):

@@ -3,93 +3,22 @@
 import pytest
 import torch
 import yaml
-from PIL import Image
-from transformers import (
-    CLIPConfig,
-    CLIPImageProcessorPil,
-    CLIPModel,
-    Mask2FormerConfig,
-    Mask2FormerForUniversalSegmentation,
-    Mask2FormerImageProcessorPil,
-    SwinConfig,
-)
 
 from rlfactory._hydra import shipped_folder
 from rlfactory.build import make
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.geneval_color import ColorNamer, cut_out
-from rlfactory.reward.geneval_detector import Detector, instance
-from rlfactory.reward.geneval_metadata import COLORS, OBJECTS
+from rlfactory.reward.geneval_detector import instance
 from rlfactory.reward.geneval_reward import GenEval, most_certain
 
+from .conftest import mask, noise
+
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def detector_folder(tmp_path_factory):
-    """A Mask2Former on a Swin, of three classes."""
-    torch.manual_seed(0)
-    swin = SwinConfig(
-        embed_dim=8,
-        depths=[1, 1, 1, 1],
-        num_heads=[1, 1, 2, 2],
-        image_size=64,
-        window_size=2,
-        out_features=["stage1", "stage2", "stage3", "stage4"],
-    )
-    widths = dict.fromkeys(["feature_size", "mask_feature_size", "hidden_dim"], 32)
-    config = Mask2FormerConfig(
-        backbone_config=swin,
-        **widths,
-        num_attention_heads=2,
-        encoder_layers=1,
-        decoder_layers=2,
-        num_queries=6,
-        dim_feedforward=32,
-        encoder_feedforward_dim=32,
-        id2label={0: "cat", 1: "dog", 2: "cow"},
-    )
-    folder = tmp_path_factory.mktemp("mask2former")
-    Mask2FormerForUniversalSegmentation(config).save_pretrained(folder)
-    Mask2FormerImageProcessorPil().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def clip_folder(tmp_path, bert_tokenizer):
-    torch.manual_seed(1)
-    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    small |= {"num_attention_heads": 2, "initializer_range": 0.3}
-    config = CLIPConfig(
-        text_config={**small, "vocab_size": 20, "max_position_embeddings": 16, "eos_token_id": 3},
-        vision_config={**small, "image_size": 16, "patch_size": 8},
-        projection_dim=24,
-    )
-    model = CLIPModel(config)
-    torch.nn.init.normal_(model.visual_projection.weight)
-    torch.nn.init.normal_(model.text_projection.weight)
-    model.save_pretrained(tmp_path)
-    size = {"size": {"shortest_edge": 16}, "crop_size": 16}
-    CLIPImageProcessorPil(**size).save_pretrained(tmp_path)
-    bert_tokenizer.save_pretrained(tmp_path)
-    return tmp_path
 
 
 def load(detector_folder, clip_folder, **options):
     paths = {"path": str(detector_folder), "clip_path": str(clip_folder)}
     return GenEval(CPU, **paths, side=64, **options)
-
-
-def mask(left, top, right, bottom, size=(32, 48)):
-    found = torch.zeros(size, dtype=torch.bool)
-    found[top:bottom, left:right] = True
-    return found
-
-
-def noise(count=2):
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (count, 3, 32, 48), generator=generator).to(torch.uint8)
 
 
 def samples(metadata, images=None):
@@ -100,77 +29,6 @@ def samples(metadata, images=None):
 
 def clause(name, count=1, **more):
     return {"class": name, "count": count, **more}
-
-
-def test_the_detector_finds_instances_in_order(detector_folder):
-    detector = Detector(str(detector_folder), CPU, dtype=torch.float32, side=64)
-    assert detector.names == ("cat", "dog", "cow")
-    found = detector(noise(), 0.0)
-    assert len(found) == 2
-    for items in found:
-        assert 0 < len(items) <= 6
-        certainty = [item.certainty for item in items]
-        assert certainty == sorted(certainty, reverse=True)
-        for item in items:
-            assert item.mask.shape == (32, 48)
-            left, top, right, bottom = item.box
-            assert item.mask.sum() == item.mask[top:bottom, left:right].sum() > 0
-            assert item.mask[top].any()
-            assert item.mask[:, right - 1].any()
-    assert detector(noise(), 0.99) == [[], []]
-    alone = detector(noise()[1:], 0.0)[0]
-    assert [item.name for item in alone] == [item.name for item in found[1]]
-
-
-def test_the_published_size_has_coco_s_classes_by_geneval_s_names(detector_folder, monkeypatch):
-    folder = str(detector_folder)
-    model = Mask2FormerForUniversalSegmentation.from_pretrained(folder)
-    model.config.id2label = {i: "tvmonitor" for i in range(80)}
-    monkeypatch.setattr(
-        "rlfactory.reward.geneval_detector.whole_model", lambda *_, **__: model.eval()
-    )
-    assert Detector(folder, CPU, dtype=torch.float32, side=64).names == OBJECTS
-
-
-def test_an_object_is_cut_out_on_grey():
-    picture = Image.new("RGB", (48, 32), (255, 0, 0))
-    cut = cut_out(picture, instance("cat", 0.9, mask(4, 6, 20, 16) & ~mask(4, 6, 8, 8)))
-    assert cut.size == (16, 10)
-    assert cut.getpixel((0, 0)) == cut.getpixel((3, 1)) == (0x99, 0x99, 0x99)
-    assert cut.getpixel((4, 0)) == cut.getpixel((15, 9)) == (255, 0, 0)
-
-
-def test_the_colour_is_clip_s_nearest(clip_folder):
-    """Against CLIP's own similarities, the mean of unit vectors over three phrases."""
-    namer = ColorNamer(str(clip_folder), CPU, dtype=torch.float32)
-    items = [instance("movie", 0.9, mask(4, 6, 20, 16)), instance("movie", 0.8, mask(0, 0, 48, 32))]
-    direction = torch.randn(10, 24, generator=torch.Generator().manual_seed(3))
-    namer._known["movie"] = direction
-    found = namer(noise()[0], items)
-    picture = Image.fromarray(noise()[0].permute(1, 2, 0).numpy())
-    for item, color in zip(items, found, strict=True):
-        pixels = namer.processor(cut_out(picture, item), return_tensors="pt")["pixel_values"]
-        with torch.no_grad():
-            seen = namer.model.visual_projection(namer.model.vision_model(pixels).pooler_output)
-        assert color == COLORS[(seen @ direction.T).argmax()]
-    assert namer(noise()[0], []) == []
-
-
-def test_a_colour_s_direction_is_the_mean_of_three_phrases(clip_folder):
-    namer = ColorNamer(str(clip_folder), CPU, dtype=torch.float32)
-    found = namer._colors("movie")
-    assert found.shape == (10, 24)
-    phrases = ["a photo of a blue movie", "a photo of a blue-colored movie"]
-    total = torch.zeros(24)
-    for phrase in [*phrases, "a photo of a blue object"]:
-        tokens = namer.tokenizer(phrase, return_tensors="pt")
-        with torch.no_grad():
-            pooled = namer.model.text_model(tokens["input_ids"]).pooler_output
-            vector = namer.model.text_projection(pooled)[0]
-        total += vector / vector.norm()
-    torch.testing.assert_close(
-        found[COLORS.index("blue")], total / total.norm(), atol=1e-4, rtol=1e-4
-    )
 
 
 def test_only_the_most_certain_of_a_class():

@@ -5,33 +5,12 @@ import yaml
 from rlfactory._hydra import shipped_folder
 from rlfactory.build import make
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, check_scores
-from rlfactory.reward.pairwise import Pairwise, Preference, Wins, mean_wins
+from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.rank import Rank, group_ranks
 
+from .conftest import Length
+
 NAN = torch.nan
-
-
-class Length(Reward):
-    """As long as the prompt's text is, NaN where it is empty."""
-
-    media = "texts"
-    main = "length"
-
-    def score(self, samples):
-        sizes = [len(text) or NAN for text in samples.texts]
-        return {"length": torch.tensor(sizes, dtype=torch.float32)}
-
-
-@pytest.fixture
-def of(samples_of):
-    def make(texts, groups):
-        samples = samples_of(texts)
-        return type(samples)(
-            samples.prompts, samples.metadata, torch.tensor(groups), texts=samples.texts
-        )
-
-    return make
 
 
 def ranks(scores, groups=None):
@@ -69,8 +48,11 @@ def test_a_failed_score_has_no_rank_and_does_not_count():
     assert found[4] == 0
 
 
-def test_any_reward_can_be_ranked(of):
-    reward, samples = Rank(reward=Length()), of(["aaa", "b", "", "dd", "e"], [0, 0, 0, 0, 1])
+def test_any_reward_can_be_ranked(samples_of):
+    reward, samples = (
+        Rank(reward=Length()),
+        samples_of(["aaa", "b", "", "dd", "e"], groups=[0, 0, 0, 0, 1]),
+    )
     scores = reward.score(samples)
     check_scores(reward, scores, 5)
     assert reward.main == "length_rank"
@@ -91,42 +73,6 @@ def test_pickscores_ranks_are_built_from_its_file(save_clip, drawn):
     assert sorted(scores["pickscore_rank"][::2].tolist()) == [0, 0.25, 0.5, 0.75]
     expected = group_ranks(scores["pickscore"], samples.groups)
     assert torch.equal(scores["pickscore_rank"], expected)
-
-
-def test_wins_are_the_mean_probability_over_the_others(of):
-    reward = Wins(judge=Preference(reward=Length(), unit=2.0))
-    scores = reward.score(of(["aaa", "b", "cc", "d"], [0, 0, 0, 1]))
-    check_scores(reward, scores, 4)
-    p = torch.tensor([2.0, 1.0]).div(2).sigmoid()  # by how much "aaa" exceeds "b" and "cc"
-    found = scores["length_wins"]
-    torch.testing.assert_close(found[0], p.mean())
-    torch.testing.assert_close(found[:3].sum(), torch.tensor(1.5))
-    assert found[3] == 0.5
-
-
-class Dictionary(Pairwise):
-    """Prefers what stands earlier in a dictionary, and won't judge "?"; it sees one group only."""
-
-    main = "dictionary"
-
-    def prefers(self, samples):
-        assert len(set(samples.groups.tolist())) == 1
-        rows = [
-            [NAN if "?" in (a, b) else float(a < b) for b in samples.texts] for a in samples.texts
-        ]
-        return torch.tensor(rows)
-
-
-def test_any_judge_of_two_is_a_reward(of):
-    reward = Wins(judge=Dictionary())
-    texts, groups = ["b", "x", "a", "c", "?", "y"], [0, 1, 0, 0, 0, 1]
-    found = reward.score(of(texts, groups))["dictionary_wins"]
-    expected = torch.tensor([0.5, 1, 1, 0, NAN, 0])
-    torch.testing.assert_close(found, expected, equal_nan=True)
-
-
-def test_the_diagonal_is_not_read():
-    assert mean_wins(torch.tensor([[1.0, 0.25], [0.75, 1.0]])).tolist() == [0.25, 0.75]
 
 
 def test_prompts_must_bring_what_the_ranked_reward_requires():

@@ -1,0 +1,44 @@
+import torch
+
+from rlfactory.reward.base import check_scores
+from rlfactory.reward.pairwise import Pairwise, Preference, Wins, mean_wins
+
+from .conftest import Length
+
+NAN = torch.nan
+
+
+def test_wins_are_the_mean_probability_over_the_others(samples_of):
+    reward = Wins(judge=Preference(reward=Length(), unit=2.0))
+    scores = reward.score(samples_of(["aaa", "b", "cc", "d"], groups=[0, 0, 0, 1]))
+    check_scores(reward, scores, 4)
+    p = torch.tensor([2.0, 1.0]).div(2).sigmoid()  # by how much "aaa" exceeds "b" and "cc"
+    found = scores["length_wins"]
+    torch.testing.assert_close(found[0], p.mean())
+    torch.testing.assert_close(found[:3].sum(), torch.tensor(1.5))
+    assert found[3] == 0.5
+
+
+class Dictionary(Pairwise):
+    """Prefers what stands earlier in a dictionary, and won't judge "?"; it sees one group only."""
+
+    main = "dictionary"
+
+    def prefers(self, samples):
+        assert len(set(samples.groups.tolist())) == 1
+        rows = [
+            [NAN if "?" in (a, b) else float(a < b) for b in samples.texts] for a in samples.texts
+        ]
+        return torch.tensor(rows)
+
+
+def test_any_judge_of_two_is_a_reward(samples_of):
+    reward = Wins(judge=Dictionary())
+    texts, groups = ["b", "x", "a", "c", "?", "y"], [0, 1, 0, 0, 0, 1]
+    found = reward.score(samples_of(texts, groups=groups))["dictionary_wins"]
+    expected = torch.tensor([0.5, 1, 1, 0, NAN, 0])
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_the_diagonal_is_not_read():
+    assert mean_wins(torch.tensor([[1.0, 0.25], [0.75, 1.0]])).tolist() == [0.25, 0.75]
