@@ -11,7 +11,7 @@ from time import monotonic
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, check_scores
+from rlfactory.reward.base import Reward, Samples, judge
 from rlfactory.serve.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Batcher:
     def _finish(self, jobs: Sequence[Job]) -> None:
         """Score, all together or, where that fails, each alone: one request spoils no other."""
         try:
-            scores = self._score(together([job.samples for job in jobs]))
+            scores = judge(self.reward, together([job.samples for job in jobs]))
         except BaseException as error:  # sys.exit() in a reward must not end the thread
             if len(jobs) > 1:
                 for job in jobs:
@@ -118,11 +118,6 @@ class Batcher:
             rows = slice(start, start + len(job))
             job.done.set_result({name: values[rows] for name, values in scores.items()})
             start += len(job)
-
-    def _score(self, samples: Samples) -> Scores:
-        scores = self.reward.score(samples)
-        check_scores(self.reward, scores, len(samples.prompts))
-        return scores
 
 
 def together(parts: Sequence[Samples]) -> Samples:
