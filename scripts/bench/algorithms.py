@@ -41,7 +41,7 @@ ABLATION = {
     "naive": "times.shared=sample algo.shared_noise=false times.stratified=false"
     " algo.adaptive=false algo.prediction=v",
 }
-BUDGET = 100_000  # evaluations of the network
+BUDGET = 20_000  # evaluations of the network
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ STUDIES = {
         evaluations=BUDGET,
     ),
     "ablation": Study(
-        "shapes_strict", {name: f"algo=vgrpo {words}" for name, words in ABLATION.items()}
+        "shapes_strict",
+        {name: f"algo=vgrpo {words}" for name, words in ABLATION.items()},
+        seeds=(0, 1),
     ),
 }
 
