@@ -24,11 +24,10 @@ from rlfactory.isolated import Isolated
 from rlfactory.overlap import Scorer
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.request import planned
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, Samples, judge
 from rlfactory.reward.combine import Combine
 from rlfactory.reward.jpeg import Compressibility, Incompressibility, jpeg_kilobytes
 from rlfactory.reward.shapes import Shapes
-from rlfactory.scoring import score
 from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
 
@@ -119,7 +118,7 @@ def loop(batch: int, samples: int) -> Trainer:
 def iteration(trainer: Trainer, reward: Reward, background: bool) -> tuple[float, float]:
     """Seconds to sample, and then until there are scores, of an iteration without its learning."""
     trainer.parts = replace(trainer.parts, reward=reward, scorer=Scorer(background))
-    gathering = trainer.parts.scorer.begin(partial(score, reward), trainer.budget.group_size)
+    gathering = trainer.parts.scorer.begin(partial(judge, reward), trainer.budget.group_size)
     begun = perf_counter()
     with gathering:
         rollout = trainer.sample(0, gathering.add)
