@@ -5,8 +5,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlfactory.reward.aesthetic import WIDTHS, Aesthetic, load_head
+from rlfactory.reward.aesthetic import WIDTH, Aesthetic, load_head
 from rlfactory.reward.base import RewardError, check_scores
+from rlfactory.reward.rating_head import INNER
 
 CPU = torch.device("cpu")
 PUBLISHED = Path(__file__).parent / "published" / "laion_aesthetic_head.json"
@@ -99,7 +100,7 @@ def test_the_published_names_and_shapes_load_strictly():
     head = load_head(weights, "x.pth")
     assert {name: [*value.shape] for name, value in head.state_dict().items()} == shapes
     assert not head.training
-    assert WIDTHS == (768, 1024, 128, 64, 16, 1)
+    assert (WIDTH, *INNER) == (768, 1024, 128, 64, 16, 1)
 
 
 def test_a_clip_of_another_width(save_clip, head):

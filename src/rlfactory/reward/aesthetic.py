@@ -4,9 +4,7 @@ The head of github.com/christophschuhmann/improved-aesthetic-predictor: five lay
 128, 64, 16 and 1 with no activation between, so that together they are one affine map.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +12,10 @@ from torch import Tensor, nn
 from rlfactory.reward.base import Reward, RewardError, Samples, pictures
 from rlfactory.reward.checkpoint import read_weights, require_shapes
 from rlfactory.reward.clip import Precision, load_clip
+from rlfactory.reward.rating_head import rating_layers
 from rlfactory.types import PositiveInt
 
-WIDTHS = (768, 1024, 128, 64, 16, 1)
-# the numbers between are dropouts, which act in training alone; here there are none to forget
-_NAMES = ("0", "2", "4", "6", "7")
+WIDTH = 768
 
 
 class Head(nn.Module):
@@ -26,8 +23,7 @@ class Head(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = zip(_NAMES, pairwise(WIDTHS), strict=True)
-        self.layers = nn.Sequential(OrderedDict((name, nn.Linear(*size)) for name, size in sizes))
+        self.layers = rating_layers(WIDTH)
 
     def forward(self, embedding: Tensor) -> Tensor:
         rating: Tensor = self.layers(embedding)
@@ -66,10 +62,10 @@ class Aesthetic(Reward):
     ) -> None:
         self.head = load_head(read_weights(head, key="reward.head"), head)
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, reads_prompts=False)
-        if self.clip.width != WIDTHS[0]:
+        if self.clip.width != WIDTH:
             raise RewardError(
                 f"reward.path={path} embeds a picture in {self.clip.width} numbers, and the head"
-                f" reads {WIDTHS[0]}; type reward.path=openai/clip-vit-large-patch14"
+                f" reads {WIDTH}; type reward.path=openai/clip-vit-large-patch14"
             )
 
     @torch.inference_mode()

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import BlipTextConfig, BlipTextModel, BlipVisionConfig, BlipVisionModel
 
+from rlfactory.reward.rating_head import rating_layers
+
 _HEAD_WIDTH = 64  # of each attention head, in BLIP-base and BLIP-large, of pictures and of texts
 _RENAMED = (
     (r"^blip\.visual_encoder\.(?=blocks\.)", "vision.encoder."),
@@ -38,17 +40,7 @@ class Rater(nn.Module):
         super().__init__()
         self.vision = BlipVisionModel(vision)
         self.text = BlipTextModel(text, add_pooling_layer=False)
-        # published without activations; its dropouts count for nothing outside training
-        self.mlp = nn.Sequential(
-            nn.Linear(text.hidden_size, 1024),
-            nn.Dropout(0.2),
-            nn.Linear(1024, 128),
-            nn.Dropout(0.2),
-            nn.Linear(128, 64),
-            nn.Dropout(0.1),
-            nn.Linear(64, 16),
-            nn.Linear(16, 1),
-        )
+        self.mlp = rating_layers(text.hidden_size)
 
     def forward(self, pixels: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """Raw scores `[B]` float32 of pictures `[B, 3, S, S]` and tokens `[B, L]` with a mask."""

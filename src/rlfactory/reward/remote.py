@@ -1,13 +1,14 @@
 """A reward that is computed elsewhere: by `rlfactory serve`, or whatever speaks as it does."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Event
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, completions, pictures
 from rlfactory.reward.http import CallFailed, Patience, Server, in_threads
 from rlfactory.reward.wire import PROTOCOL, Encoding, decode_scores, encode_samples, to_json
@@ -59,7 +60,7 @@ class Remote(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` by name, NaN where no answer was had."""
         (pictures if self.media == "images" else completions)(samples)
-        self._require_metadata(samples)
+        self.require(map(Prompt, samples.prompts, samples.metadata))
         batches = whole_groups(samples.groups, self.batch_size)
 
         def ask(number: int, stop: Event) -> dict[str, Tensor]:
@@ -80,9 +81,9 @@ class Remote(Reward):
                 scores[name][rows] = values
         return scores
 
-    def _require_metadata(self, samples: Samples) -> None:
+    def require(self, prompts: Iterable[Prompt]) -> None:
         """RewardError where prompts lack what the server reads of them."""
-        lacking = {key for row in samples.metadata for key in self.metadata if key not in row}
+        lacking = {key for p in prompts for key in self.metadata if key not in p.metadata}
         if lacking:
             raise RewardError(
                 f"the reward at {self.server.url} reads {', '.join(sorted(lacking))} of each"
