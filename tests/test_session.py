@@ -1,0 +1,213 @@
+"""A run in several sittings is the run in one, to the last bit."""
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from rlfactory import build as build_module
+from rlfactory import session as session_module
+from rlfactory.build import make
+from rlfactory.learner import Learner
+from rlfactory.reward.base import Reward, Samples
+from rlfactory.run import checkpoint as checkpoint_module
+from rlfactory.run.checkpoint import load_state
+from rlfactory.run.folder import RunFolder
+from rlfactory.session import Session
+from rlfactory.trainer import Trainer
+
+SMALL = [
+    "evaluation.prompts=4",
+    "evaluation.grid=4",
+    "evaluation.every=2",
+    "evaluation.preview_every=1",
+    "checkpoint.every=2",
+    "checkpoint.keep=null",
+    "iterations=5",
+]
+IMAGES = {
+    "nft": ["algo=nft", "regularizer=kl_v"],
+    "awm": ["algo=awm", "regularizer=kl_ema"],
+    "vgrpo": ["algo=vgrpo"],
+    "grpo": ["algo=grpo", "regularizer=kl_gaussian", "window=random_contiguous"],
+    "grpo_guard": ["algo=grpo_guard", "epochs=2"],
+    "ddpo": ["algo=ddpo", "advantage.min_count=2"],
+    "ddpo_sf": ["algo=ddpo_sf"],
+    "steered": [
+        *("algo=nft", "regularizer=kl_v", "optimizer.betas=[0.5,0.9]"),
+        "regularizer.coefficient._target_=rlfactory.regularizer.coefficient.Proportional",
+        *("+regularizer.coefficient.target=0.01", "+regularizer.coefficient.horizon=50"),
+        *("ema.schedule=linear", "ema.warmup=20", "learning_rate.final_scale=0.1"),
+        *("old.update=step", "old.interval=3", "old.decay=0.5", "stop.reward=9", "stop.window=3"),
+    ],
+}
+
+
+class KilledError(BaseException):
+    """What nobody catches, as a kill is not."""
+
+
+class Brightness(Reward):
+    """How bright a picture is, and how much of it was seen so far, which is to survive."""
+
+    media = "images"
+    main = "shapes"
+
+    def __init__(self) -> None:
+        self.seen = 0.0
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        assert samples.images is not None
+        return {"shapes": samples.images.float().mean((1, 2, 3)) / 255}
+
+    def normalised(
+        self, scores: Mapping[str, torch.Tensor], groups: torch.Tensor
+    ) -> Mapping[str, torch.Tensor]:
+        self.seen += float(scores["shapes"].sum())
+        return {"shapes": scores["shapes"] * (1 + self.seen)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+Sit = Callable[..., Session]
+
+
+@pytest.fixture
+def sit(
+    linear: Callable[..., Any],
+    planned: Callable[..., Mapping[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Sit:
+    """Begins or goes on with a run of the two-number model, whatever generators stand at."""
+
+    def begin(path: Path, *words: str, **options: Any) -> Session:
+        model, ours = linear(), {"reward": Brightness()}
+        monkeypatch.setattr(model, "export", lambda folder: (folder / "exported").write_text("x"))
+
+        def make_ours(config: object, group: str, **available: object) -> object:
+            return {**ours, "model": model}.get(group) or make(config, group, **available)
+
+        monkeypatch.setattr(build_module, "make", make_ours)
+        monkeypatch.setattr(session_module, "draw_curves", lambda *_, **__: None)
+        for garble in (torch.manual_seed, np.random.seed, random.seed):
+            garble(random.SystemRandom().randrange(2**32))
+        folder = RunFolder(path) if path.exists() else RunFolder.create(path)
+        config = {**planned(*SMALL, *words), "run_dir": str(path), "choices": {}}
+        folder.config.write_text(yaml.safe_dump(config))
+        return Session(config, folder, **options)
+
+    return begin
+
+
+def traces(path: Path) -> dict[str, Any]:
+    """All that a run leaves, but for what tells the time."""
+    folder, found = RunFolder(path), dict[str, Any]()
+    for line in folder.metrics.read_text().splitlines():
+        told = json.loads(line).items()
+        kept = {k: v for k, v in told if not k.startswith(("time", "memory"))}
+        found.setdefault("metrics", []).append(kept)
+    for place in (folder.evaluations, folder.samples):
+        files = sorted(p for p in place.rglob("*") if p.is_file())
+        found |= {str(p.relative_to(path)): p.read_bytes() for p in files}
+    for place in sorted(folder.checkpoints.glob("step_*")):
+        for name in ("weights", "optimizer"):
+            found[f"{place.name}/{name}"] = (place / f"{name}.safetensors").read_bytes()
+        changing = {"seconds": 0, "config": 0, "looked": 0, "lines": 0, "best": 0}
+        found[f"{place.name}/state"] = load_state(place) | changing
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, dict[str, Any]]:
+    """What uninterrupted runs left."""
+    return {}
+
+
+def uninterrupted(whole: dict[str, Any], sit: Sit, folder: Path, name: str) -> dict[str, Any]:
+    if name not in whole:
+        assert sit(folder / "whole", *IMAGES[name]).run() == "done"
+        whole[name] = traces(folder / "whole")
+    found: dict[str, Any] = whole[name]
+    return found
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_stopped_after_any_iteration_it_goes_on_bit_for_bit(
+    name: str, sit: Sit, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    expected = uninterrupted(whole, sit, tmp_path, name)
+    for stop in range(1, 5):
+        assert sit(tmp_path / "parts", *IMAGES[name], until=stop).run() == "paused"
+    assert sit(tmp_path / "parts", *IMAGES[name]).run() == "done"
+    found = traces(tmp_path / "parts")
+    # each pause has its checkpoint
+    extra = {
+        key for key in found if key.startswith(("checkpoints", "step_")) and key not in expected
+    }
+    assert {key: found[key] for key in found.keys() - extra} == expected
+
+
+def _at(count: int, function: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
+    """A function whose call of that number is a kill."""
+    calls: list[int] = []
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == count and not after:
+            raise KilledError
+        result = function(*arguments, **named)
+        if len(calls) == count:
+            raise KilledError
+        return result
+
+    return call
+
+
+KILLS = {
+    "while sampling": (Trainer, "sample", 4, False),
+    "between updates": (Learner, "_follow", 5, True),
+    "while saving": (checkpoint_module, "write_manifest", 2, False),
+    "after the iteration": (Session, "look", 4, False),
+}
+MORE_KILLS = {
+    "in the middle of an update": (Learner, "_follow", 5, False),
+    "after learning": (Trainer, "_reason_to_stop", 3, True),
+    "before the rename": (checkpoint_module, "write_manifest", 2, True),
+    "after an evaluation": (Session, "evaluate", 2, True),
+    "in the last evaluation": (Session, "evaluate", 4, False),
+    "before anything was saved": (Learner, "_update", 2, True),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [(name, moment) for name in IMAGES for moment in KILLS]
+    + [(name, moment) for name in ("steered", "ddpo") for moment in MORE_KILLS],
+)
+def test_killed_at_any_moment_it_ends_bit_for_bit(
+    name: str,
+    moment: str,
+    sit: Sit,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = uninterrupted(whole, sit, tmp_path, name)
+    owner, attribute, count, after = (KILLS | MORE_KILLS)[moment]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, attribute, _at(count, getattr(owner, attribute), after))
+        session = sit(tmp_path / "parts", *IMAGES[name])
+        with pytest.raises(KilledError):
+            session.run()
+    assert sit(tmp_path / "parts", *IMAGES[name]).run() == "done"
+    assert traces(tmp_path / "parts") == expected
