@@ -1,6 +1,5 @@
 """A run in several sittings is the run in one, to the last bit."""
 
-import json
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,8 +16,7 @@ from rlfactory.build import make
 from rlfactory.learner import Learner
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.run import checkpoint as checkpoint_module
-from rlfactory.run.checkpoint import load_state
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.session import Session
 from rlfactory.trainer import Trainer
 
@@ -109,22 +107,7 @@ def sit(
     return begin
 
 
-def traces(path: Path) -> dict[str, Any]:
-    """All that a run leaves, but for what tells the time."""
-    folder, found = RunFolder(path), dict[str, Any]()
-    for line in folder.metrics.read_text().splitlines():
-        told = json.loads(line).items()
-        kept = {k: v for k, v in told if not k.startswith(("time", "memory"))}
-        found.setdefault("metrics", []).append(kept)
-    for place in (folder.evaluations, folder.samples):
-        files = sorted(p for p in place.rglob("*") if p.is_file())
-        found |= {str(p.relative_to(path)): p.read_bytes() for p in files}
-    for place in sorted(folder.checkpoints.glob("step_*")):
-        for name in ("weights", "optimizer"):
-            found[f"{place.name}/{name}"] = (place / f"{name}.safetensors").read_bytes()
-        changing = {"seconds": 0, "config": 0, "looked": 0, "lines": 0, "best": 0}
-        found[f"{place.name}/state"] = load_state(place) | changing
-    return found
+Traces = Callable[[Path], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +116,9 @@ def whole() -> dict[str, dict[str, Any]]:
     return {}
 
 
-def uninterrupted(whole: dict[str, Any], sit: Sit, folder: Path, name: str) -> dict[str, Any]:
+def uninterrupted(
+    whole: dict[str, Any], sit: Sit, traces: Traces, folder: Path, name: str
+) -> dict[str, Any]:
     if name not in whole:
         assert sit(folder / "whole", *IMAGES[name]).run() == "done"
         whole[name] = traces(folder / "whole")
@@ -143,9 +128,9 @@ def uninterrupted(whole: dict[str, Any], sit: Sit, folder: Path, name: str) -> d
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_stopped_after_any_iteration_it_goes_on_bit_for_bit(
-    name: str, sit: Sit, tmp_path: Path, whole: dict[str, Any]
+    name: str, sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    expected = uninterrupted(whole, sit, tmp_path, name)
+    expected = uninterrupted(whole, sit, traces, tmp_path, name)
     for stop in range(1, 5):
         assert sit(tmp_path / "parts", *IMAGES[name], until=stop).run() == "paused"
     assert sit(tmp_path / "parts", *IMAGES[name]).run() == "done"
@@ -157,17 +142,22 @@ def test_stopped_after_any_iteration_it_goes_on_bit_for_bit(
     assert {key: found[key] for key in found.keys() - extra} == expected
 
 
-def _at(count: int, function: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
-    """A function whose call of that number is a kill."""
+def _at(
+    count: int,
+    function: Callable[..., Any],
+    after: bool = False,
+    error: BaseException | type[BaseException] = KilledError,
+) -> Callable[..., Any]:
+    """A function whose call of that number is a kill, or an error."""
     calls: list[int] = []
 
     def call(*arguments: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == count and not after:
-            raise KilledError
+            raise error
         result = function(*arguments, **named)
         if len(calls) == count:
-            raise KilledError
+            raise error
         return result
 
     return call
@@ -198,11 +188,12 @@ def test_killed_at_any_moment_it_ends_bit_for_bit(
     name: str,
     moment: str,
     sit: Sit,
+    traces: Traces,
     tmp_path: Path,
     whole: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expected = uninterrupted(whole, sit, tmp_path, name)
+    expected = uninterrupted(whole, sit, traces, tmp_path, name)
     owner, attribute, count, after = (KILLS | MORE_KILLS)[moment]
     with monkeypatch.context() as patched:
         patched.setattr(owner, attribute, _at(count, getattr(owner, attribute), after))
@@ -211,3 +202,111 @@ def test_killed_at_any_moment_it_ends_bit_for_bit(
             session.run()
     assert sit(tmp_path / "parts", *IMAGES[name]).run() == "done"
     assert traces(tmp_path / "parts") == expected
+
+
+def test_what_is_damaged_is_named_and_done_again(
+    sit: Sit,
+    traces: Traces,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    sit(tmp_path / "parts", *IMAGES["nft"], until=4).run()
+    place = RunFolder(tmp_path / "parts").checkpoints
+    data = bytearray((place / "step_000004" / "optimizer.safetensors").read_bytes())
+    data[-1] ^= 1
+    (place / "step_000004" / "optimizer.safetensors").write_bytes(data)
+    assert sit(tmp_path / "parts", *IMAGES["nft"]).run() == "done"
+    said = capsys.readouterr().out
+    assert "step_000004 is damaged: optimizer.safetensors has other content" in said
+    assert "going on after iteration 2 of 5" in said
+    assert (place / "damaged_step_000004").is_dir()
+    assert traces(tmp_path / "parts") == expected
+
+
+def test_where_all_are_damaged_it_begins_again(
+    sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    sit(tmp_path / "parts", *IMAGES["nft"], until=4).run()
+    for manifest in tmp_path.glob("parts/checkpoints/*/MANIFEST.json"):
+        manifest.unlink()
+    assert sit(tmp_path / "parts", *IMAGES["nft"]).run() == "done"
+    assert traces(tmp_path / "parts") == expected
+
+
+def test_another_configuration_is_refused_unless_it_is_forced(sit: Sit, tmp_path: Path) -> None:
+    sit(tmp_path / "run", until=2).run()
+    with pytest.raises(RunFolderError, match=r"\(optimizer\.lr: 0\.03 -> 0\.5\); add --force"):
+        sit(tmp_path / "run", "optimizer.lr=0.5")
+    forced = sit(tmp_path / "run", "optimizer.lr=0.5", force=True)
+    assert forced.run() == "done"
+    assert forced.parts.optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_a_run_that_met_its_threshold_stays_ended(sit: Sit, tmp_path: Path) -> None:
+    words = ["stop.reward=0", "stop.patience=3", "algo=nft"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "evaluate", _at(3, Session.evaluate))
+        session = sit(tmp_path / "run", *words)
+        with pytest.raises(KilledError):
+            session.run()
+    again = sit(tmp_path / "run", *words)
+    assert again.trainer.ended is not None
+    assert again.run() == "done"
+    assert again.done == 3
+
+
+def test_minutes_of_training_count_on(sit: Sit, tmp_path: Path) -> None:
+    first = sit(tmp_path / "run", until=2)
+    first.run()
+    again = sit(tmp_path / "run")
+    assert 0 < again.trainer.seconds <= first.trainer.elapsed
+    assert again.trainer.elapsed == again.trainer.seconds, "what is not training does not count"
+
+
+@pytest.mark.parametrize(
+    ("owner", "attribute", "count", "saved"),
+    [(Brightness, "normalised", 3, ["step_000002"]), (Learner, "_follow", 8, [])],
+)
+def test_an_error_loses_no_iteration_and_saves_no_half_one(
+    owner: type,
+    attribute: str,
+    count: int,
+    saved: list[str],
+    sit: Sit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing = _at(count, getattr(owner, attribute), error=OSError("gone"))
+    monkeypatch.setattr(owner, attribute, failing)
+    with pytest.raises(OSError, match="gone"):
+        sit(tmp_path / "run", "checkpoint.every=0", "evaluation.every=0").run()
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == saved
+
+
+def test_an_error_of_the_writer_ends_the_run(
+    sit: Sit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, "write_manifest", full)
+    with pytest.raises(OSError, match="No space left"):
+        sit(tmp_path / "run").run()
+    assert [*(tmp_path / "run" / "checkpoints").iterdir()] == []
+
+
+def test_a_second_sitting_lacks_the_first_scores(sit: Sit, tmp_path: Path) -> None:
+    sit(tmp_path / "run", until=2).run()
+    RunFolder(tmp_path / "run").evaluation(0).unlink()
+    with pytest.raises(RunFolderError, match=r"000000\.json is missing"):
+        sit(tmp_path / "run").run()
+
+
+def test_only_what_is_to_stay_stays(sit: Sit, tmp_path: Path) -> None:
+    words = ["checkpoint.every=1", "checkpoint.keep=1", "checkpoint.keep_every=2"]
+    sit(tmp_path / "run", *words, "checkpoint.best=false", "evaluation.every=0").run()
+    names = sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["step_000002", "step_000004", "step_000005"]
