@@ -15,11 +15,12 @@ def _python_listens() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_the_first_is_a_wish_and_the_second_an_order() -> None:
+def test_the_first_is_a_wish_and_the_second_an_order(capfd: pytest.CaptureFixture[str]) -> None:
     with Stop() as stop:
         assert not stop.asked
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.asked
+        assert "stopping after this iteration" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

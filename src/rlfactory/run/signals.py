@@ -1,9 +1,12 @@
 """Being asked to stop: at first a wish, which is granted between two iterations."""
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+SAID = b"\nstopping after this iteration; once more stops at once, and what it learned is lost\n"
 
 
 class Stop:
@@ -37,3 +40,4 @@ class Stop:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        os.write(2, SAID)  # not print: it may have been interrupted in the middle of one
