@@ -36,7 +36,7 @@ IMAGES = {
     "grpo": ["algo=grpo", "regularizer=kl_gaussian", "window=random_contiguous"],
     "grpo_guard": ["algo=grpo_guard", "epochs=2"],
     "ddpo": ["algo=ddpo", "advantage.min_count=2"],
-    "ddpo_sf": ["algo=ddpo_sf"],
+    "ddpo_sf": ["algo=ddpo_sf", "updates_per_iteration=1", "advantage.min_count=2"],
     "steered": [
         *("algo=nft", "regularizer=kl_v", "optimizer.betas=[0.5,0.9]"),
         "regularizer.coefficient._target_=rlfactory.regularizer.coefficient.Proportional",

@@ -24,7 +24,8 @@ class Retention:
         regular = sorted({*steps} & {*timely})
         last = regular if self.keep is None else regular[-self.keep :]
         marked = [s for s in steps if self.keep_every and s % self.keep_every == 0]
-        return {*last, *marked, *([max(steps)] if steps else [])} | ({best} & {*steps})
+        others = {best, max(steps, default=None)}
+        return {*last, *marked} | {step for step in steps if step in others}
 
     def clear(self, checkpoints: Path, timely: Collection[int], best: int | None) -> None:
         """Remove the others; those that are put aside as damaged stay."""
