@@ -40,6 +40,7 @@ IMAGES = {
     "steered": [
         *("algo=nft", "regularizer=kl_v", "optimizer.betas=[0.5,0.9]"),
         "regularizer.coefficient._target_=rlfactory.regularizer.coefficient.Proportional",
+        "regularizer.coefficient.value=0.5",
         *("+regularizer.coefficient.target=0.01", "+regularizer.coefficient.horizon=50"),
         *("ema.schedule=linear", "ema.warmup=20", "learning_rate.final_scale=0.1"),
         *("old.update=step", "old.interval=3", "old.decay=0.5", "stop.reward=9", "stop.window=3"),
@@ -202,6 +203,26 @@ def test_killed_at_any_moment_it_ends_bit_for_bit(
             session.run()
     assert sit(tmp_path / "parts", *IMAGES[name]).run() == "done"
     assert traces(tmp_path / "parts") == expected
+
+
+def test_an_evaluation_that_a_checkpoint_knows_of_is_not_made_twice(
+    sit: Sit,
+    traces: Traces,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    words = [*IMAGES["nft"], "checkpoint.every=0"]  # that of the best evaluation alone
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "_follow", _at(13, Learner._follow))
+        session = sit(tmp_path / "parts", *words)
+        with pytest.raises(KilledError):
+            session.run()
+    again = sit(tmp_path / "parts", *words)
+    assert again.looked == again.done >= 2
+    assert again.run() == "done"
+    assert traces(tmp_path / "parts")["metrics"] == expected["metrics"]
 
 
 def test_what_is_damaged_is_named_and_done_again(
