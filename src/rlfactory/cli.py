@@ -85,10 +85,12 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
 
     Where a run of the same plan has begun in that folder, it goes on.
     """
+    from rlfactory.on_run import silence_notices
     from rlfactory.resume import begun_in, go_on
     from rlfactory.run.folder import RunFolder, RunFolderError
 
     if (frozen := begun_in(plan)) is not None:
+        silence_notices()
         return go_on(plan, frozen, FORCE in typed)
     try:
         folder = RunFolder.create(plan.run_dir)
@@ -98,8 +100,6 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     except (RunFolderError, OSError) as error:
         raise _unusable(error) from error
     print(plan.table(color=sys.stdout.isatty()), flush=True)
-    from rlfactory.on_run import silence_notices
-
     silence_notices()
     from rlfactory import worker
 

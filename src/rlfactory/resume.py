@@ -52,9 +52,6 @@ def go_on(plan: Plan, frozen: Config, force: bool) -> int:
         return 0
     if not force and is_done(plan.run_dir, frozen):
         return 0
-    from rlfactory.on_run import silence_notices
-
-    silence_notices()
     from rlfactory import worker
 
     return worker.run(plan.run_dir, force=force)
