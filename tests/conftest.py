@@ -1,6 +1,7 @@
 """What tests share: a network to compute with by hand, a random SD3, and the command."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -36,6 +37,8 @@ from rlfactory.plan import make_plan
 from rlfactory.request import compose_request
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Condition, Rollout
+from rlfactory.run.checkpoint import load_state
+from rlfactory.run.folder import RunFolder
 from rlfactory.trainer import Trainer
 from rlfactory.worker import Silent
 
@@ -298,3 +301,28 @@ def refused(
         return shown.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def traces() -> Callable[[Path], dict[str, Any]]:
+    """All that a run leaves, but for what tells the time and where it was interrupted."""
+    sittings = {"seconds", "config", "looked", "lines", "best", "logger"}
+
+    def of(path: Path) -> dict[str, Any]:
+        folder, found = RunFolder(path), dict[str, Any]()
+        told = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+        clocks = ("time", "memory")
+        found["metrics"] = [
+            {k: v for k, v in line.items() if not k.startswith(clocks)} for line in told
+        ]
+        for place in (folder.evaluations, folder.samples):
+            files = sorted(p for p in place.rglob("*") if p.is_file())
+            found |= {str(p.relative_to(path)): p.read_bytes() for p in files}
+        for place in sorted(folder.checkpoints.glob("step_*")):
+            for name in ("weights", "optimizer"):
+                found[f"{place.name}/{name}"] = (place / f"{name}.safetensors").read_bytes()
+            state = load_state(place)
+            found[f"{place.name}/state"] = {k: v for k, v in state.items() if k not in sittings}
+        return found
+
+    return of

@@ -15,7 +15,7 @@ import yaml
 from diffusers import SD3Transformer2DModel, StableDiffusion3Pipeline
 from PIL import Image
 
-from rlfactory import cli
+from rlfactory import cli, keeping
 from rlfactory import session as session_module
 from rlfactory.reward.jpeg import Compressibility
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -154,7 +154,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     def full(path: Path, needed: int) -> None:
         raise RunFolderError(f"{path} has 1 kB free, and {needed} bytes are needed")
 
-    monkeypatch.setattr(session_module, "enough_space", full)
+    monkeypatch.setattr(keeping, "enough_space", full)
     assert train(tmp_path / "run", "iterations=1") == 1
     assert "are needed" in capsys.readouterr().err
     assert list(RunFolder(tmp_path / "run").checkpoints.iterdir()) == []

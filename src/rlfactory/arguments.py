@@ -20,6 +20,20 @@ def sample_arguments(words: Sequence[str]) -> argparse.Namespace:
     return found
 
 
+def resume_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """What `rlfactory resume` was told."""
+    parser = argparse.ArgumentParser(
+        prog="rlfactory resume", description="Go on with a run from its newest checkpoint."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--until", type=int, metavar="N", help="stop after iteration N")
+    parser.add_argument("--force", action="store_true", help="even if config.yaml was changed")
+    found = parser.parse_args(words)
+    if found.until is not None:
+        _require_some("--until", found.until)
+    return found
+
+
 def inspect_arguments(words: Sequence[str]) -> argparse.Namespace:
     """What `rlfactory inspect` was told."""
     parser = _parser(

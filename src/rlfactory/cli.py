@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rlfactory._hydra import Composed
     from rlfactory.plan import Plan
 
-FLAGGED = ("sample", "inspect", "export")  # flags, not overrides; see on_run.py
+FLAGGED = ("resume", "sample", "inspect", "export")  # flags, not overrides; see on_run.py
+FORCE = "--force"
 HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"}
 
 
@@ -62,7 +63,7 @@ def dispatch(argv: Sequence[str]) -> int:
         from rlfactory import on_run
 
         return int(getattr(on_run, command)(argv[1:]))
-    words = prepare(argv)
+    words = prepare([word for word in argv if word != FORCE])
     command = words[0] if words else ""
     if command in subcommands:
         return subcommands[command](words[1:])
@@ -74,15 +75,23 @@ def dispatch(argv: Sequence[str]) -> int:
 
 
 def train(overrides: Sequence[str], typed: Sequence[str]) -> int:
-    """Plan, make the run folder, run."""
+    """Plan, make the run folder or go on in it, run."""
     _refuse_words(overrides)
     return start(_plan(overrides), typed)
 
 
 def start(plan: "Plan", typed: Sequence[str]) -> int:
-    """Print a plan, make its run folder and train; the folder remembers what was `typed`."""
+    """Print a plan, make its run folder and train; the folder remembers what was `typed`.
+
+    Where a run of the same plan has begun in that folder, it goes on.
+    """
+    from rlfactory.on_run import silence_notices
+    from rlfactory.resume import begun_in, go_on
     from rlfactory.run.folder import RunFolder, RunFolderError
 
+    if (frozen := begun_in(plan)) is not None:
+        silence_notices()
+        return go_on(plan, frozen, FORCE in typed)
     try:
         folder = RunFolder.create(plan.run_dir)
         folder.config.write_text(plan.frozen(), encoding="utf-8")
@@ -91,8 +100,6 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     except (RunFolderError, OSError) as error:
         raise _unusable(error) from error
     print(plan.table(color=sys.stdout.isatty()), flush=True)
-    from rlfactory.on_run import silence_notices
-
     silence_notices()
     from rlfactory import worker
 
@@ -101,12 +108,16 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
 
 def check(overrides: Sequence[str]) -> int:
     """Plan only."""
+    from rlfactory.resume import begun_in, require_same
     from rlfactory.run.folder import RunFolderError, require_unused
 
     _refuse_words(overrides)
     plan = _plan(overrides)
     try:
-        require_unused(plan.run_dir)
+        if (frozen := begun_in(plan)) is not None:
+            require_same(plan, frozen)
+        else:
+            require_unused(plan.run_dir)
     except RunFolderError as error:
         raise _unusable(error) from error
     print(plan.table(color=sys.stdout.isatty()))
@@ -191,6 +202,7 @@ def _refuse_words(overrides: Sequence[str]) -> None:
         "check",
         "list",
         "explain",
+        "resume",
         "sample",
         "evaluate",
         "inspect",

@@ -21,6 +21,7 @@ def show_help() -> int:
     print("\n  rlfactory check [OVERRIDES]                    the plan alone")
     print("  rlfactory list [GROUP]                         options, a line each")
     print("  rlfactory explain KEY [OVERRIDES]              where a value comes from")
+    print("  rlfactory resume RUN [--until N]               go on from its newest checkpoint")
     print("  rlfactory sample RUN --prompt TEXT             samples with a run's weights")
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
     print("  rlfactory inspect RUN                          inside a tuned language model")

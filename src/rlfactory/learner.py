@@ -22,12 +22,17 @@ from rlfactory.scoring import TrainingError, require_replay
 
 @dataclass
 class Learner:
-    """Moves the policy, and the weight sets that follow it; `updates` counts optimiser steps."""
+    """Moves the policy, and the weight sets that follow it.
+
+    `updates` counts optimiser steps; `has_moved` says that there was learning since someone noted
+    where things stand.
+    """
 
     parts: Parts
     budget: Budget
     watcher: Watcher
     updates: int = 0
+    has_moved: bool = False
 
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
         """`epochs` passes of `updates_per_iteration` optimiser steps, each on its own share.
@@ -35,6 +40,7 @@ class Learner:
         Where no sample can teach anything, nothing is learned.
         """
         parts, budget, tally = self.parts, self.budget, Tally()
+        self.has_moved = True
         self._set_learning_rate(iteration)
         rollout = self._remember(rollout, iteration)
         for epoch in range(budget.epochs):

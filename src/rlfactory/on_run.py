@@ -1,4 +1,4 @@
-"""The commands that go on from a run folder: sample, inspect, export and evaluate."""
+"""The commands that go on from a run folder: resume, sample, inspect, export and evaluate."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -70,6 +70,24 @@ def evaluate(words: Sequence[str]) -> int:
     from rlfactory import worker
 
     return worker.evaluate(run, plan.config, best)
+
+
+def resume(words: Sequence[str]) -> int:
+    """Go on with a run."""
+    from rlfactory.arguments import resume_arguments
+    from rlfactory.resume import is_done
+
+    a = resume_arguments(words)
+    frozen = _require_run(a.run)
+    if a.until is not None and a.until > frozen["iterations"]:
+        message = f"is {a.until}, and the run has {frozen['iterations']} iterations"
+        raise PlanError([Problem("--until", message)])
+    if is_done(a.run, frozen) and not a.force:
+        return 0
+    silence_notices()
+    from rlfactory import worker
+
+    return worker.run(a.run, a.until, a.force)
 
 
 def silence_notices() -> None:

@@ -1,42 +1,60 @@
-"""One training run, from its first evaluation to its last picture."""
+"""One training run, from its first evaluation to its last picture, in one sitting or several."""
 
-import shutil
+import logging
 import sys
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from rich.console import Console
 
 from rlfactory.build import Config, budget, build, evaluator, make
+from rlfactory.keeping import Keeper, due
 from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
+from rlfactory.run.atomic import flush
 from rlfactory.run.best import Best
-from rlfactory.run.checkpoint import checkpoint_bytes, checkpoint_of, save_checkpoint
+from rlfactory.run.checkpoint import load_checkpoint, load_optimizer, load_state, newest, sweep
 from rlfactory.run.curves import draw_curves
 from rlfactory.run.evaluation import Evaluation, evaluation_metrics
-from rlfactory.run.folder import RunFolder, enough_space
+from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.gallery import STRIP_PROMPTS, gallery, log_pictures
+from rlfactory.run.manifest import digest, read_manifest, versions
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
+from rlfactory.run.rewind import rewind
 from rlfactory.run.scores import Scores
+from rlfactory.run.signals import Stop
 from rlfactory.run.summary import summary_table, where_to_look, write_summary
+from rlfactory.sameness import differences, told
+from rlfactory.state import state_of, take_up
 from rlfactory.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["done", "paused", "interrupted"]
 
 
 class Session:
-    """The loop with what surrounds it: evaluations, checkpoints, pictures, the log of metrics."""
+    """The loop with what surrounds it: evaluations, checkpoints, pictures, the log of metrics.
 
-    def __init__(self, config: Config, folder: RunFolder) -> None:
-        self.folder, self.config = folder, config
+    Where the folder has a checkpoint it goes on from there, as if it had never stopped; `force`
+    says that the configuration may be another one by now. `until` is an iteration to stop after.
+    """
+
+    def __init__(
+        self, config: Config, folder: RunFolder, until: int | None = None, force: bool = False
+    ) -> None:
+        self.folder, self.config, self.until = folder, config, until
         self.progress = Progress(config["iterations"], stream=sys.stdout)
+        sweep(folder.checkpoints)
+        begin = newest(folder.checkpoints, self.progress.say)
+        state = {} if begin is None else _agreeing(begin, config, force)
         self.parts = build(config, self.progress.advance)
         self.settings: Mapping[str, int | str] = config["evaluation"]
-        self.checkpoint_every: int = config["checkpoint"]["every"]
         self.trainer = Trainer(self.parts, budget(config), self.progress)
         self.logger = make(config, "logger")
-        self.logger.start(folder.path, config)
-        self.metrics = MetricsLog(folder.metrics, [self.logger])
         self.weights: str = config["evaluation"]["weights"]
         self.evaluator = evaluator(config, self.parts, self.progress)
         reward, count = self.parts.reward, config["evaluation"]["grid"]
@@ -44,30 +62,74 @@ class Session:
         self.gallery = gallery(media, folder.samples, reward.main, reward.good, count)
         self.best = Best(folder.checkpoints, reward.main, config["stop"]["kl"])
         self.keeps_best: bool = config["checkpoint"]["best"]
+        self.keeper = Keeper(folder, config["checkpoint"], self.best)
         self.done = 0
+        self.looked = -1  # the last iteration whose weights were looked at as is its turn
+        self.stop = Stop()
+        there = rewind(folder, state.get("iterations", -1), state.get("lines", 0))
+        if begin is not None:
+            self._go_on(begin, state, there)
+        self.best.write()
+        self.logger.start(folder.path, config)
+        self.metrics = MetricsLog(folder.metrics, [self.logger])
+        self._border = self._state()
 
-    def run(self) -> bool:
-        """Train between two evaluations; False if it was interrupted. What there is by then is
-        kept.
-        """
-        finished = True
-        with self.progress:
+    def _go_on(self, begin: Path, state: Mapping[str, Any], lines: int) -> None:
+        """Take up everything as a checkpoint has it."""
+        load_checkpoint(begin, self.parts.model)
+        load_optimizer(begin, self.parts.optimizer, self._has_other_optimizer(state))
+        take_up(self.trainer, state)
+        self.best.load_state_dict(state["best"])
+        self.logger.go_on(state["logger"], state["iterations"])
+        self.done = self.keeper.saved = state["iterations"]
+        self.looked, self.keeper.timely = state["looked"], set(state["timely"])
+        self.progress.begin(self.done)
+        said = f"going on after iteration {self.done} of {self.config['iterations']}, from {begin}"
+        log.info(said)
+        self.progress.say(said)
+        if lines < state["lines"]:
+            log.warning("%s lacks %d lines", self.folder.metrics, state["lines"] - lines)
+        if (made := read_manifest(begin)["versions"]) != versions():
+            log.warning("%s was made with %s, not %s", begin.name, made, versions())
+
+    def _has_other_optimizer(self, state: Mapping[str, Any]) -> bool:
+        return bool(state["config"]["optimizer"] != self.config["optimizer"])
+
+    def run(self) -> Outcome:
+        """Train between two evaluations. Whatever happens, what there is by then is kept."""
+        with self.progress, self.stop:
             if isinstance(self.parts.model, ImageModel):
                 self.parts.model.prepare(self.config["sample_batch"])
-            before = self.evaluate()
             try:
-                self.trainer.run(self.after_iteration)
-            except KeyboardInterrupt:
-                finished = False
-            except Exception:
-                # whatever went wrong, what was learned so far is kept
+                before = self._before()
+                self.look()
+                self.trainer.run(self.after_iteration, self.done, self._is_to_stop)
                 if self.done:
                     self.save()
+                after = self.evaluate().scores if self._is_finished else None
+            except Exception:
+                self._rescue()
                 raise
-            self.save()
-            after = self.evaluate().scores if finished else None
-        self.conclude(before.scores, after)
-        return finished
+            finally:
+                self.keeper.writer.close()
+        self.conclude(before, after)
+        return "done" if after else "interrupted" if self.stop.asked else "paused"
+
+    @property
+    def _is_finished(self) -> bool:
+        return self.trainer.ended is not None or self.done == self.trainer.budget.iterations
+
+    def _is_to_stop(self) -> bool:
+        return self.stop.asked or (self.until is not None and self.done >= self.until)
+
+    def _before(self) -> Scores:
+        """The scores of the weights that training began with."""
+        if self.looked < 0:
+            return self.evaluate().scores
+        path = self.folder.evaluation(0)
+        if not path.is_file():
+            raise RunFolderError(f"{path} is missing, the scores before training; put it back")
+        return Scores.load(path)
 
     def after_iteration(self, iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         """Log an iteration, and do what its number asks for."""
@@ -75,14 +137,23 @@ class Session:
         self.done = iteration + 1
         self.metrics.log(self.done, metrics)
         self.progress.iteration(iteration, metrics, self.parts.reward.main)
-        if self.done == self.trainer.budget.iterations:
-            return
-        if _due(self.done, self.checkpoint_every):
+        is_time = not self._is_finished and self.keeper.is_time(self.done)
+        self._note()
+        self.keeper.writer.check()
+        if is_time:
             self.save()
-        if _due(self.done, int(self.settings["every"])):
+        self.look()
+
+    def look(self) -> None:
+        """Evaluate or preview the weights if it is their turn and was not done."""
+        if self.looked == self.done or self._is_finished:
+            return
+        if due(self.done, int(self.settings["every"])):
             self.evaluate()
-        elif _due(self.done, int(self.settings["preview_every"])):
-            self.preview()
+        elif due(self.done, int(self.settings["preview_every"])):
+            self.gallery.keep(self.done, self.evaluator.preview(self.weights, STRIP_PROMPTS))
+        self.looked = self.done
+        self._note()
 
     def evaluate(self) -> Evaluation:
         """Scores and a grid of the weights as they are now."""
@@ -94,40 +165,50 @@ class Session:
         title = f"{self.parts.reward.main} after {self.done} iterations"
         shown = self.gallery.show(f"eval_{self.done:06d}", title, evaluation.samples, scores)
         log_pictures(self.logger, self.done, shown)
+        self.looked = self.done
         if self.keeps_best and self.done and self.best.beaten_by(scores):
-            self.keep_best(scores)
+            self.best.take(self.done, scores)
+            self._note()
+            self.save()
+        self._note()
         return evaluation
 
-    def keep_best(self, scores: Scores) -> None:
-        """A checkpoint of this iteration, in the place of the best one before."""
-        self.save()
-        former = self.best.take(self.done, scores)
-        if former is not None and not _due(former, self.checkpoint_every):
-            shutil.rmtree(checkpoint_of(self.folder.checkpoints, former))
-
-    def preview(self) -> None:
-        """The samples of the strip alone."""
-        self.gallery.keep(self.done, self.evaluator.preview(self.weights, STRIP_PROMPTS))
-
     def save(self) -> None:
-        """A checkpoint of this iteration, unless it has one."""
-        target = checkpoint_of(self.folder.checkpoints, self.done)
-        if not target.exists():
-            enough_space(self.folder.path, checkpoint_bytes(self.parts.model))
-            save_checkpoint(target, self.parts.model, self.weights, self._state())
+        """A checkpoint of where things were last noted, unless there is one."""
+        if self.folder.metrics.exists():
+            flush(self.folder.metrics)
+        about = {"step": self._border["iterations"], "config": digest(self.config)}
+        model, optimizer = self.parts.model, self.parts.optimizer
+        self.keeper.save(about["step"], self._border, model, self.weights, optimizer, about)
+
+    def _note(self) -> None:
+        """Remember where things stand: between two iterations, so that it can be gone on from."""
+        self._border = self._state()
+        self.trainer.learner.has_moved = False
 
     def _state(self) -> dict[str, Any]:
-        """What a resumed run needs beside weights."""
-        coefficients, advantage = self.parts.regularizer.coefficients, self.parts.algo.advantage
+        """What a later sitting needs beside tensors."""
         return {
             "iterations": self.done,
-            "updates": self.trainer.learner.updates,
-            "evaluations": self.trainer.evaluations,
-            "coefficients": {name: c.state_dict() for name, c in coefficients.items()},
-            "advantage": None if advantage is None else advantage.state_dict(),
-            "reward": self.parts.reward.state_dict(),
-            "stop": self.parts.stop.state_dict(),
+            "looked": self.looked,
+            "lines": self.metrics.lines,
+            "timely": sorted(self.keeper.timely),
+            "best": self.best.state_dict(),
+            "logger": self.logger.state_dict(),
+            **state_of(self.trainer),
+            "config": dict(self.config),
         }
+
+    def _rescue(self) -> None:
+        """After an error, a checkpoint of the last iteration; none where weights have moved since,
+        for they would be no iteration's.
+        """
+        if not self.done or self.trainer.learner.has_moved:
+            return
+        try:
+            self.save()
+        except Exception:
+            log.exception("what was learned since the last checkpoint could not be saved")
 
     def conclude(self, before: Scores, after: Scores | None) -> None:
         """Draw the curves and the strip, write the summary, say where to look."""
@@ -143,5 +224,12 @@ class Session:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _due(done: int, every: int) -> bool:
-    return every > 0 and done % every == 0
+def _agreeing(begin: Path, config: Config, force: bool) -> dict[str, Any]:
+    """The state of a checkpoint; RunFolderError if another configuration made it, unless forced."""
+    state = load_state(begin)
+    if (found := differences(state["config"], config)) and not force:
+        raise RunFolderError(
+            f"{begin} was made with another configuration ({told(found)}); add --force to go on"
+            " with this one all the same"
+        )
+    return state

@@ -7,6 +7,7 @@ from rlfactory.model.averaging import Average
 from rlfactory.types import (
     Component,
     Fraction,
+    NonNegative,
     NonNegativeInt,
     Positive,
     PositiveFraction,
@@ -69,10 +70,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Which weights are written besides the last; 0 is never."""
+    """When a run is saved besides at its end, and what of it stays; 0 is never."""
 
     every: NonNegativeInt
+    minutes: NonNegative
+    keep: PositiveInt | None
+    keep_every: NonNegativeInt
     best: bool
+    background: bool
 
 
 @dataclass(frozen=True)

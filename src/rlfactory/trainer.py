@@ -25,22 +25,38 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Trainer:
-    """Runs the loop over its parts; `evaluations` counts those of the network."""
+    """Runs the loop over its parts.
+
+    `evaluations` counts those of the network, `seconds` the time of earlier sittings; `ended` says
+    why no iteration follows, where there are some left.
+    """
 
     parts: Parts
     budget: Budget
     watcher: Watcher
     evaluations: int = 0
+    seconds: float = 0.0
+    ended: str | None = None
     learner: Learner = field(init=False)
     _seconds: dict[str, float] = field(default_factory=dict)
+    _started: float | None = None
 
     def __post_init__(self) -> None:
         self.learner = Learner(self.parts, self.budget, self.watcher)
 
-    def run(self, after_iteration: Callable[[int, Metrics, Rollout], None]) -> None:
-        """All iterations, each reported to `after_iteration`; stops early after `max_minutes`."""
-        started = perf_counter()
-        for iteration in range(self.budget.iterations):
+    def run(
+        self,
+        after_iteration: Callable[[int, Metrics, Rollout], None],
+        begin: int = 0,
+        is_asked_to_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """All iterations from `begin`, each reported to `after_iteration`; stops early after
+        `max_minutes`, at a threshold of `stop`, and between two where it is asked to.
+        """
+        self._started = perf_counter()
+        for iteration in range(begin, self.budget.iterations):
+            if self.ended is not None or is_asked_to_stop():
+                break
             gathering = self.parts.scorer.begin(self._judge, self.budget.group_size)
             with self._timed("iteration"), gathering:
                 self.parts.model.evaluations.taken()  # what was evaluated in between is no cost
@@ -57,10 +73,17 @@ class Trainer:
             metrics |= {f"time/{name}": spent for name, spent in self._seconds.items()}
             metrics["time/score_hidden"] = gathering.hidden
             metrics["memory/peak_gb"] = self.parts.hardware.peak_memory()
+            # before it is reported, so that what is saved then knows of it
+            self.ended = self._reason_to_stop(metrics)
+            if self.ended is not None:
+                log.info("stopped after iteration %d: %s", iteration + 1, self.ended)
             after_iteration(iteration, metrics, rollout)
-            if (reason := self._reason_to_stop(metrics, started)) is not None:
-                log.info("stopped after iteration %d: %s", iteration + 1, reason)
-                break
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, those of earlier sittings among them."""
+        sitting = 0.0 if self._started is None else perf_counter() - self._started
+        return self.seconds + sitting
 
     def _evaluations(self) -> Evaluations:
         """Those since the last time, which also go into the total."""
@@ -68,8 +91,8 @@ class Trainer:
         self.evaluations += counted.forward + counted.trained
         return counted
 
-    def _reason_to_stop(self, metrics: Metrics, started: float) -> str | None:
-        if (perf_counter() - started) / 60 > (self.budget.max_minutes or math.inf):
+    def _reason_to_stop(self, metrics: Metrics) -> str | None:
+        if self.elapsed / 60 > (self.budget.max_minutes or math.inf):
             return f"max_minutes={self.budget.max_minutes} have passed"
         reward = metrics[f"reward/{self.parts.reward.main}/mean"]
         return self.parts.stop.update(metrics.get(KL), reward)

@@ -1,6 +1,7 @@
 """What happens once a plan is frozen: everything here reads the run folder and never Hydra."""
 
 import logging
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from rlfactory.run.checkpoint import checkpoint_of, load_checkpoint, newest
 from rlfactory.run.evaluation import Evaluator
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.gallery import gallery
+from rlfactory.run.manifest import DamagedError, verify
 from rlfactory.run.pictures import grid
 from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
@@ -52,16 +54,18 @@ def read_config(folder: RunFolder) -> Config:
     return config
 
 
-def run(path: Path) -> int:
-    """Train as the frozen configuration of `path` says; returns the exit code."""
+def run(path: Path, until: int | None = None, force: bool = False) -> int:
+    """Train as the frozen configuration of `path` says, from its newest checkpoint if it has one;
+    returns the exit code.
+    """
     folder = RunFolder(path)
     folder.set_status("running")
     config = read_config(folder)
     with folder.attach_log():
         try:
-            finished = Session(config, folder).run()
+            outcome = Session(config, folder, until, force).run()
         except KeyboardInterrupt:
-            finished = False
+            outcome = "interrupted"
         except Exception as error:
             folder.set_status("failed")
             log.exception("the run failed")
@@ -71,10 +75,12 @@ def run(path: Path) -> int:
             said = explained(error, config) if out else error
             _say_error(f"{said}\nThe traceback is in {folder.log}")
             return 1
-    folder.set_status("done" if finished else "interrupted")
-    if not finished:
-        Console(stderr=True).print(f"Interrupted; what there is so far is in {path}", markup=False)
-    return 0 if finished else 130
+    folder.set_status("done" if outcome == "done" else "interrupted")
+    if outcome != "done":
+        typed = f"rlfactory resume {shlex.quote(str(path))}"
+        said = f"{outcome.capitalize()}; what there is so far is in {path}. To go on: {typed}"
+        Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
+    return 130 if outcome == "interrupted" else 0
 
 
 def evaluate(path: Path, config: Config, best: bool) -> int:
@@ -182,12 +188,16 @@ def _with_weights(
 
 def _checkpoint(path: Path, best: bool) -> Path:
     checkpoints = RunFolder(path).checkpoints
-    step = best_step(checkpoints) if best else None
-    found = newest(checkpoints) if step is None else checkpoint_of(checkpoints, step)
-    if best and step is None:
+    if not best:
+        if (found := newest(checkpoints)) is None:
+            raise RunFolderError(f"{path} holds no checkpoint yet, or none that is sound")
+        return found
+    if (step := best_step(checkpoints)) is None:
         raise RunFolderError(f"{path} has kept no best checkpoint; leave out --best")
-    if found is None:
-        raise RunFolderError(f"{path} holds no checkpoint yet")
+    try:
+        verify(found := checkpoint_of(checkpoints, step))
+    except DamagedError as error:
+        raise RunFolderError(f"{found} is damaged: {error}; leave out --best") from error
     return found
 
 

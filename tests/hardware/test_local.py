@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -98,3 +100,25 @@ def test_overflows_without_end_are_an_error() -> None:
     parameter, optimizer = overflowing(hardware)
     with pytest.raises(HardwareError, match="in 25 updates in a row.*precision=bf16"):
         hardware.step(optimizer, [parameter], 1.0)
+
+
+def test_a_later_sitting_scales_losses_as_the_first_did() -> None:
+    first, second = (Local(loss_scaling=True, device="cpu") for _ in range(2))
+    for _ in range(3):
+        parameter, optimizer = overflowing(first)
+        first.step(optimizer, [parameter], 1.0)
+    state = json.loads(json.dumps(first.state_dict()))
+    second.load_state_dict(state)
+    parameter = nn.Parameter(torch.tensor([3.0]))
+    second.backward(parameter.sum())
+    assert parameter.grad is not None
+    assert float(parameter.grad) == state["scaler"]["scale"] == 2.0**13
+    assert second.state_dict() == state
+    assert state["overflows"] == 3
+
+
+def test_losses_that_are_not_scaled_leave_nothing_to_remember() -> None:
+    plain = Local(device="cpu")
+    assert plain.state_dict() == {}
+    plain.load_state_dict({"scaler": {"scale": 4.0}, "overflows": 1})
+    Local(loss_scaling=True, device="cpu").load_state_dict({})

@@ -59,6 +59,18 @@ def test_pictures_become_a_grid_and_a_strip(tmp_path: Path) -> None:
     assert min(Image.open(tmp_path / "samples" / "strip.png").size) > 100
 
 
+def test_a_later_sitting_shows_the_same_strip(tmp_path: Path) -> None:
+    images = torch.randint(0, 255, (2, 3, 16, 24), dtype=torch.uint8)
+    strips = []
+    for name, sittings in (("one", 1), ("two", 2)):
+        shown = [Pictures(tmp_path / name, "main", 1.0, 3) for _ in range(sittings)]
+        shown[0].keep(0, Drawn(images=images))
+        shown[-1].keep(1000000, Drawn(images=255 - images))
+        shown[-1].conclude(PROMPTS)
+        strips.append(np.array(Image.open(tmp_path / name / "strip.png")))
+    assert np.array_equal(*strips)
+
+
 def test_nothing_kept_is_no_strip(tmp_path: Path) -> None:
     Pictures(tmp_path, "main", None, 3).conclude(PROMPTS)
     assert list(tmp_path.iterdir()) == []

@@ -40,6 +40,18 @@ def test_wandb_offline_keeps_one_id_over_two_starts(tmp_path: Path, picture: Pat
     assert all(folder.name.endswith(stored) for folder in folders)
 
 
+def test_wandb_goes_on_by_the_id_that_was_saved(tmp_path: Path) -> None:
+    first, second = (Wandb(project="p", mode="offline", entity=None, tags=[]) for _ in range(2))
+    first.start(tmp_path, {})
+    first.finish()
+    (tmp_path / "wandb_id").unlink()
+    second.go_on(first.state_dict(), 3)
+    second.start(tmp_path, {})
+    second.finish()
+    assert second.state_dict() == first.state_dict()
+    assert (tmp_path / "wandb_id").read_text().strip() == first.state_dict()["wandb"]
+
+
 def test_wandb_steps_are_iterations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[tuple[dict[str, float], int]] = []
     logger = Wandb(project="p", mode="offline", entity=None, tags=[])
@@ -69,6 +81,22 @@ def test_tensorboard_writes_scalars_and_pictures(tmp_path: Path, picture: Path) 
     assert points == [(0, 0.0), (1, 0.5), (2, 1.0)]
     (image,) = events.Images("samples")
     assert (image.step, image.width, image.height) == (2, 8, 4)
+
+
+def test_tensorboard_replaces_what_was_logged_after_a_checkpoint(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for sitting in range(2):
+        logger = TensorBoard()
+        if sitting:
+            logger.go_on({}, 1)
+        logger.start(tmp_path, {})
+        for i in range(2 if sitting else 0, 3):
+            logger.log(i, {"x": float(sitting)})
+        logger.finish()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("x")] == [(0, 0.0), (1, 0.0), (2, 1.0)]
 
 
 def test_a_missing_tensorboard_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.run.loggers import NoLogger
-from rlfactory.run.metrics import MetricsLog, read
+from rlfactory.run.metrics import MetricsLog, keep_lines, read
 
 
 class Recorder(NoLogger):
@@ -69,3 +69,14 @@ def test_time_goes_on_where_the_file_stopped(tmp_path: Path) -> None:
     (tmp_path / "m").write_text('{"iteration": 0, "time": 100.0}\n')
     log = MetricsLog(tmp_path / "m")
     assert 100 <= log.elapsed < 110
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(0, 0), (2, 2), (9, 3)])
+def test_a_file_is_cut_after_so_many_lines(tmp_path: Path, asked: int, kept: int) -> None:
+    log = MetricsLog(tmp_path / "m")
+    for i in range(3):
+        log.log(i, {})
+    assert log.lines == 3
+    assert keep_lines(tmp_path / "m", asked) == kept
+    assert [r["iteration"] for r in read(tmp_path / "m")] == list(range(kept))
+    assert MetricsLog(tmp_path / "m").lines == kept

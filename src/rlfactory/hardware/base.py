@@ -1,7 +1,8 @@
 """The contract of the hardware: what in a loop differs between one process and many."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,3 +43,11 @@ class Hardware(ABC):
     @abstractmethod
     def peak_memory(self) -> float:
         """The most memory used so far, in GiB: the device's, or the process's on a CPU."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart, as plain values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        del state

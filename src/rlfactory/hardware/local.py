@@ -3,8 +3,8 @@
 import logging
 import resource
 import sys
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -92,3 +92,15 @@ class Local(Hardware):
             return torch.cuda.max_memory_allocated(self.device) / 2**30
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+    def state_dict(self) -> dict[str, Any]:
+        """How much losses are scaled, and how many updates in a row were lost to that."""
+        if not self._scaler.is_enabled():
+            return {}
+        return {"scaler": self._scaler.state_dict(), "overflows": self._overflows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`; losses that were not scaled begin to be as in a new run."""
+        if self._scaler.is_enabled() and "scaler" in state:
+            self._scaler.load_state_dict(dict(state["scaler"]))
+            self._overflows = state["overflows"]

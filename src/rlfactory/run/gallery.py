@@ -1,10 +1,14 @@
 """What people look at: the samples of each evaluation, and the same prompts over training."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import torch
+from PIL import Image
 from torch import Tensor
 
 from rlfactory.run.atomic import write_text
@@ -18,10 +22,13 @@ STRIP_PROMPTS = 6
 
 
 class Gallery(ABC):
-    """Shows `count` samples of an evaluation, by the score `main`, in `folder`."""
+    """Shows `count` samples of an evaluation, by the score `main`, in `folder`.
+
+    What it is to remember is in files of the folder `kept`, so that a run can go on.
+    """
 
     def __init__(self, folder: Path, main: str, good: float | None, count: int) -> None:
-        self.folder = folder
+        self.folder, self.kept = folder, folder / "strip"
         self.main, self.good, self.count = main, good, count
 
     @abstractmethod
@@ -40,10 +47,6 @@ class Gallery(ABC):
 class Pictures(Gallery):
     """A grid in PNG, each picture above its prompt and score; a strip with a column a moment."""
 
-    def __init__(self, folder: Path, main: str, good: float | None, count: int) -> None:
-        super().__init__(folder, main, good, count)
-        self._kept: dict[int, Tensor] = {}
-
     def show(self, name: str, title: str, drawn: Drawn, scores: Scores) -> Path:
         """A grid."""
         assert drawn.images is not None
@@ -57,16 +60,20 @@ class Pictures(Gallery):
     def keep(self, iteration: int, drawn: Drawn) -> None:
         """A column of the strip."""
         assert drawn.images is not None
-        self._kept[iteration] = drawn.images[:STRIP_PROMPTS]
+        self.kept.mkdir(parents=True, exist_ok=True)
+        for row, image in enumerate(drawn.images[:STRIP_PROMPTS]):
+            picture = Image.fromarray(image.permute(1, 2, 0).numpy())
+            picture.save(self.kept / f"{iteration:06d}_{row}.png")
 
     def conclude(self, prompts: Sequence[str]) -> None:
         """The strip."""
-        columns = sorted(self._kept)
+        found = {path.stem: path for path in sorted(self.kept.glob("*_*.png"))}
+        columns = list(dict.fromkeys(name.partition("_")[0] for name in found))
         if not columns:
             return
-        count = len(self._kept[columns[0]])
-        rows = [[self._kept[column][row] for column in columns] for row in range(count)]
-        heads = [f"iteration {column}" for column in columns]
+        count = sum(name.startswith(f"{columns[0]}_") for name in found)
+        rows = [[_pixels(found[f"{c}_{row}"]) for c in columns] for row in range(count)]
+        heads = [f"iteration {int(column)}" for column in columns]
         strip(rows, prompts[:count], heads, self.folder / "strip.png")
 
 
@@ -74,10 +81,6 @@ class Texts(Gallery):
     """A table in Markdown, a response a row with its score and KL; a page of the same prompts over
     training.
     """
-
-    def __init__(self, folder: Path, main: str, good: float | None, count: int) -> None:
-        super().__init__(folder, main, good, count)
-        self._kept: dict[int, list[str]] = {}
 
     def show(self, name: str, title: str, drawn: Drawn, scores: Scores) -> Path:
         """A table."""
@@ -97,14 +100,18 @@ class Texts(Gallery):
     def keep(self, iteration: int, drawn: Drawn) -> None:
         """A row for each of the first prompts."""
         assert drawn.texts is not None
-        self._kept[iteration] = drawn.texts[:STRIP_PROMPTS]
+        self.kept.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(drawn.texts[:STRIP_PROMPTS], ensure_ascii=False, indent=1)
+        write_text(self.kept / f"{iteration:06d}.json", text + "\n")
 
     def conclude(self, prompts: Sequence[str]) -> None:
         """The page."""
+        paths = sorted(self.kept.glob("*.json"))
+        kept = {int(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
         lines = ["# The same prompts over training", ""]
         for i, prompt in enumerate(prompts[:STRIP_PROMPTS]):
             lines += [f"## {_plain(prompt)}", "", "| iteration | response |", "|---:|---|"]
-            lines += [f"| {k} | {_plain(v[i])} |" for k, v in sorted(self._kept.items())] + [""]
+            lines += [f"| {k} | {_plain(v[i])} |" for k, v in kept.items()] + [""]
         write_text(self.folder / "strip.md", "\n".join(lines))
 
 
@@ -120,6 +127,11 @@ def log_pictures(logger: Logger, iteration: int, path: Path) -> None:
     """Hand a picture over to where metrics go; texts stay in the folder."""
     if path.suffix == ".png":
         logger.images(iteration, "eval/samples", path)
+
+
+def _pixels(path: Path) -> Tensor:
+    with Image.open(path) as image:
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 def _row(numbers: Sequence[float], prompt: str, text: str) -> str:

@@ -15,6 +15,16 @@ class Logger(ABC):
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         """Begin, or continue the run that an earlier `start` on this folder began."""
 
+    def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Called before `start` where a run goes on after an iteration; `state` is what
+        `state_dict` then gave. What was logged of later ones is logged once more.
+        """
+        del state, iteration
+
+    def state_dict(self) -> dict[str, Any]:
+        """By what the service knows the run."""
+        return {}
+
     @abstractmethod
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
         """Record scalars of an iteration."""
@@ -57,18 +67,29 @@ class Wandb(Logger):
     ) -> None:
         self.project, self.mode, self.entity, self.tags = project, mode, entity, tags
         self._run: Any = None
+        self._id: str | None = None
+
+    def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Have the next `start` open the same run, even if the folder has lost its id."""
+        self._id = state.get("wandb")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The run's id."""
+        return {"wandb": self._id}
 
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         """Open the run whose id the folder holds, or a new one, and store its id."""
         import wandb
 
+        self._id = _stored_id(run_dir / "wandb_id", self._id)
         self._run = wandb.init(
             project=self.project,
             entity=self.entity,
             mode=self.mode,
             tags=self.tags,
             name=run_dir.name,
-            id=_stored_id(run_dir / "wandb_id"),
+            id=self._id,
+            # not "must": a run that was killed may not have been heard of there
             resume="allow",
             dir=run_dir,
             config=dict(config),
@@ -78,7 +99,7 @@ class Wandb(Logger):
         self._run.define_metric("*", step_metric="iteration")
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Record scalars at step `iteration`."""
+        """Record scalars at step `iteration`; of one that it knows already, it drops them."""
         # explicit, since an offline run that goes on does not know where it stopped
         self._run.log({"iteration": iteration, **values}, step=iteration)
 
@@ -105,13 +126,18 @@ class TensorBoard(Logger):
                 "type pip install 'rlfactory[tensorboard]', or logger=jsonl"
             )
         self._writer: Any = None
+        self._begin: int | None = None
+
+    def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Have what was logged of later iterations replaced."""
+        self._begin = iteration + 1
 
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         """Open the event file and note the configuration."""
         from torch.utils.tensorboard import SummaryWriter
 
         writer: Any = SummaryWriter
-        self._writer = writer(log_dir=str(run_dir / "tensorboard"))
+        self._writer = writer(log_dir=str(run_dir / "tensorboard"), purge_step=self._begin)
         lines = "\n".join(f"    {key}: {value}" for key, value in config.items())
         self._writer.add_text("config", lines, 0)
 
@@ -136,7 +162,7 @@ class TensorBoard(Logger):
             self._writer = None
 
 
-def _stored_id(path: Path) -> str:
+def _stored_id(path: Path, known: str | None = None) -> str:
     if not path.exists():
-        path.write_text(uuid.uuid4().hex[:8] + "\n", encoding="utf-8")
+        path.write_text((known or uuid.uuid4().hex[:8]) + "\n", encoding="utf-8")
     return path.read_text(encoding="utf-8").strip()

@@ -1,5 +1,6 @@
 """metrics.jsonl: the record of a run, and the source of every curve and table."""
 
+import itertools
 import json
 import math
 import os
@@ -23,6 +24,7 @@ class MetricsLog:
         self.loggers = tuple(loggers)
         _cut_torn_line(path)
         past = read(path) if path.exists() else []
+        self.lines = len(past)
         self._start = time.monotonic() - ((past[-1]["time"] or 0.0) if past else 0.0)
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
@@ -33,6 +35,7 @@ class MetricsLog:
         # opened for each line, so that a killed run keeps every line but the one being written
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
+        self.lines += 1
         for logger in self.loggers:
             logger.log(iteration, values)
 
@@ -52,6 +55,16 @@ def read(path: Path) -> list[Record]:
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
     return records
+
+
+def keep_lines(path: Path, count: int) -> int:
+    """Cut a file after its first `count` lines; returns how many of them there are."""
+    if not path.exists():
+        return 0
+    with path.open("rb+") as file:
+        kept = [len(line) for line in itertools.islice(file, count) if line.endswith(b"\n")]
+        file.truncate(sum(kept))
+    return len(kept)
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -56,6 +56,10 @@ class Progress:
         if self.is_live:
             self._live.stop()
 
+    def begin(self, finished: int) -> None:
+        """Note that so many iterations were done in an earlier sitting."""
+        self._finished = finished
+
     def phase(self, name: str, *, total: int) -> None:
         """Begin a phase of `total` things (samples, updates, prompts)."""
         if name == _SPLIT[0]:

@@ -1,0 +1,78 @@
+"""When a run is saved, and how: checkpoints while it goes on, and the way back from one."""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from rlfactory.model.base import ImageModel
+from rlfactory.model.text import TextModel
+from rlfactory.run.best import Best
+from rlfactory.run.checkpoint import begin_checkpoint, checkpoint_bytes, checkpoint_of
+from rlfactory.run.folder import RunFolder, enough_space
+from rlfactory.run.retention import Retention
+from rlfactory.run.writer import Writer
+
+
+class Keeper:
+    """Writes checkpoints of a run, and removes those that are not to stay.
+
+    `saved` is the iteration of the last one; `timely` are those made because it was time.
+    """
+
+    def __init__(self, folder: RunFolder, options: Mapping[str, Any], best: Best) -> None:
+        self.folder, self.best = folder, best
+        self.every, self.seconds = options["every"], 60 * options["minutes"]
+        self.retention = Retention(options["keep"], options["keep_every"])
+        self.writer = Writer(background=options["background"])
+        self.saved: int | None = None
+        self.timely: set[int] = set()
+        self._since = time.monotonic()
+
+    def is_time(self, done: int) -> bool:
+        """Whether there is to be a checkpoint after so many iterations; remembers that it was."""
+        waited = time.monotonic() - self._since
+        by_number = due(done, self.every) or due(done, self.retention.keep_every)
+        if not by_number and not 0 < self.seconds <= waited:
+            return False
+        self.timely.add(done)
+        return True
+
+    def save(
+        self,
+        done: int,
+        state: Mapping[str, Any],
+        model: ImageModel | TextModel,
+        exported: str,
+        optimizer: torch.optim.Optimizer,
+        about: Mapping[str, Any],
+    ) -> None:
+        """A checkpoint of this iteration, unless it has one; and the best one's name beside it."""
+        self.writer.wait()  # before there is another copy
+        write: Callable[[], None] = _nothing
+        if self.saved != done:
+            enough_space(self.folder.path, checkpoint_bytes(model, optimizer))
+            place = checkpoint_of(self.folder.checkpoints, done)
+            write = begin_checkpoint(place, model, exported, state, optimizer, about)
+            self.saved, self._since = done, time.monotonic()
+        self.writer.do(partial(self._finish, write, frozenset(self.timely), self.best.step))
+
+    def _finish(self, write: Callable[[], None], timely: frozenset[int], best: int | None) -> None:
+        try:
+            write()
+        except BaseException:
+            self.saved = None  # it may be tried again
+            raise
+        self.best.write()
+        self.retention.clear(self.folder.checkpoints, timely, best)
+
+
+def due(done: int, every: int) -> bool:
+    """Whether it is the turn of something that is done every so often; 0 is never."""
+    return every > 0 and done % every == 0
+
+
+def _nothing() -> None:
+    """There is a checkpoint already."""

@@ -1,0 +1,133 @@
+"""Going on with a language model's run, through the command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory import cli
+from rlfactory.learner import Learner
+from rlfactory.problems import PlanError
+from rlfactory.run.folder import RunFolder
+
+LETTERS = """
+def letters(prompts, completions):
+    return [sum(c.isalpha() for c in text) for text in completions]
+"""
+
+
+class KilledError(BaseException):
+    """What nobody catches, as a kill is not."""
+
+
+@pytest.fixture(scope="module")
+def words(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    file = tmp_path_factory.mktemp("judge") / "judge.py"
+    file.write_text(LETTERS)
+    return [
+        *("model=gpt2", f"model.path={gpt2_folder}", "hardware=cpu", "algo=ppo"),
+        *("reward=function", f"reward.function={file}:letters", "prompts.starts=[a, the]"),
+        *("iterations=4", "prompts_per_iteration=8", "epochs=2", "updates_per_iteration=2"),
+        *("dynamics.length=8", "evaluation.prompts=6", "evaluation.every=2"),
+        *("evaluation.preview_every=1", "checkpoint.every=1", "checkpoint.keep=null"),
+        "regularizer.coefficient._target_=rlfactory.regularizer.coefficient.Proportional",
+        *("regularizer.coefficient.value=0.5", "+regularizer.coefficient.target=0.01"),
+        "+regularizer.coefficient.horizon=100",
+    ]
+
+
+def train(run: Path, words: list[str], *more: str) -> int:
+    return cli.dispatch([f"run_dir={run}", *words, *more])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    assert train(run, words) == 0
+    return run
+
+
+def test_killed_resumed_and_typed_again_it_ends_bit_for_bit(
+    finished: Path,
+    words: list[str],
+    traces: Callable[[Path], dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, updates = tmp_path / "run", list[int]()
+    follow = Learner._follow
+
+    def killed(learner: Learner, *arguments: Any) -> Any:
+        updates.append(1)
+        if len(updates) == 8:
+            raise KilledError
+        return follow(learner, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "_follow", killed)
+        with pytest.raises(KilledError):
+            train(run, words)
+    assert RunFolder(run).read_status() == "running"
+    capsys.readouterr()
+    assert cli.dispatch(["resume", str(run), "--until", "3"]) == 0
+    shown = capsys.readouterr()
+    assert "going on after iteration 1 of 4" in shown.out
+    assert f"To go on: rlfactory resume {run}" in shown.err
+    assert RunFolder(run).read_status() == "interrupted"
+    assert cli.dispatch(["resume", str(run), "--until", "2"]) == 0, "it has gone further"
+    assert train(run, words) == 0
+    assert RunFolder(run).read_status() == "done"
+    assert traces(run) == traces(finished)
+
+
+def test_a_finished_run_says_so_and_stays(
+    finished: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
+    assert cli.dispatch(["resume", str(finished)]) == 0
+    assert train(finished, words) == 0
+    assert capsys.readouterr().out.count("is done, all of its 4 iterations") == 2
+    assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
+
+
+def test_another_command_on_its_folder_is_refused_with_what_differs(
+    finished: Path, words: list[str]
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        train(finished, words, "seed=7", "optimizer.lr=0.5")
+    seed, rate = refused.value.problems
+    assert (seed.key, seed.remedy) == ("seed", "seed=0")
+    assert "began with 0, and now it is 7" in seed.message
+    assert rate.key == "optimizer.lr"
+    assert "--force goes on all the same" in rate.message
+
+
+def test_it_can_be_forced_and_what_it_began_with_is_kept(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "run", words, "iterations=1") == 0
+    former = (tmp_path / "run" / "config.yaml").read_text()
+    assert train(tmp_path / "run", words, "iterations=2", "--force") == 0
+    assert "going on after iteration 1 of 2" in capsys.readouterr().out
+    assert (tmp_path / "run" / "config_1.yaml").read_text() == former
+    assert (tmp_path / "run" / "checkpoints" / "step_000002").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--until", "9"], "--until: is 9, and the run has 4 iterations"),
+        (["--until", "0"], "--until: is 0; allowed are 1 or more"),
+    ],
+)
+def test_an_iteration_that_there_is_not_is_refused(
+    finished: Path, refused: Callable[..., str], flags: list[str], said: str
+) -> None:
+    assert said in refused("resume", str(finished), *flags)
+
+
+def test_what_is_no_run_can_not_be_resumed(refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "is no run folder" in refused("resume", str(tmp_path))
+    assert "is no run folder" in refused("resume", str(tmp_path / "nowhere"))

@@ -1,0 +1,333 @@
+"""A run in several sittings is the run in one, to the last bit."""
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from rlfactory import build as build_module
+from rlfactory import session as session_module
+from rlfactory.build import make
+from rlfactory.learner import Learner
+from rlfactory.reward.base import Reward, Samples
+from rlfactory.run import checkpoint as checkpoint_module
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.session import Session
+from rlfactory.trainer import Trainer
+
+SMALL = [
+    "evaluation.prompts=4",
+    "evaluation.grid=4",
+    "evaluation.every=2",
+    "evaluation.preview_every=1",
+    "checkpoint.every=2",
+    "checkpoint.keep=null",
+    "iterations=5",
+]
+IMAGES = {
+    "nft": ["algo=nft", "regularizer=kl_v"],
+    "awm": ["algo=awm", "regularizer=kl_ema"],
+    "vgrpo": ["algo=vgrpo"],
+    "grpo": ["algo=grpo", "regularizer=kl_gaussian", "window=random_contiguous"],
+    "grpo_guard": ["algo=grpo_guard", "epochs=2"],
+    "ddpo": ["algo=ddpo", "advantage.min_count=2"],
+    "ddpo_sf": ["algo=ddpo_sf", "updates_per_iteration=1", "advantage.min_count=2"],
+    "steered": [
+        *("algo=nft", "regularizer=kl_v", "optimizer.betas=[0.5,0.9]"),
+        "regularizer.coefficient._target_=rlfactory.regularizer.coefficient.Proportional",
+        "regularizer.coefficient.value=0.5",
+        *("+regularizer.coefficient.target=0.01", "+regularizer.coefficient.horizon=50"),
+        *("ema.schedule=linear", "ema.warmup=20", "learning_rate.final_scale=0.1"),
+        *("old.update=step", "old.interval=3", "old.decay=0.5", "stop.reward=9", "stop.window=3"),
+    ],
+}
+
+
+class KilledError(BaseException):
+    """What nobody catches, as a kill is not."""
+
+
+class Brightness(Reward):
+    """How bright a picture is, and how much of it was seen so far, which is to survive."""
+
+    media = "images"
+    main = "shapes"
+
+    def __init__(self) -> None:
+        self.seen = 0.0
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        assert samples.images is not None
+        return {"shapes": samples.images.float().mean((1, 2, 3)) / 255}
+
+    def normalised(
+        self, scores: Mapping[str, torch.Tensor], groups: torch.Tensor
+    ) -> Mapping[str, torch.Tensor]:
+        self.seen += float(scores["shapes"].sum())
+        return {"shapes": scores["shapes"] * (1 + self.seen)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+Sit = Callable[..., Session]
+
+
+@pytest.fixture
+def sit(
+    linear: Callable[..., Any],
+    planned: Callable[..., Mapping[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Sit:
+    """Begins or goes on with a run of the two-number model, whatever generators stand at."""
+
+    def begin(path: Path, *words: str, **options: Any) -> Session:
+        model, ours = linear(), {"reward": Brightness()}
+        monkeypatch.setattr(model, "export", lambda folder: (folder / "exported").write_text("x"))
+
+        def make_ours(config: object, group: str, **available: object) -> object:
+            return {**ours, "model": model}.get(group) or make(config, group, **available)
+
+        monkeypatch.setattr(build_module, "make", make_ours)
+        monkeypatch.setattr(session_module, "draw_curves", lambda *_, **__: None)
+        for garble in (torch.manual_seed, np.random.seed, random.seed):
+            garble(random.SystemRandom().randrange(2**32))
+        folder = RunFolder(path) if path.exists() else RunFolder.create(path)
+        config = {**planned(*SMALL, *words), "run_dir": str(path), "choices": {}}
+        folder.config.write_text(yaml.safe_dump(config))
+        return Session(config, folder, **options)
+
+    return begin
+
+
+Traces = Callable[[Path], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, dict[str, Any]]:
+    """What uninterrupted runs left."""
+    return {}
+
+
+def uninterrupted(
+    whole: dict[str, Any], sit: Sit, traces: Traces, folder: Path, name: str
+) -> dict[str, Any]:
+    if name not in whole:
+        assert sit(folder / "whole", *IMAGES[name]).run() == "done"
+        whole[name] = traces(folder / "whole")
+    found: dict[str, Any] = whole[name]
+    return found
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_stopped_after_any_iteration_it_goes_on_bit_for_bit(
+    name: str, sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, name)
+    for stop in range(1, 5):
+        assert sit(tmp_path / "parts", *IMAGES[name], until=stop).run() == "paused"
+    assert sit(tmp_path / "parts", *IMAGES[name]).run() == "done"
+    found = traces(tmp_path / "parts")
+    # each pause has its checkpoint
+    extra = {
+        key for key in found if key.startswith(("checkpoints", "step_")) and key not in expected
+    }
+    assert {key: found[key] for key in found.keys() - extra} == expected
+
+
+def _at(
+    count: int,
+    function: Callable[..., Any],
+    after: bool = False,
+    error: BaseException | type[BaseException] = KilledError,
+) -> Callable[..., Any]:
+    """A function whose call of that number is a kill, or an error."""
+    calls: list[int] = []
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == count and not after:
+            raise error
+        result = function(*arguments, **named)
+        if len(calls) == count:
+            raise error
+        return result
+
+    return call
+
+
+KILLS = {
+    "while sampling": (Trainer, "sample", 4, False),
+    "between updates": (Learner, "_follow", 5, True),
+    "while saving": (checkpoint_module, "write_manifest", 2, False),
+    "after the iteration": (Session, "look", 4, False),
+}
+MORE_KILLS = {
+    "in the middle of an update": (Learner, "_follow", 5, False),
+    "after learning": (Trainer, "_reason_to_stop", 3, True),
+    "before the rename": (checkpoint_module, "write_manifest", 2, True),
+    "after an evaluation": (Session, "evaluate", 2, True),
+    "in the last evaluation": (Session, "evaluate", 4, False),
+    "before anything was saved": (Learner, "_update", 2, True),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [(name, moment) for name in IMAGES for moment in KILLS]
+    + [(name, moment) for name in ("steered", "ddpo") for moment in MORE_KILLS],
+)
+def test_killed_at_any_moment_it_ends_bit_for_bit(
+    name: str,
+    moment: str,
+    sit: Sit,
+    traces: Traces,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, name)
+    owner, attribute, count, after = (KILLS | MORE_KILLS)[moment]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, attribute, _at(count, getattr(owner, attribute), after))
+        session = sit(tmp_path / "parts", *IMAGES[name])
+        with pytest.raises(KilledError):
+            session.run()
+    assert sit(tmp_path / "parts", *IMAGES[name]).run() == "done"
+    assert traces(tmp_path / "parts") == expected
+
+
+def test_an_evaluation_that_a_checkpoint_knows_of_is_not_made_twice(
+    sit: Sit,
+    traces: Traces,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    words = [*IMAGES["nft"], "checkpoint.every=0"]  # that of the best evaluation alone
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "_follow", _at(13, Learner._follow))
+        session = sit(tmp_path / "parts", *words)
+        with pytest.raises(KilledError):
+            session.run()
+    again = sit(tmp_path / "parts", *words)
+    assert again.looked == again.done >= 2
+    assert again.run() == "done"
+    assert traces(tmp_path / "parts")["metrics"] == expected["metrics"]
+
+
+def test_what_is_damaged_is_named_and_done_again(
+    sit: Sit,
+    traces: Traces,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    sit(tmp_path / "parts", *IMAGES["nft"], until=4).run()
+    place = RunFolder(tmp_path / "parts").checkpoints
+    data = bytearray((place / "step_000004" / "optimizer.safetensors").read_bytes())
+    data[-1] ^= 1
+    (place / "step_000004" / "optimizer.safetensors").write_bytes(data)
+    assert sit(tmp_path / "parts", *IMAGES["nft"]).run() == "done"
+    said = capsys.readouterr().out
+    assert "step_000004 is damaged: optimizer.safetensors has other content" in said
+    assert "going on after iteration 2 of 5" in said
+    assert (place / "damaged_step_000004").is_dir()
+    assert traces(tmp_path / "parts") == expected
+
+
+def test_where_all_are_damaged_it_begins_again(
+    sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    sit(tmp_path / "parts", *IMAGES["nft"], until=4).run()
+    for manifest in tmp_path.glob("parts/checkpoints/*/MANIFEST.json"):
+        manifest.unlink()
+    assert sit(tmp_path / "parts", *IMAGES["nft"]).run() == "done"
+    assert traces(tmp_path / "parts") == expected
+
+
+def test_another_configuration_is_refused_unless_it_is_forced(sit: Sit, tmp_path: Path) -> None:
+    sit(tmp_path / "run", until=2).run()
+    with pytest.raises(RunFolderError, match=r"\(optimizer\.lr: 0\.03 -> 0\.5\); add --force"):
+        sit(tmp_path / "run", "optimizer.lr=0.5")
+    forced = sit(tmp_path / "run", "optimizer.lr=0.5", force=True)
+    assert forced.run() == "done"
+    assert forced.parts.optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_a_run_that_met_its_threshold_stays_ended(sit: Sit, tmp_path: Path) -> None:
+    words = ["stop.reward=0", "stop.patience=3", "algo=nft"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "evaluate", _at(3, Session.evaluate))
+        session = sit(tmp_path / "run", *words)
+        with pytest.raises(KilledError):
+            session.run()
+    again = sit(tmp_path / "run", *words)
+    assert again.trainer.ended is not None
+    assert again.run() == "done"
+    assert again.done == 3
+
+
+def test_minutes_of_training_count_on(sit: Sit, tmp_path: Path) -> None:
+    first = sit(tmp_path / "run", until=2)
+    first.run()
+    again = sit(tmp_path / "run")
+    assert 0 < again.trainer.seconds <= first.trainer.elapsed
+    assert again.trainer.elapsed == again.trainer.seconds, "what is not training does not count"
+
+
+@pytest.mark.parametrize(
+    ("owner", "attribute", "count", "saved"),
+    [(Brightness, "normalised", 3, ["step_000002"]), (Learner, "_follow", 8, [])],
+)
+def test_an_error_loses_no_iteration_and_saves_no_half_one(
+    owner: type,
+    attribute: str,
+    count: int,
+    saved: list[str],
+    sit: Sit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing = _at(count, getattr(owner, attribute), error=OSError("gone"))
+    monkeypatch.setattr(owner, attribute, failing)
+    with pytest.raises(OSError, match="gone"):
+        sit(tmp_path / "run", "checkpoint.every=0", "evaluation.every=0").run()
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == saved
+
+
+def test_an_error_of_the_writer_ends_the_run(
+    sit: Sit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, "write_manifest", full)
+    with pytest.raises(OSError, match="No space left"):
+        sit(tmp_path / "run").run()
+    assert [*(tmp_path / "run" / "checkpoints").iterdir()] == []
+
+
+def test_a_second_sitting_lacks_the_first_scores(sit: Sit, tmp_path: Path) -> None:
+    sit(tmp_path / "run", until=2).run()
+    RunFolder(tmp_path / "run").evaluation(0).unlink()
+    with pytest.raises(RunFolderError, match=r"000000\.json is missing"):
+        sit(tmp_path / "run").run()
+
+
+def test_only_what_is_to_stay_stays(sit: Sit, tmp_path: Path) -> None:
+    words = ["checkpoint.every=1", "checkpoint.keep=1", "checkpoint.keep_every=2"]
+    sit(tmp_path / "run", *words, "checkpoint.best=false", "evaluation.every=0").run()
+    names = sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["step_000002", "step_000004", "step_000005"]
