@@ -212,9 +212,9 @@ class Silent:
 
 
 def _save_png(image: torch.Tensor, path: Path) -> None:
-    from PIL import Image
+    from rlfactory.pillow import to_pil
 
-    Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    to_pil(image).save(path)
 
 
 def _say_error(message: str) -> None:

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel
 
 from rlfactory.reward.base import RewardError
-from rlfactory.reward.clip import load_clip, published_pixels, to_pil
+from rlfactory.reward.clip import load_clip, published_pixels
 
 CPU = torch.device("cpu")
 PROMPTS = ["a red cat", "two dogs, a bird", "a red cat", "x"]
@@ -46,12 +46,6 @@ def test_preprocessing_is_clips(drawn, size, resample):
     expected = np.stack([by_hand(image, method) for image in images])
     assert found.dtype == torch.float32
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
-
-
-def test_pictures_survive_pillow(drawn):
-    images = drawn(["a", "b"], 5, 9).images
-    back = np.stack([np.asarray(picture) for picture in to_pil(images)])
-    assert np.array_equal(back, images.permute(0, 2, 3, 1).numpy())
 
 
 def test_preprocessing_comes_with_the_model(save_clip, drawn):

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rlfactory.pillow import to_pil
 from rlfactory.reward.base import RewardError
 from rlfactory.reward.http import CallFailed, Patience, Server, in_threads
 from rlfactory.reward.wire import png, to_json
@@ -84,7 +85,7 @@ def resized(image: Tensor, side: int | None) -> Tensor:
     """A picture `[3, H, W]` uint8 as a square, by Pillow's bicubic filter."""
     if side is None or image.shape[1:] == (side, side):
         return image
-    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    picture = to_pil(image)
     pixels = torch.frombuffer(
         bytearray(picture.resize((side, side), Image.Resampling.BICUBIC).tobytes()),
         dtype=torch.uint8,

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import CLIPImageProcessorPil, CLIPModel
 
+from rlfactory.pillow import all_to_pil
 from rlfactory.reward.pretrained import loading, whole_model, whole_tokenizer
 from rlfactory.zoo.models import resolve
 
@@ -129,16 +130,11 @@ def published_pixels(processor: Any, resample: Resample = "bicubic") -> Pixels:
     method = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}[resample]
 
     def pixels(images: Tensor) -> Tensor:
-        found = processor(to_pil(images), resample=method, return_tensors="pt")
+        found = processor(all_to_pil(images), resample=method, return_tensors="pt")
         ready: Tensor = found["pixel_values"].float()
         return ready
 
     return pixels
-
-
-def to_pil(images: Tensor) -> list[Image.Image]:
-    """Pictures `[B, 3, H, W]` uint8 as Pillow has them."""
-    return [Image.fromarray(row) for row in images.permute(0, 2, 3, 1).contiguous().numpy()]
 
 
 @contextmanager

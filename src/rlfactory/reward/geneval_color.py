@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import CLIPImageProcessorPil, CLIPModel
 
+from rlfactory.pillow import to_pil
 from rlfactory.reward.geneval_detector import Instance
 from rlfactory.reward.geneval_metadata import COLORS
 from rlfactory.reward.pretrained import loading, whole_model, whole_tokenizer
@@ -37,7 +38,7 @@ class ColorNamer:
         """A colour for each of some objects of one class in a picture `[3, H, W]` uint8."""
         if not objects:
             return []
-        picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+        picture = to_pil(image)
         crops = self.processor([cut_out(picture, item) for item in objects], return_tensors="pt")
         seen = features(self.model, pixel_values=crops["pixel_values"])
         nearest = (seen @ self._colors(objects[0].name).T).argmax(1).tolist()

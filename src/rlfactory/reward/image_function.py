@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
+from rlfactory.pillow import all_to_pil
 from rlfactory.reward.base import Reward, RewardError, Samples, pictures
 from rlfactory.reward.calling import answer, load_function, numbers
 from rlfactory.types import Positive
@@ -54,8 +54,9 @@ def as_form(images: Tensor, form: Form) -> Any:
     """Pictures `[B, 3, H, W]` uint8 as a function wants them, copied: it may change them."""
     if form == "tensor":
         return images.clone()
-    rows = images.permute(0, 2, 3, 1).contiguous().numpy().copy()
-    return rows if form == "numpy" else [Image.fromarray(row) for row in rows]
+    if form == "numpy":
+        return images.permute(0, 2, 3, 1).contiguous().numpy().copy()
+    return all_to_pil(images)
 
 
 def _scores(returned: object, count: int, name: str) -> Tensor:

@@ -9,14 +9,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rlfactory.pillow import all_to_pil
 from rlfactory.reward.base import Reward, Samples, pictures
 from rlfactory.types import Positive, PositiveInt
 
 
 def jpeg_kilobytes(images: Tensor, quality: int) -> Tensor:
     """Sizes `[B]` in thousands of bytes of the JPEG files of `images` `[B, 3, H, W]` uint8."""
-    rows = images.permute(0, 2, 3, 1).contiguous().numpy()
-    return torch.tensor([_size(Image.fromarray(row), quality) / 1000 for row in rows])
+    return torch.tensor([_size(picture, quality) / 1000 for picture in all_to_pil(images)])
 
 
 def _size(image: Image.Image, quality: int) -> int:

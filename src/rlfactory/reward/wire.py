@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rlfactory.pillow import to_pil
 from rlfactory.reward.base import Samples
 
 PROTOCOL = 1
@@ -77,7 +78,7 @@ def _encode_images(images: Tensor, encoding: Encoding) -> dict[str, Any]:
 def png(image: Tensor) -> bytes:
     """The PNG file of a picture `[3, H, W]` uint8."""
     file = BytesIO()
-    Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(file, "PNG", compress_level=1)
+    to_pil(image).save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
+from rlfactory.pillow import to_pil
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -29,7 +31,7 @@ def font(size: int, *, bold: bool = False) -> Font:
 
 def tile(image: "Tensor") -> Image.Image:
     """A picture from `[3, H, W]` uint8: small ones grow by a whole factor, pixels kept sharp."""
-    picture = Image.fromarray(image.permute(1, 2, 0).cpu().contiguous().numpy())
+    picture = to_pil(image)
     longest = max(picture.size)
     factor = -(-_SMALLEST // longest)
     if factor > 1:

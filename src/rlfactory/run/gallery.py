@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rlfactory.pillow import to_pil
 from rlfactory.run.atomic import write_text
 from rlfactory.run.format import number
 from rlfactory.run.loggers import Logger
@@ -62,8 +63,7 @@ class Pictures(Gallery):
         assert drawn.images is not None
         self.kept.mkdir(parents=True, exist_ok=True)
         for row, image in enumerate(drawn.images[:STRIP_PROMPTS]):
-            picture = Image.fromarray(image.permute(1, 2, 0).numpy())
-            picture.save(self.kept / f"{iteration:06d}_{row}.png")
+            to_pil(image).save(self.kept / f"{iteration:06d}_{row}.png")
 
     def conclude(self, prompts: Sequence[str]) -> None:
         """The strip."""
