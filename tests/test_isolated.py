@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlfactory.isolated import Isolated, _split
+from rlfactory.isolated import Isolated, _shares
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.jpeg import Compressibility
@@ -89,12 +89,36 @@ def test_what_prompts_must_bring_is_asked_of_the_reward_itself(make: Make) -> No
 
 
 @pytest.mark.parametrize(
-    ("groups", "count", "sizes"),
-    [([0, 0, 1, 1, 2], 2, [4, 1]), ([0, 0, 0], 4, [3]), ([0, 1, 2, 3], 3, [2, 2]), ([5], 1, [1])],
+    ("groups", "count", "shares"),
+    [
+        ([0, 0, 1, 1, 2], 2, [[0, 1, 2, 3], [4]]),
+        ([0, 0, 0], 4, [[0, 1, 2]]),
+        ([0, 1, 2, 3], 3, [[0, 1], [2, 3]]),
+        ([5], 1, [[0]]),
+        ([1, 0, 1, 0], 2, [[1, 3], [0, 2]]),
+    ],
 )
-def test_groups_are_not_cut(groups: list[int], count: int, sizes: list[int]) -> None:
-    size = len(groups)
-    samples = Samples([str(i) for i in range(size)], [{}] * size, torch.tensor(groups), texts=None)
-    parts = _split(samples, count)
-    assert [len(part.prompts) for part in parts] == sizes
-    assert [word for part in parts for word in part.prompts] == [str(i) for i in range(size)]
+def test_groups_are_not_cut(groups: list[int], count: int, shares: list[list[int]]) -> None:
+    assert [rows.tolist() for rows in _shares(torch.tensor(groups), count)] == shares
+
+
+def test_each_score_goes_back_to_its_sample(make: Make) -> None:
+    samples = Samples([""] * 4, [{}] * 4, torch.tensor([1, 0, 1, 0]), texts=["a", "bb", "ccc", ""])
+    assert make(processes=2).score(samples)["judge"].tolist() == [1, 2, 3, 0]
+
+
+def test_what_remembers_is_not_put_where_it_can_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+from rlfactory.reward.length import Length
+
+class Counts(Length):
+    def state_dict(self):
+        return {"seen": 0}
+"""
+    (tmp_path / "remembering.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(RewardError, match="scoring.background=thread"):
+        Isolated({"_target_": "remembering.Counts", "target": 5}, "reward", torch.device("cpu"))

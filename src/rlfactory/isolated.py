@@ -52,18 +52,15 @@ class Isolated(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, NaN where a process was late or died."""
-        parts = _split(samples, len(self._workers))
-        busy = list(zip(self._workers, parts, strict=False))
-        for worker, part in busy:
-            worker.send(part)
+        busy = list(zip(self._workers, _shares(samples.groups, len(self._workers)), strict=False))
+        for worker, rows in busy:
+            worker.send(take(samples, rows))
         end = None if self.timeout is None else monotonic() + self.timeout
-        found = [self._answer(i, worker, end) for i, (worker, _) in enumerate(busy)]
-        names = dict.fromkeys([self.main, *(n for scores in found for n in scores)])
-        failed = [torch.full((len(part.prompts),), torch.nan) for part in parts]
-        return {
-            name: torch.cat([s.get(name, nan) for s, nan in zip(found, failed, strict=True)])
-            for name in names
-        }
+        found: dict[str, Tensor] = {self.main: torch.full((len(samples.prompts),), torch.nan)}
+        for index, (worker, rows) in enumerate(busy):
+            for name, scores in self._answer(index, worker, end).items():
+                found.setdefault(name, torch.full_like(found[self.main], torch.nan))[rows] = scores
+        return found
 
     def _answer(self, index: int, worker: "_Worker", end: float | None) -> Mapping[str, Tensor]:
         """A worker's scores; none where it was late or died, and another takes its place."""
@@ -136,13 +133,11 @@ def _received(pipe: Connection) -> Any:
     return value
 
 
-def _split(samples: Samples, count: int) -> list[Samples]:
-    """At most `count` runs of whole groups, in order."""
-    groups = samples.groups
-    begins = [0, *((groups[1:] != groups[:-1]).nonzero().flatten() + 1).tolist()]
-    ends = [*begins[1:], len(groups)]
-    runs = chunks(len(begins), -(-len(begins) // count))
-    return [take(samples, torch.arange(begins[int(run[0])], ends[int(run[-1])])) for run in runs]
+def _shares(groups: Tensor, count: int) -> list[Tensor]:
+    """The rows of at most `count` shares of whole groups."""
+    distinct = groups.unique()
+    runs = chunks(len(distinct), -(-len(distinct) // count))
+    return [torch.isin(groups, distinct[run]).nonzero().flatten() for run in runs]
 
 
 def _packed(samples: Samples) -> tuple[Samples, Any]:
@@ -165,6 +160,11 @@ def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, thr
         from rlfactory.targets import instantiate
 
         reward: Reward = instantiate(node, key, device=torch.device(device))
+        if reward.state_dict():
+            raise RewardError(
+                f"{type(reward).__name__} remembers what it saw, and a process that can be killed"
+                " would forget it; type scoring.background=thread"
+            )
         names = ("main", "media", "metadata", "good")
         pipe.send(("facts", {name: getattr(reward, name) for name in names}))
         while True:
