@@ -135,7 +135,7 @@ def _received(pipe: Connection) -> Any:
 
 def _shares(groups: Tensor, count: int) -> list[Tensor]:
     """The rows of at most `count` shares of whole groups."""
-    distinct = groups.unique()
+    distinct = torch.unique(groups)
     runs = chunks(len(distinct), -(-len(distinct) // count))
     return [torch.isin(groups, distinct[run]).nonzero().flatten() for run in runs]
 
