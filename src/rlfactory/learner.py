@@ -1,7 +1,7 @@
 """What is done with an iteration's samples: optimiser steps, each on its own share of them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from rlfactory import keyed
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
-from rlfactory.batch import Items, TokenBatch
+from rlfactory.batch import Batch, Items, TokenBatch
 from rlfactory.model.averaging import Clock
 from rlfactory.model.weights import POLICY
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
@@ -149,7 +149,8 @@ class Learner:
         """
         parts, measured = self.parts, list[Mapping[str, Tensor]]()
         found: Finding | None = None
-        for number, chunk in enumerate(batch.split(self.budget.micro_batch)):
+        chunks: Iterator[Batch | TokenBatch] = batch.split(self.budget.micro_batch)
+        for number, chunk in enumerate(chunks):
             loss = parts.algo.loss(parts.model, chunk)
             penalty, divergences = parts.regularizer.penalty(parts.model, chunk, loss.outputs)
             total = samples.weight * loss.value + penalty

@@ -87,6 +87,7 @@ def test_an_update_that_is_made_begins_a_new_row() -> None:
     for _ in range(2):
         assert guard.refuses(finding(), CPU)
         guard.made()
+    assert next(places, None) is None, "each row has its evidence"
     assert guard.skipped == 2, "the iteration's count is another one"
     guard.begin()
     assert guard.metrics() == {"guard/skipped": 0.0}

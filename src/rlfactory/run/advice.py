@@ -1,6 +1,7 @@
 """Warnings with advice: what the metrics of a run look like when it goes wrong, each told once."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 
@@ -124,7 +125,7 @@ def hacked_reward(history: Sequence[Values], main: str) -> str | None:
 def _is_rising(rewards: Sequence[float]) -> bool:
     """By more than two standard errors of a window's mean, as the one before it scatters."""
     before, latest = _windows(rewards)
-    error = pstdev(rewards[-2 * WINDOW : -WINDOW]) / WINDOW**0.5
+    error = pstdev(rewards[-2 * WINDOW : -WINDOW]) / math.sqrt(WINDOW)
     return latest > before + 2 * error
 
 
