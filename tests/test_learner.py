@@ -14,6 +14,7 @@ from rlfactory.model.weights import OLD
 from rlfactory.parts import Metrics
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Rollout
+from rlfactory.run.guards import GuardError
 from rlfactory.trainer import Trainer
 
 Loop = Callable[..., Trainer]
@@ -266,3 +267,50 @@ def test_an_update_that_overflowed_moves_nothing_and_is_no_update(
     assert trainer.learner.updates == 1
     assert metrics["grad/norm"] == 3.0
     assert weights(trainer) == before
+
+
+class Spoiled:
+    """An algorithm's loss, NaN in some of its calls."""
+
+    def __init__(self, trainer: Trainer, *calls: int) -> None:
+        self.algo, self.calls, self.count = trainer.parts.algo, calls, 0
+        self.loss = self.algo.loss
+        self.algo.loss = self  # type: ignore[assignment,method-assign]
+
+    def __call__(self, model: Any, batch: Batch) -> Loss:
+        loss = self.loss(model, batch)
+        self.count += 1
+        return replace(loss, value=loss.value * torch.nan) if self.count in self.calls else loss
+
+
+def test_an_update_that_is_left_out_moves_nothing_and_is_no_update(loop: Loop) -> None:
+    trainer = loop("algo=nft", "old.update=step", "old.decay=0.5")
+    trainer.guard.non_finite = "skip"
+    Spoiled(trainer, 1, 2)
+    before = {name: weights(trainer, name) for name in ("policy", "ema", OLD)}
+    metrics = learn(trainer)
+    assert {name: weights(trainer, name) for name in before} == before
+    assert trainer.learner.updates == 0
+    assert not trainer.learner.has_moved
+    assert all(p.grad is None for p in trainer.parts.model.weights.parameters.values())
+    assert not trainer.parts.optimizer.state
+    assert metrics["guard/skipped"] == 2
+    assert not {"loss/policy", "grad/norm", "ema/decay", "old/decay"} & metrics.keys()
+
+
+def test_the_first_update_that_is_made_is_the_one_that_must_replay(loop: Loop) -> None:
+    trainer = loop("algo=grpo", "updates_per_iteration=3")
+    trainer.guard.non_finite = "skip"
+    Spoiled(trainer, 1)
+    metrics = learn(trainer)
+    assert metrics["ratio/first_max_dev"] < 1e-6
+    assert trainer.learner.updates == 2
+    assert trainer.learner.has_moved
+
+
+def test_all_micro_batches_are_gone_through_and_the_first_fault_is_named(loop: Loop) -> None:
+    trainer = loop("algo=grpo", "micro_batch=6", "updates_per_iteration=1")
+    spoiled = Spoiled(trainer, 2, 3)
+    with pytest.raises(GuardError, match="update 1, micro-batch 2; this update was not made"):
+        learn(trainer)
+    assert spoiled.count > 3, "other processes wait in each of them"

@@ -1,8 +1,8 @@
 """What is done with an iteration's samples: optimiser steps, each on its own share of them."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -10,27 +10,31 @@ from torch import Tensor
 from rlfactory import keyed
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
-from rlfactory.batch import Items, TokenBatch
+from rlfactory.batch import Batch, Items, TokenBatch
 from rlfactory.model.averaging import Clock
 from rlfactory.model.weights import POLICY
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
 from rlfactory.regularizer.base import KL
 from rlfactory.rollout import Rollout
+from rlfactory.run.finite import faults, is_sound
+from rlfactory.run.guards import Finding, Guard
 from rlfactory.run.tally import Tally
-from rlfactory.scoring import TrainingError, require_replay
+from rlfactory.scoring import require_replay
+from rlfactory.suspicion import Place, of_gradient, of_micro_batch
 
 
 @dataclass
 class Learner:
     """Moves the policy, and the weight sets that follow it.
 
-    `updates` counts optimiser steps; `has_moved` says that there was learning since someone noted
-    where things stand.
+    `updates` counts optimiser steps; `has_moved` says that weights may have moved since someone
+    noted where things stand. `guard` judges each update before it is made.
     """
 
     parts: Parts
     budget: Budget
     watcher: Watcher
+    guard: Guard = field(default_factory=Guard)
     updates: int = 0
     has_moved: bool = False
 
@@ -40,15 +44,16 @@ class Learner:
         Where no sample can teach anything, nothing is learned.
         """
         parts, budget, tally = self.parts, self.budget, Tally()
-        self.has_moved = True
+        self.guard.begin()
         self._set_learning_rate(iteration)
         rollout = self._remember(rollout, iteration)
         for epoch in range(budget.epochs):
             if self._far_enough(tally):
                 break
-            for share in self._shares(len(rollout), iteration, epoch):
+            for number, share in enumerate(self._shares(len(rollout), iteration, epoch)):
                 if len(share):
-                    self._learn_from(rollout[share], iteration, tally)
+                    update = epoch * budget.updates_per_iteration + number
+                    self._learn_from(rollout[share], Place(iteration, update), tally)
         metrics = tally.means()
         self._steer("iteration", metrics, rollout)
         if KL in metrics and rollout.tokens is not None:
@@ -56,6 +61,7 @@ class Learner:
         coefficients = parts.regularizer.coefficients
         metrics |= {name: coefficient.value for name, coefficient in coefficients.items()}
         metrics["optimizer/lr"] = parts.optimizer.param_groups[0]["lr"]
+        metrics |= self.guard.metrics()
         return metrics | self._follow("iteration", iteration)
 
     def _remember(self, rollout: Rollout, iteration: int) -> Rollout:
@@ -85,22 +91,31 @@ class Learner:
         order = torch.randperm(count, generator=keyed.generator(self.budget.seed, "order", *key))
         return order.tensor_split(self.budget.updates_per_iteration)
 
-    def _learn_from(self, samples: Rollout, iteration: int, tally: Tally) -> None:
-        """One optimiser step."""
+    def _learn_from(self, samples: Rollout, place: Place, tally: Tally) -> None:
+        """One optimiser step, unless what it comes from is not finite."""
         parts, budget = self.parts, self.budget
-        is_first = len(tally) == 0
-        batch = parts.algo.items(samples, parts.model, seed=budget.seed, iteration=iteration)
-        if is_first:
+        batch = parts.algo.items(samples, parts.model, seed=budget.seed, iteration=place.iteration)
+        if place.update == 0:
             total = len(batch) * budget.updates_per_iteration * budget.epochs
             self.watcher.phase("learn", total=total)
-        self._accumulate(batch, samples.weight, tally)
-        if is_first:
+        measured, found = self._accumulate(batch, samples, place)
+        if self.guard.refuses(found, parts.hardware):
+            parts.optimizer.zero_grad(set_to_none=True)
+            return
+        for metrics in measured:
+            tally.extend(metrics)
+        if tally.latest("ratio/first_max_dev") is None:
             require_replay(tally, parts.algo.ratio_tolerance)
         norm = self._update()
         if norm is None:
             return
+        found = None if math.isfinite(norm) else of_gradient(norm, batch, samples, place)
+        if self.guard.refuses(found, parts.hardware):
+            return
+        self.guard.made()
+        self.updates += 1
         tally.add("grad/norm", norm)
-        for name, decay in self._follow("step", iteration).items():
+        for name, decay in self._follow("step", place.iteration).items():
             tally.add(name, decay)
         self._steer("step", tally.latest_of("kl/"), samples)
 
@@ -125,32 +140,39 @@ class Learner:
         for group in self.parts.optimizer.param_groups:
             group["lr"] = scale * group.setdefault("peak_lr", group["lr"])
 
-    def _accumulate(self, batch: Items | TokenBatch, weight: float, tally: Tally) -> None:
-        """The gradient of the mean loss, times `weight`, and of the mean penalty."""
-        parts = self.parts
-        for chunk in batch.split(self.budget.micro_batch):
+    def _accumulate(
+        self, batch: Items | TokenBatch, samples: Rollout, place: Place
+    ) -> tuple[list[Mapping[str, Tensor]], Finding | None]:
+        """The gradient of the mean loss, times its weight, and of the mean penalty; returns what
+        was measured, and what was not finite first. All micro-batches are gone through even then,
+        since processes wait for each other in each of them.
+        """
+        parts, measured = self.parts, list[Mapping[str, Tensor]]()
+        found: Finding | None = None
+        chunks: Iterator[Batch | TokenBatch] = batch.split(self.budget.micro_batch)
+        for number, chunk in enumerate(chunks):
             loss = parts.algo.loss(parts.model, chunk)
             penalty, divergences = parts.regularizer.penalty(parts.model, chunk, loss.outputs)
-            total = weight * loss.value + penalty
-            if not torch.isfinite(total):
-                raise TrainingError(f"the loss is {total.item()}; try a smaller optimizer.lr")
+            total = samples.weight * loss.value + penalty
             parts.hardware.backward(total * (chunk.weight / batch.weight))
             # a term that has the name of one of the algorithm's metrics takes its place
-            tally.extend(loss.metrics | divergences)
-            if divergences:
-                tally.extend({"loss/total": total.detach()})
+            metrics = loss.metrics | divergences
+            measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
+            wrong = faults(chunk, loss, total)
+            if found is None and not is_sound(wrong):
+                here = replace(place, micro_batch=number, offset=number * self.budget.micro_batch)
+                found = of_micro_batch(wrong, chunk, loss, metrics, samples, here)
             self.watcher.advance(len(chunk))
+        return measured, found
 
     def _update(self) -> float | None:
-        """The gradient's norm; None where it overflowed and nothing has moved."""
-        parts, budget = self.parts, self.budget
+        """The gradient's norm; None where it overflowed. Where it is not finite nothing moves."""
+        parts, budget, moved = self.parts, self.budget, self.has_moved
         parameters = list(parts.model.weights.parameters.values())
+        self.has_moved = True  # before it does: an error may leave half a step
         norm = parts.hardware.step(parts.optimizer, parameters, budget.max_grad_norm)
-        if norm is None:
-            return None
-        if not math.isfinite(norm):
-            raise TrainingError(f"the gradient's norm is {norm}; try a smaller optimizer.lr")
-        self.updates += 1
+        if norm is None or not math.isfinite(norm):
+            self.has_moved = moved
         return norm
 
     def _follow(self, moment: Clock, iteration: int) -> Metrics:
@@ -159,6 +181,7 @@ class Learner:
         for name, average in self.parts.averages.items():
             decay = average.due(moment, step=self.updates, iteration=iteration + 1)
             if decay is not None:
+                self.has_moved = True
                 self.parts.model.weights.update(name, decay)
                 decays[f"{name}/decay"] = decay
         return decays

@@ -13,13 +13,16 @@ from rlfactory.keeping import Keeper, due
 from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
+from rlfactory.run.advice import Adviser
 from rlfactory.run.atomic import flush
 from rlfactory.run.best import Best
 from rlfactory.run.checkpoint import load_checkpoint, load_optimizer, load_state, newest, sweep
 from rlfactory.run.curves import draw_curves
 from rlfactory.run.evaluation import Evaluation, evaluation_metrics
+from rlfactory.run.evidence import Evidence
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.gallery import STRIP_PROMPTS, gallery, log_pictures
+from rlfactory.run.guards import Guard
 from rlfactory.run.manifest import digest, read_manifest, versions
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
@@ -53,7 +56,8 @@ class Session:
         state = {} if begin is None else _agreeing(begin, config, force)
         self.parts = build(config, self.progress.advance)
         self.settings: Mapping[str, int | str] = config["evaluation"]
-        self.trainer = Trainer(self.parts, budget(config), self.progress)
+        guard = Guard(**config["guard"], witness=Evidence(folder.evidence))
+        self.trainer = Trainer(self.parts, budget(config), self.progress, guard=guard)
         self.logger = make(config, "logger")
         self.weights: str = config["evaluation"]["weights"]
         self.evaluator = evaluator(config, self.parts, self.progress)
@@ -72,6 +76,8 @@ class Session:
         self.best.write()
         self.logger.start(folder.path, config)
         self.metrics = MetricsLog(folder.metrics, [self.logger])
+        past = read(folder.metrics) if folder.metrics.exists() else []
+        self.adviser = Adviser(reward.main, past, state.get("advice", {}))
         self._border = self._state()
 
     def _go_on(self, begin: Path, state: Mapping[str, Any], lines: int) -> None:
@@ -137,6 +143,7 @@ class Session:
         self.done = iteration + 1
         self.metrics.log(self.done, metrics)
         self.progress.iteration(iteration, metrics, self.parts.reward.main)
+        self.adviser.hear(self.done, metrics, self.progress.say)
         is_time = not self._is_finished and self.keeper.is_time(self.done)
         self._note()
         self.keeper.writer.check()
@@ -195,6 +202,7 @@ class Session:
             "timely": sorted(self.keeper.timely),
             "best": self.best.state_dict(),
             "logger": self.logger.state_dict(),
+            "advice": self.adviser.state_dict(),
             **state_of(self.trainer),
             "config": dict(self.config),
         }
@@ -215,7 +223,10 @@ class Session:
         records = read(self.folder.metrics)
         draw_curves(records, self.folder.curves, reward=self.parts.reward.main)
         self.gallery.conclude([prompt.text for prompt in self.evaluator.prompts])
-        write_summary(self.folder.summary, before=before, after=after, metrics=records)
+        advice = [*self.adviser.given.values()]
+        write_summary(
+            self.folder.summary, before=before, after=after, metrics=records, advice=advice
+        )
         self.logger.finish()
         console = Console()
         if after is not None:

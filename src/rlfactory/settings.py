@@ -81,6 +81,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """What is done about an update that is not finite."""
+
+    non_finite: Literal["stop", "skip"]
+    max_skipped: PositiveInt
+
+
+@dataclass(frozen=True)
 class EvalRewards:
     """What the held-out samples are judged by besides the reward that trains."""
 
@@ -127,6 +135,7 @@ class Settings:
     eval_rewards: EvalRewards
     scoring: Scoring
     checkpoint: Checkpoint
+    guard: Guard
     prompt_cache: str | None
     run_dir: str | None
     trust: list[str]

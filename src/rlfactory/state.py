@@ -14,6 +14,7 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
     """
     return {
         "updates": trainer.learner.updates,
+        "skipped": trainer.guard.row,
         "evaluations": trainer.evaluations,
         "seconds": trainer.elapsed,
         "ended": trainer.ended,
@@ -24,6 +25,7 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
 def take_up(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """Have a loop go on from a `state_of` it; a part that is new since then begins its own."""
     trainer.learner.updates = state["updates"]
+    trainer.guard.row = state.get("skipped", 0)
     trainer.evaluations, trainer.seconds = state["evaluations"], state["seconds"]
     trainer.ended = state["ended"]
     parts = trainer.parts

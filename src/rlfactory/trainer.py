@@ -18,6 +18,7 @@ from rlfactory.parts import Budget, Metrics, Parts, Watcher
 from rlfactory.regularizer.base import KL
 from rlfactory.reward.base import Samples, judge
 from rlfactory.rollout import Rollout
+from rlfactory.run.guards import Guard
 from rlfactory.scoring import reward_metrics, samples_of, scored, zero_groups
 
 log = logging.getLogger(__name__)
@@ -37,12 +38,13 @@ class Trainer:
     evaluations: int = 0
     seconds: float = 0.0
     ended: str | None = None
+    guard: Guard = field(default_factory=Guard)
     learner: Learner = field(init=False)
     _seconds: dict[str, float] = field(default_factory=dict)
     _started: float | None = None
 
     def __post_init__(self) -> None:
-        self.learner = Learner(self.parts, self.budget, self.watcher)
+        self.learner = Learner(self.parts, self.budget, self.watcher, self.guard)
 
     def run(
         self,

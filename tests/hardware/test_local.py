@@ -23,6 +23,7 @@ def test_one_process_gathers_itself_and_knows_its_memory() -> None:
     hardware = Local(device="cpu")
     assert (hardware.rank, hardware.world_size) == (0, 1)
     assert torch.equal(hardware.gather(torch.arange(3)), torch.arange(3))
+    assert [hardware.any(flag) for flag in (True, False)] == [True, False]
     assert 0.01 < hardware.peak_memory() < 100
 
 

@@ -113,6 +113,13 @@ def test_a_run_that_was_interrupted_says_so(tmp_path: Path) -> None:
     assert "stopped before it was evaluated again" in text
     assert "nothing was measured" in text
     assert "| strict |" in text
+    assert "Advice" not in text
+
+
+def test_advice_stands_in_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    write_summary(folder.summary, before=pair()[0], after=None, metrics=[], advice=["go slow"])
+    assert "## Advice\n\n- go slow\n\n## Cost" in folder.summary.read_text()
 
 
 def test_only_what_exists_is_pointed_to(tmp_path: Path) -> None:

@@ -32,13 +32,17 @@ class Hardware(ABC):
     ) -> float | None:
         """Clip, update and clear the gradients; returns their norm before clipping.
 
-        Where the norm is not finite nothing is updated, and the caller stops. Of scaled losses that
-        is to be expected now and then: it returns None, and the next are scaled less.
+        Where the norm, the same in all processes, is not finite, nothing is updated. Of scaled
+        losses that is to be expected now and then: it returns None, and the next are scaled less.
         """
 
     @abstractmethod
     def gather(self, values: Tensor) -> Tensor:
         """The rows of all processes, in rank order."""
+
+    @abstractmethod
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in any process; all of them ask, and all get the same answer."""
 
     @abstractmethod
     def peak_memory(self) -> float:

@@ -86,6 +86,10 @@ class Local(Hardware):
         """Nothing to gather."""
         return values
 
+    def any(self, flag: bool) -> bool:
+        """There is nobody else to ask."""
+        return flag
+
     def peak_memory(self) -> float:
         """CUDA's high-water mark, or the process's resident one."""
         if self.device.type == "cuda":

@@ -108,11 +108,13 @@ def completions(samples: Samples) -> Sequence[str]:
 def judge(reward: Reward, samples: Samples) -> dict[str, Tensor]:
     """The scores of `samples`; RewardError where they break the contract."""
     scores = reward.score(samples)
-    check_scores(reward, scores, len(samples.prompts))
+    check_scores(reward, scores, len(samples.prompts), samples.prompts)
     return scores
 
 
-def check_scores(reward: Reward, scores: object, count: int) -> None:
+def check_scores(
+    reward: Reward, scores: object, count: int, prompts: Sequence[str] | None = None
+) -> None:
     """Raise RewardError unless `scores` honours the contract for `count` samples."""
     name = type(reward).__name__
     if not isinstance(scores, Mapping):
@@ -128,4 +130,6 @@ def check_scores(reward: Reward, scores: object, count: int) -> None:
             found = f"{score.dtype} {list(score.shape)}"
             raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
         if score.isinf().any():
-            raise RewardError(f"{name}: score {key!r} is infinite; a failed one is NaN")
+            first = int(score.isinf().nonzero()[0])
+            of = "" if prompts is None else f", for one of the prompt {prompts[first]!r}"
+            raise RewardError(f"{name}: score {key!r} is infinite{of}; a failed one is NaN")

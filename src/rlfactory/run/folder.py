@@ -75,6 +75,11 @@ class RunFolder:
         return self.path / "evaluations"
 
     @property
+    def evidence(self) -> Path:
+        """Folder of what updates that were not made would have come from."""
+        return self.path / "evidence"
+
+    @property
     def inspection(self) -> Path:
         """Folder of what a look inside found."""
         return self.path / "inspect"

@@ -49,13 +49,20 @@ def summary_table(before: Scores, after: Scores) -> Table:
 
 
 def write_summary(
-    path: Path, *, before: Scores, after: Scores | None, metrics: Sequence[Record]
+    path: Path,
+    *,
+    before: Scores,
+    after: Scores | None,
+    metrics: Sequence[Record],
+    advice: Sequence[str] = (),
 ) -> None:
     """Write a run folder's summary.md; `after` is None if the run stopped before it was known."""
     folder = RunFolder(path.parent)
     trained = sum("time/learn" in record for record in metrics)
     lines = [f"# {folder.path.absolute().name}", "", f"{trained} iterations of training.", ""]
     lines += _before_only(before) if after is None else markdown_table(before, after)
+    if advice:
+        lines += ["", "## Advice", "", *(f"- {line}" for line in advice)]
     lines += ["", "## Cost", "", *_cost(metrics)]
     lines += ["", "## Where to look", "", *(f"- {line}" for line in where_to_look(folder))]
     write_text(path, "\n".join(lines) + "\n")
