@@ -11,6 +11,7 @@ from rlfactory import keyed
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
 from rlfactory.batch import Items, TokenBatch
+from rlfactory.fault import fault
 from rlfactory.model.averaging import Clock
 from rlfactory.model.weights import POLICY
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
@@ -49,6 +50,7 @@ class Learner:
             for share in self._shares(len(rollout), iteration, epoch):
                 if len(share):
                     self._learn_from(rollout[share], iteration, tally)
+                    fault("between_updates")
         metrics = tally.means()
         self._steer("iteration", metrics, rollout)
         if KL in metrics and rollout.tokens is not None:
