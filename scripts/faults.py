@@ -8,6 +8,7 @@ The exit code is 1 unless all of them passed. Runs that did not are kept in the 
 
 import argparse
 import importlib
+import logging
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ KINDS = ("kills", "corruptions", "configs")
 def main(words: Sequence[str] | None = None) -> int:
     """Try what was asked for; whether all passed."""
     asked = _arguments(words)
+    logging.disable()  # damage is told by the tally
     tallies = [_tally(kind, asked) for kind in KINDS if getattr(asked, kind)]
     return 0 if all(tally.passed == tally.attempted for tally in tallies) else 1
 

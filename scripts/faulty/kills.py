@@ -25,7 +25,7 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Whole:
-    """An uninterrupted run: its words, what it left, and how many seconds it took."""
+    """An uninterrupted run: its words, what it left, and for how many seconds it had a folder."""
 
     words: tuple[str, ...]
     left: Traces
@@ -57,8 +57,10 @@ def uninterrupted(folder: Path, words: tuple[str, ...], name: str) -> Whole:
     """A run that nothing happens to."""
     place = folder / f"whole_{name}"
     sitting = sit([f"run_dir={place / 'run'}", *words], place / "logs")
+    sitting.wait_for(place / "run")
+    began = time.monotonic()
     sitting.wait()
-    seconds = time.time() - sitting.began
+    seconds = time.monotonic() - began
     if sitting.code != 0:
         raise RuntimeError(f"{name} fails without a fault: {sitting.said.read_text()[-2000:]}")
     return Whole(words, traces(place / "run"), seconds)
@@ -103,10 +105,11 @@ def _trial(wholes: dict[str, Whole], folder: Path, seed: int, number: int) -> Ki
 
 
 def _killed(whole: Whole, place: Path, chance: random.Random) -> Sitting:
-    """A sitting that was killed at some moment of the time that it takes; not one that ended."""
+    """A sitting that was killed at some moment since it made its folder; not one that ended."""
     for _ in range(ATTEMPTS):
         shutil.rmtree(place, ignore_errors=True)
         sitting = sit([f"run_dir={place / 'run'}", *whole.words], place / "logs")
+        sitting.wait_for(place / "run")
         if not sitting.wait(chance.uniform(0, whole.seconds)):
             sitting.kill()
         if sitting.code == -9:
@@ -119,7 +122,7 @@ def _killed(whole: Whole, place: Path, chance: random.Random) -> Sitting:
 def _phase(sitting: Sitting, run: Path) -> str:
     """Where a kill struck, by what it left."""
     if not (run / "config.yaml").is_file():
-        return "planning"
+        return "making its folder"
     phases = sitting.came_to()
     if not phases:
         return "building"

@@ -35,6 +35,11 @@ class Sitting:
         self.process.join(seconds)
         return self.process.exitcode is not None
 
+    def wait_for(self, path: Path) -> None:
+        """Until there is such a file or folder, or the command has ended."""
+        while not path.exists() and not self.wait(0):
+            time.sleep(0.001)
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.process.kill()
