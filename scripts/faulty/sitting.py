@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -58,14 +58,19 @@ class Sitting:
         return [(name, float(at)) for name, at in lines]
 
 
+@cache
 def warm_up() -> None:
-    """Have the process ready that others are forked from; once, before any of them."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    known = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS), str(SOURCE), known])
+    """Have the process ready that others are forked from; before any of them."""
+    before = dict(os.environ)
+    path = [str(SCRIPTS), str(SOURCE), before.get("PYTHONPATH", "")]
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path)}
     CONTEXT.set_forkserver_preload(["faulty.warm"])
     first = CONTEXT.Process(target=_is_warm)
-    first.start()
+    try:
+        first.start()  # and with it the process that has our environment from now on
+    finally:
+        os.environ.clear()
+        os.environ |= before
     first.join()
     if first.exitcode != 0:
         raise RuntimeError("the process to fork from has not imported rlfactory")
