@@ -43,9 +43,7 @@ def test_it_happens_the_time_that_was_asked_for(monkeypatch: pytest.MonkeyPatch)
         fault("scoring")
 
 
-@pytest.mark.parametrize(
-    ("action", "number"), [("kill", signal.SIGKILL), ("term", signal.SIGTERM)]
-)
+@pytest.mark.parametrize(("action", "number"), [("kill", signal.SIGKILL), ("term", signal.SIGTERM)])
 def test_a_process_ends_itself(action: str, number: int) -> None:
     code = "from rlfactory.fault import fault; fault('renaming'); print('went on')"
     done = subprocess.run(

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from rlfactory.run.checkpoint import checkpoint_of, newest
-
 from faulty.damage import damaged
 from faulty.runs import KILLED
 from faulty.sitting import sit, warm_up
 from faulty.tally import Tally
 from faulty.traces import Traces, compared, traces
+
+from rlfactory.run.checkpoint import checkpoint_of, newest
 
 EVERY = 25
 """One in so many goes through a whole resumed run; the others through the search for a checkpoint

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from rlfactory.run.checkpoint import newest
-from rlfactory.run.manifest import MANIFEST_FILE
-
 from faulty.runs import KILLED
 from faulty.sitting import Sitting, sit, warm_up
 from faulty.tally import Tally
 from faulty.traces import Traces, compared, traces
+
+from rlfactory.run.checkpoint import newest
+from rlfactory.run.manifest import MANIFEST_FILE
 
 ATTEMPTS = 20
 

@@ -48,8 +48,9 @@ def _where(expected: object, found: object) -> str:
     if isinstance(expected, list) and isinstance(found, list):
         if len(expected) != len(found):
             return f": {len(found)} lines instead of {len(expected)}"
-        number, pair = next((i, p) for i, p in enumerate(zip(expected, found)) if p[0] != p[1])
-        return f" in line {number + 1}{_where(*pair)}"
+        pairs = enumerate(zip(expected, found, strict=True), start=1)
+        number, pair = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        return f" in line {number}{_where(*pair)}"
     if isinstance(expected, dict) and isinstance(found, dict):
         keys = [k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k)]
         return f" in {', '.join(sorted(keys)[:3])}"
