@@ -16,7 +16,6 @@ from faulty.runs import words  # noqa: E402
 from faulty.tally import Tally  # noqa: E402
 from faulty.traces import compared, traces  # noqa: E402
 
-
 METRICS = "metrics.jsonl differs"
 
 
