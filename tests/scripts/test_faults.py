@@ -98,6 +98,21 @@ def test_a_difference_is_named(name: str, text: str, said: str, run: Path) -> No
     assert compared(before, traces(run)) == [said]
 
 
+def test_tensors_are_compared_and_not_the_order_of_their_metadata(run: Path) -> None:
+    def write(header: str, data: bytes) -> None:
+        text = header.encode()
+        (run / "a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+    write('{"a": 1, "b": 2}', b"data")
+    before = traces(run)
+    write('{"b": 2, "a": 1}', b"data")
+    assert compared(before, traces(run)) == []
+    write('{"a": 1, "b": 3}', b"data")
+    assert compared(before, traces(run)) == ["a.safetensors differs in header"]
+    write('{"a": 1, "b": 2}', b"date")
+    assert compared(before, traces(run)) == ["a.safetensors differs in bytes"]
+
+
 def test_what_is_missing_and_what_is_unsound_is_named(run: Path) -> None:
     before = traces(run)
     (run / "log.txt").unlink()
