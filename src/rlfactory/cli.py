@@ -87,6 +87,7 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     """
     from rlfactory.on_run import silence_notices
     from rlfactory.resume import begun_in, go_on
+    from rlfactory.run.atomic import write_text
     from rlfactory.run.folder import RunFolder, RunFolderError
 
     if (frozen := begun_in(plan)) is not None:
@@ -94,9 +95,9 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
         return go_on(plan, frozen, FORCE in typed)
     try:
         folder = RunFolder.create(plan.run_dir)
-        folder.config.write_text(plan.frozen(), encoding="utf-8")
         folder.plan.write_text(plan.table(), encoding="utf-8")
         folder.command.write_text(f"{shlex.join(['rlfactory', *typed])}\n", encoding="utf-8")
+        write_text(folder.config, plan.frozen())  # the last, for with it a run has begun
     except (RunFolderError, OSError) as error:
         raise _unusable(error) from error
     print(plan.table(color=sys.stdout.isatty()), flush=True)

@@ -11,6 +11,7 @@ from rlfactory import keyed
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
 from rlfactory.batch import Batch, Items, TokenBatch
+from rlfactory.fault import fault
 from rlfactory.model.averaging import Clock
 from rlfactory.model.weights import POLICY
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
@@ -54,6 +55,7 @@ class Learner:
                 if len(share):
                     update = epoch * budget.updates_per_iteration + number
                     self._learn_from(rollout[share], Place(iteration, update), tally)
+                    fault("between_updates")
         metrics = tally.means()
         self._steer("iteration", metrics, rollout)
         if KL in metrics and rollout.tokens is not None:

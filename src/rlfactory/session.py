@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from rlfactory.build import Config, budget, build, evaluator, make
+from rlfactory.fault import fault
 from rlfactory.keeping import Keeper, due
 from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
@@ -142,6 +143,7 @@ class Session:
         del rollout
         self.done = iteration + 1
         self.metrics.log(self.done, metrics)
+        fault("after_iteration")
         self.progress.iteration(iteration, metrics, self.parts.reward.main)
         self.adviser.hear(self.done, metrics, self.progress.say)
         is_time = not self._is_finished and self.keeper.is_time(self.done)
@@ -167,6 +169,7 @@ class Session:
         evaluation = self.evaluator(self.weights)
         scores = evaluation.scores
         scores.save(self.folder.evaluation(self.done))
+        fault("evaluating")
         self.metrics.log(self.done, evaluation_metrics(scores))
         self.gallery.keep(self.done, evaluation.samples)
         title = f"{self.parts.reward.main} after {self.done} iterations"

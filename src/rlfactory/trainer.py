@@ -11,6 +11,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from rlfactory.fault import fault
 from rlfactory.learner import Learner
 from rlfactory.model.evaluations import Evaluations, evaluation_metrics
 from rlfactory.nest import join, present
@@ -100,6 +101,7 @@ class Trainer:
         return self.parts.stop.update(metrics.get(KL), reward)
 
     def _judge(self, samples: Samples) -> dict[str, Tensor]:
+        fault("scoring")
         return judge(self.parts.reward, samples)
 
     def sample(self, iteration: int, finished: Callable[[Samples], None] | None = None) -> Rollout:
@@ -117,6 +119,7 @@ class Trainer:
             for batch in parts.sampler.batches(
                 prompts, groups, seed=budget.seed, iteration=iteration
             ):
+                fault("sampling")
                 drawn.append(batch)
                 if finished is not None:
                     finished(samples_of(batch))

@@ -36,6 +36,28 @@ def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in used.iterdir()] == ["precious"]
 
 
+def test_what_was_killed_while_it_was_made_is_made_again(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.plan.write_text("as planned")
+    folder.samples.rmdir()
+    (folder.path / ".config.yaml.ab12.unfinished").write_text("hal")
+    assert RunFolder.create(folder.path).samples.is_dir()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "samples/mine.png", "notes"])
+def test_what_more_than_that_is_in_it_is_not_overwritten(name: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    (folder.path / name).write_text("mine")
+    with pytest.raises(RunFolderError, match="is not empty"):
+        RunFolder.create(folder.path)
+
+
+def test_a_plan_of_ones_own_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "plan.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match=r"holds plan\.txt"):
+        RunFolder.create(tmp_path)
+
+
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match=r"cannot be written .*run_dir="):

@@ -39,6 +39,14 @@ def test_what_came_later_goes_and_all_else_stays(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_text() == "1\n2\n"
 
 
+def test_what_is_not_whole_goes(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    for name in (".STATUS.ab12.unfinished", "checkpoints/.best.json.cd34.unfinished", ".mine"):
+        (tmp_path / name).write_text("hal")
+    rewind(RunFolder(tmp_path), 10, 2)
+    assert names(tmp_path) == {".mine"}
+
+
 def test_lines_that_are_lost_are_counted(tmp_path: Path) -> None:
     assert rewind(RunFolder(tmp_path), 10, 2) == 0
     (tmp_path / "metrics.jsonl").write_text("1\ntorn")

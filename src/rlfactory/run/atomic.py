@@ -4,10 +4,12 @@ import os
 import tempfile
 from pathlib import Path
 
+UNFINISHED = ".unfinished"
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file beside its place, flush it to the disk, then rename it into place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
@@ -19,6 +21,11 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a file was still being written when its writer was killed, or is now."""
+    return path.name.startswith(".") and path.name.endswith(UNFINISHED)
 
 
 def flush(path: Path) -> None:

@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from rlfactory.fault import fault
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
 from rlfactory.run.atomic import flush
@@ -87,7 +88,9 @@ def _finish(
         save_file(dict(moments), unfinished / OPTIMIZER_FILE)
         text = json.dumps(state, indent=1, allow_nan=False)
         (unfinished / STATE_FILE).write_text(text + "\n", encoding="utf-8")
+        fault("saving")
         write_manifest(unfinished, about)
+        fault("renaming")
         os.replace(unfinished, folder)
         flush(folder.parent)
 

@@ -5,13 +5,13 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlfactory.run.atomic import write_text
+from rlfactory.run.atomic import is_unfinished, write_text
 from rlfactory.run.format import size
 
 Status = Literal["running", "done", "failed", "interrupted"]
@@ -99,6 +99,11 @@ class RunFolder:
         """The same prompts over training."""
         return self.samples / "strip.png"
 
+    @property
+    def parts(self) -> tuple[Path, ...]:
+        """The folders that every run has."""
+        return (self.checkpoints, self.samples, self.evaluations)
+
     def grid(self, iteration: int) -> Path:
         """The pictures of the evaluation after `iteration` iterations."""
         return self.samples / f"eval_{iteration:06d}.png"
@@ -114,8 +119,8 @@ class RunFolder:
         require_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for part in (folder.checkpoints, folder.samples, folder.evaluations):
-                part.mkdir()
+            for part in folder.parts:
+                part.mkdir(exist_ok=True)
             folder.set_status("running")
         except OSError as error:
             raise _unusable(path, error) from error
@@ -162,7 +167,7 @@ def require_unused(path: Path) -> None:
     """RunFolderError if no run can begin at `path`; touches nothing."""
     place = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
     try:
-        used = next(place.iterdir(), None)
+        used = next(filter(_is_used(place), place.iterdir()), None)
         if not os.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -172,6 +177,21 @@ def require_unused(path: Path) -> None:
             f"run_dir: {path} is not empty (it holds {used.name}), and nothing is overwritten; "
             f"type run_dir={_free_name(path)}, or leave run_dir out for a new folder"
         )
+
+
+def _is_used(path: Path) -> Callable[[Path], bool]:
+    """What tells if something in a folder is more than what is left of a run that was killed while
+    it made the folder: that can be made again.
+    """
+    folder = RunFolder(path)
+    first = (folder.plan, folder.command, folder.status) if folder.status.is_file() else ()
+
+    def is_used(place: Path) -> bool:
+        if place in folder.parts and place.is_dir():
+            return any(place.iterdir())
+        return place not in first and not is_unfinished(place)
+
+    return is_used
 
 
 def enough_space(path: Path, needed: int) -> None:

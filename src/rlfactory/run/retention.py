@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlfactory.fault import fault
 from rlfactory.run.checkpoint import found_in
 
 
@@ -39,4 +40,5 @@ def remove(folder: Path) -> None:
     """Remove a checkpoint; what is left if that is interrupted is no checkpoint by its name."""
     doomed = folder.with_name(f".{folder.name}.removed")
     folder.rename(doomed)
+    fault("removing")
     shutil.rmtree(doomed)

@@ -1,0 +1,34 @@
+"""What a sitting can be made to live through before it begins, besides faults at a point."""
+
+import errno
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def unadorned() -> None:
+    """Draw no curves, which take longer than a small run and are no part of what is resumed."""
+    from rlfactory import session
+
+    session.draw_curves = lambda *_, **__: None
+
+
+def full_disk(writes: int) -> None:
+    """Let so many files of tensors be written to checkpoints, and no more."""
+    from rlfactory.run import checkpoint
+
+    unadorned()
+    checkpoint.save_file = _failing(checkpoint.save_file, writes)
+
+
+def _failing(save: Callable[..., None], writes: int) -> Callable[..., None]:
+    left = [writes]
+
+    def save_or_fail(tensors: Mapping[str, Any], path: Path) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            Path(path).write_bytes(b"\0" * 100)  # a part of it
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        save(tensors, path)
+
+    return save_or_fail

@@ -1,0 +1,38 @@
+"""The small runs that are interrupted: of each kind of model, with all that surrounds the loop."""
+
+
+def words(*given: str) -> tuple[str, ...]:
+    """A key that is given twice counts once, as it is given last."""
+    return tuple({word.split("=")[0]: word for word in given}.values())
+
+
+SMALL = (
+    *("hardware=cpu", "iterations=3", "prompts_per_iteration=2", "group_size=3"),
+    *("evaluation.prompts=2", "evaluation.grid=2", "evaluation.every=2"),
+    *("evaluation.preview_every=1", "checkpoint.every=1", "checkpoint.minutes=0"),
+)
+STEPS = "schedule.steps=3"
+IMAGES = (*SMALL, "model=tiny_sd3", STEPS)
+TEXTS = (*SMALL, "model=tiny_gpt2", "reward=length", "dynamics.length=8")
+KILLED = {
+    "grpo": (*IMAGES, "algo=grpo"),
+    "nft": (*IMAGES, "algo=nft", "model.finetune=lora"),
+    "ppo": (*TEXTS, "algo=ppo"),
+}
+
+SHORT = ("iterations=2", "sample_batch=3", "checkpoint.background=false")
+"""Two batches of samples in an iteration; and a checkpoint is there once it was its turn."""
+FLUX = (*SMALL, "model=tiny_flux", STEPS, "model.finetune=lora")
+OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "grpo", "grpo_guard", "nft", "vgrpo")
+OF_TEXTS = ("grpo_token", "ppo", "rloo")
+ALGORITHMS = {
+    **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
+    **{name: words(*TEXTS, f"algo={name}", *SHORT) for name in OF_TEXTS},
+}
+OTHERS = {
+    "ddpo of tiny_sd": words(*SMALL, "model=tiny_sd", STEPS, "window.size=2", *SHORT),
+    "LoRA of tiny_flux": words(*FLUX, *SHORT),
+    "bf16": words(*IMAGES, "algo=nft", "precision=bf16", *SHORT),
+    "fp16": words(*IMAGES, "algo=grpo", "precision=fp16", *SHORT),
+    "8-bit": words(*IMAGES, "algo=nft", "optimizer=adamw_8bit", *SHORT),
+}
