@@ -68,6 +68,8 @@ def dispatch(argv: Sequence[str]) -> int:
     if command in subcommands:
         return subcommands[command](words[1:])
     if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
+        if {"-m", "--multirun"} & {*words}:
+            _refuse_words([word for word in words if not word.startswith("-")])
         from rlfactory.multirun import hydra_command
 
         return hydra_command(words, lambda composed: start(_checked(composed), argv))

@@ -67,7 +67,8 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
         problems += _component_problems(config, key, config.get(key), signatures)
     problems += _nested_problems(config, "eval_rewards", config.get("eval_rewards"), signatures)
     traits = {key: signature.traits for key, signature in signatures.items()}
-    faulty = [problem.key for problem in problems]
+    # of a component without a signature nothing is known, whatever it holds
+    faulty = [*(p.key for p in problems), *(key for key in COMPONENTS if key not in signatures)]
     for rule, reads in RULES.items():
         # a rule is silent about what is already known to be wrong
         if not any(_touch(key, read) for key in faulty for read in reads):

@@ -8,6 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rlfactory._hydra import Composed, CompositionError, Override, compose_config, options, parse
 from rlfactory.parted import PARTED, loosened, with_parts
 from rlfactory.plan import Plan, make_plan
@@ -15,6 +17,8 @@ from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS
 
 SEARCHPATH = "hydra.searchpath"
+LONGEST = 2000
+"""Characters of an override: Hydra takes seconds to read a list of some thousand values."""
 
 
 def prepare(words: Sequence[str]) -> list[str]:
@@ -71,6 +75,8 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     try:
         composed = _composed(kept)
     except CompositionError as error:
+        if unread := [p for o in kept if (p := _unread(o, places)) is not None]:
+            raise PlanError([*problems, *unread]) from error
         mistakes = _key_problems(kept, problems)
         if not mistakes:
             raise PlanError([*problems, _explained(error)]) from error
@@ -100,19 +106,39 @@ def sweep_problems(overrides: Sequence[str]) -> list[Problem]:
     return list(dict.fromkeys(problems))
 
 
+def impossible_sweep(overrides: Sequence[str]) -> list[Problem]:
+    """The problems of a multirun of which no job can be planned; none where one can."""
+    problems: list[Problem] = []
+    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    ours = [o for o in parsed if o.key_or_group == SEARCHPATH or not _is_hydras(o)]
+    for words in product(*map(_values, ours)):
+        try:
+            planned(*words)
+        except PlanError as error:
+            problems += error.problems
+        else:
+            return []
+    return list(dict.fromkeys(problems))
+
+
 def _is_hydras(override: Override) -> bool:
     return override.key_or_group.startswith(("hydra.", "hydra/"))
 
 
 def _alternatives(override: Override) -> list[str]:
     """An override once for each option that it sweeps over, else with its first value."""
+    values = _values(override)
+    chooses = override.key_or_group in GROUPS or override.key_or_group.removesuffix(".of") in PARTED
+    return values if chooses else values[:1]
+
+
+def _values(override: Override) -> list[str]:
+    """An override once for each value that it sweeps over."""
     line = override.input_line or ""
     if not override.is_sweep_override():
         return [line]
     begin = line.partition("=")[0]
-    values = [f"{begin}={value}" for value in override.sweep_string_iterator()]
-    chooses = override.key_or_group in GROUPS or override.key_or_group.removesuffix(".of") in PARTED
-    return values if chooses else values[:1]
+    return [f"{begin}={value}" for value in override.sweep_string_iterator()]
 
 
 SHARED = frozenset({"optimizer.lr"})
@@ -125,8 +151,9 @@ def with_own_targets(composed: Composed, overrides: Sequence[str]) -> Composed:
     typed = {key_of(o) for o in overrides}
     kept = typed | SHARED
     for group in COMPONENTS:
-        if f"{group}._target_" in typed and isinstance(values.get(group), dict):
-            own = {k: v for k, v in values[group].items() if f"{group}.{k}" in kept}
+        node = values.get(group)
+        if f"{group}._target_" in typed and isinstance(node, dict) and "_target_" in node:
+            own = {k: v for k, v in node.items() if f"{group}.{k}" in kept}
             values[group], choices[group] = own, str(own["_target_"]).rpartition(".")[2]
     return replace(composed, values=values, choices=choices)
 
@@ -173,6 +200,10 @@ def _read(word: str, problems: list[Problem]) -> Override | None:
     if not key_of(word):
         problems.append(Problem(word, "names no key; allowed is KEY=VALUE"))
         return None
+    if len(word) > LONGEST:
+        message = f"{len(word):,} characters; allowed are {LONGEST:,}, and -cd FOLDER reads files"
+        problems.append(Problem(key_of(word)[:LONGEST], message))
+        return None
     try:
         return parse([loosened(word)])[0]
     except CompositionError as error:
@@ -210,6 +241,19 @@ def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Prob
         meant = f". Did you mean {guess}?" if guess else ""
         message = f"there is no option {option}; known are {', '.join(sorted(known))}{meant}"
         yield Problem(group, message, f"{group}={guess}" if guess else f"rlfactory list {group}")
+
+
+def _unread(override: Override, places: Sequence[str]) -> Problem | None:
+    """What is wrong with the file of the option that an override chooses, as a file."""
+    group = override.key_or_group
+    path = options(group, places).get(str(override.value())) if group in GROUPS else None
+    try:
+        content = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return Problem(group, f"{path} can't be read: {' '.join(str(error).split())}")
+    if content is None or isinstance(content, dict):
+        return None
+    return Problem(group, f"{path} holds no mapping of keys to values")
 
 
 def _composed(kept: Sequence[Override]) -> Composed:
