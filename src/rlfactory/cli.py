@@ -1,5 +1,6 @@
 """The command `rlfactory`: parses, plans, hands over, prints."""
 
+import gc
 import os
 import shlex
 import sys
@@ -22,6 +23,7 @@ HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shel
 
 def main() -> None:
     """The console script."""
+    gc.set_threshold(50_000)  # a plan makes much and drops little: collecting took a fifth of it
     try:
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()

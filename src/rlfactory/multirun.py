@@ -10,7 +10,8 @@ from rlfactory import _hydra, completion
 from rlfactory._hydra import Composed
 from rlfactory.parted import loosened, with_parts
 from rlfactory.problems import PlanError, report
-from rlfactory.request import impossible_sweep, searched, sweep_problems, with_own_targets
+from rlfactory.request import searched, with_own_targets
+from rlfactory.sweeps import impossible_sweep, sweep_problems
 
 MANY = {"-m", "--multirun"}
 

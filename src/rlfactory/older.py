@@ -1,6 +1,5 @@
 """A frozen configuration as it is read again: whole, by this version's measure, and harmless."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -17,17 +16,18 @@ from rlfactory.targets import is_allowed
 
 Config = Mapping[str, Any]
 
-log = logging.getLogger(__name__)
-
 
 def filled(frozen: Config) -> dict[str, Any]:
     """A configuration with this version's defaults of the keys it lacks that change no result."""
-    lacking = [key for key in _absent(frozen, Settings, "") if key.split(".")[0] in NO_RESULT]
-    if not lacking:
+    if not newer(frozen):
         return dict(frozen)
     defaults = yaml.safe_load((shipped_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
-    log.warning("config.yaml lacks %s: this version's defaults are used", ", ".join(lacking))
     return {**frozen, **{k: _over(defaults[k], frozen.get(k)) for k in NO_RESULT if k in defaults}}
+
+
+def newer(frozen: Config) -> list[str]:
+    """The keys that a configuration lacks, of those that change no result."""
+    return [key for key in _absent(frozen, Settings, "") if key.split(".")[0] in NO_RESULT]
 
 
 def frozen_problems(frozen: Config) -> list[Problem]:

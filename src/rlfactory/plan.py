@@ -1,5 +1,6 @@
 """From a composed configuration to a plan: checked and derived before torch is imported."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
@@ -133,7 +134,8 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
         shown = "null" if value is None else repr(value)
         is_price = kind is Component and isinstance(value, int | float)
         remedy = f"{key}.value" if is_price else f"{key}=..."  # a number for what has a value
-        yield Problem(key, f"is {shown}; allowed is {describe(kind)}", remedy)
+        finite = ", and finite" if value in (math.inf, -math.inf) else ""
+        yield Problem(key, f"is {shown}; allowed is {describe(kind)}{finite}", remedy)
 
 
 def component_problems(config: Config, key: str) -> list[Problem]:

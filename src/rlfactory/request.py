@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     The result carries a Problem for each of those; a PlanError says that nothing can be composed.
     """
     problems: list[Problem] = []
-    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places = searched(overrides)
     wrong = [p for o in parsed for p in _override_problems(o, places, overrides)]
     problems += wrong
@@ -77,12 +76,15 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     except CompositionError as error:
         if unread := [p for o in kept if (p := _unread(o, places)) is not None]:
             raise PlanError([*problems, *unread]) from error
-        mistakes = _key_problems(kept, problems)
+        chosen = [o for o in kept if o.key_or_group in GROUPS or o.key_or_group == SEARCHPATH]
+        composed = _composed_or_fail(chosen, problems)
+        mistakes = _key_problems([o for o in kept if o not in chosen], composed.values)
         if not mistakes:
             raise PlanError([*problems, _explained(error)]) from error
         kept = [o for o in kept if o.key_or_group not in {p.key for p in mistakes}]
         problems += mistakes
-        composed = _composed_or_fail(kept, problems)
+        if kept != chosen:
+            composed = _composed_or_fail(kept, problems)
     composed = replace(composed, problems=problems, overrides=_lines(kept))
     return with_parts(with_own_targets(composed, _lines(kept)), places)
 
@@ -91,54 +93,6 @@ def planned(*words: str) -> Plan:
     """The plan of what is typed after `rlfactory`, as scripts and notebooks ask for it."""
     composed = compose_request(words)
     return make_plan(composed.values, composed.choices, composed.problems)
-
-
-def sweep_problems(overrides: Sequence[str]) -> list[Problem]:
-    """The problems of overrides in the configurations that a multirun's choices lead to."""
-    problems: list[Problem] = []
-    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
-    ours = [o for o in parsed if o.key_or_group == SEARCHPATH or not _is_hydras(o)]
-    for words in product(*map(_alternatives, ours)):
-        try:
-            problems += compose_request(words).problems
-        except PlanError as error:
-            problems += error.problems
-    return list(dict.fromkeys(problems))
-
-
-def impossible_sweep(overrides: Sequence[str]) -> list[Problem]:
-    """The problems of a multirun of which no job can be planned; none where one can."""
-    problems: list[Problem] = []
-    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
-    ours = [o for o in parsed if o.key_or_group == SEARCHPATH or not _is_hydras(o)]
-    for words in product(*map(_values, ours)):
-        try:
-            planned(*words)
-        except PlanError as error:
-            problems += error.problems
-        else:
-            return []
-    return list(dict.fromkeys(problems))
-
-
-def _is_hydras(override: Override) -> bool:
-    return override.key_or_group.startswith(("hydra.", "hydra/"))
-
-
-def _alternatives(override: Override) -> list[str]:
-    """An override once for each option that it sweeps over, else with its first value."""
-    values = _values(override)
-    chooses = override.key_or_group in GROUPS or override.key_or_group.removesuffix(".of") in PARTED
-    return values if chooses else values[:1]
-
-
-def _values(override: Override) -> list[str]:
-    """An override once for each value that it sweeps over."""
-    line = override.input_line or ""
-    if not override.is_sweep_override():
-        return [line]
-    begin = line.partition("=")[0]
-    return [f"{begin}={value}" for value in override.sweep_string_iterator()]
 
 
 SHARED = frozenset({"optimizer.lr"})
@@ -162,7 +116,7 @@ def amend(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Composed:
     """A frozen configuration with overrides on top; a group choice replaces that group whole."""
     values = {key: value for key, value in frozen.items() if key != "choices"}
     choices, problems = dict(frozen.get("choices", {})), []  # type: dict[str, str], list[Problem]
-    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places_typed = [o for o in overrides if key_of(o) == SEARCHPATH]
     for override in parsed:
         if (group := override.key_or_group) in GROUPS:
@@ -196,7 +150,8 @@ def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[st
     return {**values, path[0]: inner}
 
 
-def _read(word: str, problems: list[Problem]) -> Override | None:
+def read(word: str, problems: list[Problem]) -> Override | None:
+    """A word as an override, or None and a problem more."""
     if not key_of(word):
         problems.append(Problem(word, "names no key; allowed is KEY=VALUE"))
         return None
@@ -267,11 +222,9 @@ def _composed_or_fail(kept: Sequence[Override], problems: Sequence[Problem]) -> 
         raise PlanError([*problems, _explained(error)]) from error
 
 
-def _key_problems(kept: Sequence[Override], problems: Sequence[Problem]) -> list[Problem]:
+def _key_problems(others: Sequence[Override], values: Mapping[str, Any]) -> list[Problem]:
     """Overrides of keys that do not exist; those behind `+` are checked with the whole."""
-    chosen = [o for o in kept if o.key_or_group in GROUPS or o.key_or_group == SEARCHPATH]
-    values = _composed_or_fail(chosen, problems).values
-    mistakes = [_misspelt(o, values) for o in kept if o not in chosen]
+    mistakes = [_misspelt(override, values) for override in others]
     return [mistake for mistake in mistakes if mistake is not None]
 
 

@@ -17,7 +17,7 @@ from rlfactory.hardware.base import HardwareError
 from rlfactory.inspection.errors import InspectionError
 from rlfactory.model.pipeline import ModelError
 from rlfactory.model.weights import REFERENCE
-from rlfactory.older import filled, frozen_problems
+from rlfactory.older import filled, frozen_problems, newer
 from rlfactory.parts import Parts
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import RewardError
@@ -54,6 +54,8 @@ def read_config(folder: RunFolder) -> Config:
     config: Config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     if problems := frozen_problems(config):
         raise RunFolderError("; ".join(map(str, problems)))
+    if lacking := newer(config):
+        log.warning("config.yaml lacks %s: this version's defaults count", ", ".join(lacking))
     return filled(config)
 
 
