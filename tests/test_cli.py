@@ -258,7 +258,7 @@ IN_FOLDERS = [
     (["-cd", "mine", "reward=open"], "reward", "can't be read"),
     (["memory._target_=os.system"], "memory._target_", "outside the packages"),
     (["~dynamics._target_"], "dynamics", "has no _target_"),
-    (["optimizer.betas=[" + "1," * 5000 + "1]"], "optimizer.betas", "10,018 characters"),
+    (["optimizer.betas=[" + "1," * 5000 + "1]"], "optimizer.betas", "10,019 characters"),
     (["stop.reward=nan"], "stop.reward", "is nan; allowed is a number"),
     (["max_grad_norm=1e400"], "max_grad_norm", "is inf; allowed is a number > 0, and finite"),
 ]

@@ -222,7 +222,7 @@ BREAKS: dict[str, list[Break]] = {
                 "dynamics.final_alpha",
             ),
             (
-                "algo=grpo dynamics=cps dynamics.log_prob_of=gaussian window=fixed window.steps=[9]",
+                "algo=grpo dynamics=cps dynamics.log_prob_of=gaussian window.steps=[9]",
                 "dynamics.log_prob_of",
             ),
         )
