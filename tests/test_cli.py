@@ -240,6 +240,54 @@ def test_awm_that_nothing_holds_is_noted(algo: str, capsys: pytest.CaptureFixtur
         assert "wandered" not in capsys.readouterr().out
 
 
+IN_FOLDERS = [
+    (["run_dir=" + "n" * 300], "run_dir", "File name too long"),
+    (["prompt_cache=file/below"], "prompt_cache", "is a file"),
+    (
+        ["prompts=file", "prompts.path=bad.jsonl", "reward=compressibility"],
+        "prompts.path",
+        "line 2",
+    ),
+    (
+        ["prompts=file", "prompts.path=odd.jsonl", "reward=compressibility"],
+        "prompts.path",
+        "line 1",
+    ),
+    (["prompts=file", "prompts.path=file", "reward=compressibility"], "prompts.path", ".jsonl"),
+    (["-cd", "mine", "reward=seven"], "reward", "holds no mapping"),
+    (["-cd", "mine", "reward=open"], "reward", "can't be read"),
+    (["memory._target_=os.system"], "memory._target_", "outside the packages"),
+    (["~dynamics._target_"], "dynamics", "has no _target_"),
+    (["optimizer.betas=[" + "1," * 5000 + "1]"], "optimizer.betas", "10,019 characters"),
+    (["stop.reward=nan"], "stop.reward", "is nan; allowed is a number"),
+    (["max_grad_norm=1e400"], "max_grad_norm", "is inf; allowed is a number > 0, and finite"),
+]
+
+
+@pytest.mark.parametrize(("words", "key", "said"), IN_FOLDERS, ids=lambda x: str(x)[:60])
+def test_what_lies_where_it_is_typed(
+    refused: Refused, tmp_path: Path, words: list[str], key: str, said: str
+) -> None:
+    (tmp_path / "mine" / "reward").mkdir(parents=True)
+    for name, text in {
+        "file": "a red circle",
+        "bad.jsonl": '{"prompt": "a"}\n{"prompt":',
+        "odd.jsonl": '{"text": "a"}',
+        "mine/reward/seven.yaml": "7",
+        "mine/reward/open.yaml": "reward: [",
+    }.items():
+        (tmp_path / name).write_text(text)
+    shown = refused("check", *words)
+    assert shown.startswith(f"error: {key}: ")
+    assert said in shown
+    assert shown.count("error:") == 1
+
+
+def test_a_run_with_an_impossible_name_is_none(refused: Refused) -> None:
+    assert "is no run folder" in refused("resume", "n" * 300)
+    assert "neither a command" in refused("-m", "seed=1,2", "iterations")
+
+
 def test_all_problems_at_once(refused: Refused) -> None:
     shown = refused(
         "check", "optimizer.lr=abc", "optimzer.lr=3", "group_size=0", "algo=grpo", "dynamics=ode"

@@ -40,3 +40,11 @@ def test_each_key_that_differs_is_named(changes: dict[str, Any], found: list[obj
 
 def test_they_are_told_as_they_are_typed() -> None:
     assert told([("a.b", None, 0.5), ("c", True, "x")]) == "a.b: null -> 0.5, c: true -> x"
+
+
+def test_an_older_run_may_lack_what_changes_no_result() -> None:
+    old, new = {"seed": 1, "checkpoint": {"keep": 2}}, {"seed": 1, "checkpoint": {"keep": 2}}
+    assert list(differences(old, {**new, "checkpoint": {"keep": 2, "patience": 30}})) == []
+    assert list(differences({"seed": 1}, {**new, "guard": {"limit": 1}})) == []
+    assert differences(old, {**new, "tail": None}) == [("tail", MISSING, None)]
+    assert differences(old, {**new, "checkpoint": {"keep": 3}}) == [("checkpoint.keep", 2, 3)]

@@ -22,12 +22,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlfactory.problems import Problem
+from rlfactory.shipped import shipped_folder
 from rlfactory.targets import plugins
 
 # 1.4 deprecates the argument that 1.3 wants
 _VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 
-CompositionError = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
+CompositionError = (
+    *(HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError),
+    *(OSError, RecursionError),  # of a file that can't be read or holds no mapping; brackets
+)
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,6 @@ class Composed:
     choices: dict[str, str]
     problems: list[Problem] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
-
-
-def shipped_folder(name: str) -> Path:
-    """`conf` or `sweeps`: inside the installed package, or at the top of a checkout."""
-    inside = Path(__file__).parent / name
-    return inside if inside.is_dir() else Path(__file__).parents[2] / name
 
 
 class _InstalledPlugins(SearchPathPlugin):

@@ -1,5 +1,6 @@
 """The command `rlfactory`: parses, plans, hands over, prints."""
 
+import gc
 import os
 import shlex
 import sys
@@ -22,6 +23,7 @@ HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shel
 
 def main() -> None:
     """The console script."""
+    gc.set_threshold(50_000)  # a plan makes much and drops little: collecting took a fifth of it
     try:
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()
@@ -68,6 +70,8 @@ def dispatch(argv: Sequence[str]) -> int:
     if command in subcommands:
         return subcommands[command](words[1:])
     if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
+        if {"-m", "--multirun"} & {*words}:
+            _refuse_words([word for word in words if not word.startswith("-")])
         from rlfactory.multirun import hydra_command
 
         return hydra_command(words, lambda composed: start(_checked(composed), argv))

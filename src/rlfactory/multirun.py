@@ -10,7 +10,10 @@ from rlfactory import _hydra, completion
 from rlfactory._hydra import Composed
 from rlfactory.parted import loosened, with_parts
 from rlfactory.problems import PlanError, report
-from rlfactory.request import searched, sweep_problems, with_own_targets
+from rlfactory.request import searched, with_own_targets
+from rlfactory.sweeps import impossible_sweep, sweep_problems
+
+MANY = {"-m", "--multirun"}
 
 
 def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int:
@@ -23,7 +26,7 @@ def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int
         return 0
     # what completion is asked for is no override
     words = [] if asked else [w for w in argv if "=" in w and w[0] != "-"]
-    if problems := sweep_problems(words):
+    if problems := sweep_problems(words) or (impossible_sweep(words) if MANY & {*argv} else []):
         raise PlanError(problems)
     failed: list[str] = []
     places = searched(words)

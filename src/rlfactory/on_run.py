@@ -98,8 +98,10 @@ def silence_notices() -> None:
 def _require_run(run: Path) -> Mapping[str, Any]:
     import yaml
 
+    from rlfactory.older import filled, frozen_problems
+
     path = run / "config.yaml"
-    if not path.is_file():
+    if not os.path.isfile(path):  # false for names that are too long as well
         message = "is no run folder: it holds no config.yaml"
         raise PlanError([Problem(str(run), message, "rlfactory, which makes one")])
     try:
@@ -108,4 +110,6 @@ def _require_run(run: Path) -> Mapping[str, Any]:
         raise PlanError([Problem(str(path), f"can't be read: {error}")]) from error
     if not isinstance(frozen, dict):
         raise PlanError([Problem(str(path), "holds no configuration")])
-    return frozen
+    if problems := frozen_problems(frozen):
+        raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
+    return filled(frozen)

@@ -1,5 +1,6 @@
 """From a composed configuration to a plan: checked and derived before torch is imported."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
@@ -67,7 +68,8 @@ def make_plan(config: Config, choices: Mapping[str, str], found: Sequence[Proble
         problems += _component_problems(config, key, config.get(key), signatures)
     problems += _nested_problems(config, "eval_rewards", config.get("eval_rewards"), signatures)
     traits = {key: signature.traits for key, signature in signatures.items()}
-    faulty = [problem.key for problem in problems]
+    # of a component without a signature nothing is known, whatever it holds
+    faulty = [*(p.key for p in problems), *(key for key in COMPONENTS if key not in signatures)]
     for rule, reads in RULES.items():
         # a rule is silent about what is already known to be wrong
         if not any(_touch(key, read) for key in faulty for read in reads):
@@ -132,7 +134,8 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
         shown = "null" if value is None else repr(value)
         is_price = kind is Component and isinstance(value, int | float)
         remedy = f"{key}.value" if is_price else f"{key}=..."  # a number for what has a value
-        yield Problem(key, f"is {shown}; allowed is {describe(kind)}", remedy)
+        finite = ", and finite" if value in (math.inf, -math.inf) else ""
+        yield Problem(key, f"is {shown}; allowed is {describe(kind)}{finite}", remedy)
 
 
 def component_problems(config: Config, key: str) -> list[Problem]:

@@ -4,9 +4,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from rlfactory._hydra import Composed, CompositionError, Override, compose_config, options, parse
 from rlfactory.parted import PARTED, loosened, with_parts
@@ -15,6 +16,8 @@ from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS
 
 SEARCHPATH = "hydra.searchpath"
+LONGEST = 2000
+"""Characters of an override: Hydra takes seconds to read a list of some thousand values."""
 
 
 def prepare(words: Sequence[str]) -> list[str]:
@@ -60,7 +63,7 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     The result carries a Problem for each of those; a PlanError says that nothing can be composed.
     """
     problems: list[Problem] = []
-    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places = searched(overrides)
     wrong = [p for o in parsed for p in _override_problems(o, places, overrides)]
     problems += wrong
@@ -71,12 +74,17 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     try:
         composed = _composed(kept)
     except CompositionError as error:
-        mistakes = _key_problems(kept, problems)
+        if unread := [p for o in kept if (p := _unread(o, places)) is not None]:
+            raise PlanError([*problems, *unread]) from error
+        chosen = [o for o in kept if o.key_or_group in GROUPS or o.key_or_group == SEARCHPATH]
+        composed = _composed_or_fail(chosen, problems)
+        mistakes = _key_problems([o for o in kept if o not in chosen], composed.values)
         if not mistakes:
             raise PlanError([*problems, _explained(error)]) from error
         kept = [o for o in kept if o.key_or_group not in {p.key for p in mistakes}]
         problems += mistakes
-        composed = _composed_or_fail(kept, problems)
+        if kept != chosen:
+            composed = _composed_or_fail(kept, problems)
     composed = replace(composed, problems=problems, overrides=_lines(kept))
     return with_parts(with_own_targets(composed, _lines(kept)), places)
 
@@ -85,34 +93,6 @@ def planned(*words: str) -> Plan:
     """The plan of what is typed after `rlfactory`, as scripts and notebooks ask for it."""
     composed = compose_request(words)
     return make_plan(composed.values, composed.choices, composed.problems)
-
-
-def sweep_problems(overrides: Sequence[str]) -> list[Problem]:
-    """The problems of overrides in the configurations that a multirun's choices lead to."""
-    problems: list[Problem] = []
-    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
-    ours = [o for o in parsed if o.key_or_group == SEARCHPATH or not _is_hydras(o)]
-    for words in product(*map(_alternatives, ours)):
-        try:
-            problems += compose_request(words).problems
-        except PlanError as error:
-            problems += error.problems
-    return list(dict.fromkeys(problems))
-
-
-def _is_hydras(override: Override) -> bool:
-    return override.key_or_group.startswith(("hydra.", "hydra/"))
-
-
-def _alternatives(override: Override) -> list[str]:
-    """An override once for each option that it sweeps over, else with its first value."""
-    line = override.input_line or ""
-    if not override.is_sweep_override():
-        return [line]
-    begin = line.partition("=")[0]
-    values = [f"{begin}={value}" for value in override.sweep_string_iterator()]
-    chooses = override.key_or_group in GROUPS or override.key_or_group.removesuffix(".of") in PARTED
-    return values if chooses else values[:1]
 
 
 SHARED = frozenset({"optimizer.lr"})
@@ -125,8 +105,9 @@ def with_own_targets(composed: Composed, overrides: Sequence[str]) -> Composed:
     typed = {key_of(o) for o in overrides}
     kept = typed | SHARED
     for group in COMPONENTS:
-        if f"{group}._target_" in typed and isinstance(values.get(group), dict):
-            own = {k: v for k, v in values[group].items() if f"{group}.{k}" in kept}
+        node = values.get(group)
+        if f"{group}._target_" in typed and isinstance(node, dict) and "_target_" in node:
+            own = {k: v for k, v in node.items() if f"{group}.{k}" in kept}
             values[group], choices[group] = own, str(own["_target_"]).rpartition(".")[2]
     return replace(composed, values=values, choices=choices)
 
@@ -135,7 +116,7 @@ def amend(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Composed:
     """A frozen configuration with overrides on top; a group choice replaces that group whole."""
     values = {key: value for key, value in frozen.items() if key != "choices"}
     choices, problems = dict(frozen.get("choices", {})), []  # type: dict[str, str], list[Problem]
-    parsed = [o for word in overrides if (o := _read(word, problems)) is not None]
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places_typed = [o for o in overrides if key_of(o) == SEARCHPATH]
     for override in parsed:
         if (group := override.key_or_group) in GROUPS:
@@ -169,9 +150,14 @@ def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[st
     return {**values, path[0]: inner}
 
 
-def _read(word: str, problems: list[Problem]) -> Override | None:
+def read(word: str, problems: list[Problem]) -> Override | None:
+    """A word as an override, or None and a problem more."""
     if not key_of(word):
         problems.append(Problem(word, "names no key; allowed is KEY=VALUE"))
+        return None
+    if len(word) > LONGEST:
+        message = f"{len(word):,} characters; allowed are {LONGEST:,}, and -cd FOLDER reads files"
+        problems.append(Problem(key_of(word)[:LONGEST], message))
         return None
     try:
         return parse([loosened(word)])[0]
@@ -212,6 +198,19 @@ def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Prob
         yield Problem(group, message, f"{group}={guess}" if guess else f"rlfactory list {group}")
 
 
+def _unread(override: Override, places: Sequence[str]) -> Problem | None:
+    """What is wrong with the file of the option that an override chooses, as a file."""
+    group = override.key_or_group
+    path = options(group, places).get(str(override.value())) if group in GROUPS else None
+    try:
+        content = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return Problem(group, f"{path} can't be read: {' '.join(str(error).split())}")
+    if content is None or isinstance(content, dict):
+        return None
+    return Problem(group, f"{path} holds no mapping of keys to values")
+
+
 def _composed(kept: Sequence[Override]) -> Composed:
     return compose_config(_lines(kept))
 
@@ -223,11 +222,9 @@ def _composed_or_fail(kept: Sequence[Override], problems: Sequence[Problem]) -> 
         raise PlanError([*problems, _explained(error)]) from error
 
 
-def _key_problems(kept: Sequence[Override], problems: Sequence[Problem]) -> list[Problem]:
+def _key_problems(others: Sequence[Override], values: Mapping[str, Any]) -> list[Problem]:
     """Overrides of keys that do not exist; those behind `+` are checked with the whole."""
-    chosen = [o for o in kept if o.key_or_group in GROUPS or o.key_or_group == SEARCHPATH]
-    values = _composed_or_fail(chosen, problems).values
-    mistakes = [_misspelt(o, values) for o in kept if o not in chosen]
+    mistakes = [_misspelt(override, values) for override in others]
     return [mistake for mistake in mistakes if mistake is not None]
 
 

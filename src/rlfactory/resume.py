@@ -1,11 +1,13 @@
 """The same command once more: whether a run has begun in its folder, and is the same run."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rlfactory.older import frozen_problems
 from rlfactory.plan import Plan
 from rlfactory.problems import PlanError, Problem
 from rlfactory.run.atomic import write_text
@@ -18,7 +20,7 @@ Config = Mapping[str, Any]
 def begun_in(plan: Plan) -> Config | None:
     """The configuration that a run began with in the folder that was asked for, if one did."""
     path = RunFolder(plan.run_dir).config
-    if plan.config["run_dir"] is None or not path.is_file():
+    if plan.config["run_dir"] is None or not os.path.isfile(path):  # false for impossible names too
         return None
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -29,7 +31,9 @@ def begun_in(plan: Plan) -> Config | None:
 
 def require_same(plan: Plan, frozen: Config) -> None:
     """PlanError, a problem for each key in which a plan is not the run that began in its folder."""
-    problems = []
+    problems = frozen_problems(frozen)
+    if problems:
+        raise PlanError([Problem(f"{plan.run_dir}: {p.key}", p.message) for p in problems])
     for key, old, new in differences(frozen, yaml.safe_load(plan.frozen())):
         message = f"the run in {plan.run_dir} began with {shown(old)}, and now it is {shown(new)}"
         remedy = "" if MISSING in (old, new) else f"{key}={shown(old)}"

@@ -6,6 +6,8 @@ from typing import Any
 Config = Mapping[str, Any]
 NO_MATTER = ("run_dir", "choices")
 """Keys that describe no run: it may be moved, and choices are told by what they bring."""
+NO_RESULT = ("checkpoint", "guard")
+"""Groups of keys that change nothing that is computed: an older run may lack some of them."""
 Difference = tuple[str, object, object]
 MISSING = "nothing"
 
@@ -43,5 +45,7 @@ def _differing(key: str, old: object, new: object) -> Iterator[Difference]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in dict.fromkeys([*old, *new]):
             yield from _differing(f"{key}.{name}", old.get(name, MISSING), new.get(name, MISSING))
+    elif old == MISSING and key.split(".")[0] in NO_RESULT:
+        return
     elif old != new or isinstance(old, bool) != isinstance(new, bool):
         yield key, old, new

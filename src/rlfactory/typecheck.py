@@ -1,5 +1,6 @@
 """Whether a plain value fits an annotation, and how to say what would."""
 
+import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -11,7 +12,9 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def fits(value: object, kind: Any) -> bool:
-    """Whether `value`, as read from YAML, is a `kind`. A whole number is a number, true is not."""
+    """Whether `value`, as read from YAML, is a `kind`. A whole number is a number; true, NaN and
+    infinity are none.
+    """
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return True
@@ -34,10 +37,17 @@ def fits(value: object, kind: Any) -> bool:
             fits(k, key) and fits(v, item) for k, v in value.items()
         )
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and _finite(value)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, kind)
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def _inside(value: Any, bound: object) -> bool:

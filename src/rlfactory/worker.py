@@ -17,6 +17,7 @@ from rlfactory.hardware.base import HardwareError
 from rlfactory.inspection.errors import InspectionError
 from rlfactory.model.pipeline import ModelError
 from rlfactory.model.weights import REFERENCE
+from rlfactory.older import filled, frozen_problems, newer
 from rlfactory.parts import Parts
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import RewardError
@@ -51,7 +52,11 @@ def read_config(folder: RunFolder) -> Config:
     if not folder.config.is_file():
         raise RunFolderError(f"{folder.path} is no run folder: it holds no config.yaml")
     config: Config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
-    return config
+    if problems := frozen_problems(config):
+        raise RunFolderError("; ".join(map(str, problems)))
+    if lacking := newer(config):
+        log.warning("config.yaml lacks %s: this version's defaults count", ", ".join(lacking))
+    return filled(config)
 
 
 def run(path: Path, until: int | None = None, force: bool = False) -> int:

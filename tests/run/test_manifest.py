@@ -1,6 +1,8 @@
 """What a folder must hold: every change of it is found."""
 
+import hashlib
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -97,3 +99,30 @@ def test_every_library_is_named_and_the_order_of_keys_means_nothing() -> None:
     assert all(versions().values())
     assert digest({"a": 1, "b": [2.0]}) == digest({"b": [2.0], "a": 1})
     assert digest({"a": 1}) != digest({"a": 2})
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "deep/../../outside"])
+def test_a_manifest_names_nothing_outside(folder: Path, name: str) -> None:
+    (folder.parent / "outside").write_bytes(b"")
+    content = read_manifest(folder)
+    content["files"][name] = {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}
+    content.pop("digest", None)
+    whole = {**content, "digest": digest(content)}
+    (folder / MANIFEST_FILE).write_text(json.dumps(whole, indent=1) + "\n")
+    with pytest.raises(DamagedError, match="is missing"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("name", ["a.bin", "deep", MANIFEST_FILE])
+def test_a_link_is_damage_even_to_the_same_content(folder: Path, name: str) -> None:
+    (folder / name).rename(folder.parent / "elsewhere")
+    (folder / name).symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(DamagedError, match="no file of its own"):
+        verify(folder)
+
+
+def test_what_is_no_file_is_never_opened(folder: Path) -> None:
+    (folder / "deep" / "er" / "empty").unlink()
+    os.mkfifo(folder / "deep" / "er" / "empty")
+    with pytest.raises(DamagedError, match="no file of its own"):
+        verify(folder)

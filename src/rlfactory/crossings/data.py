@@ -1,10 +1,14 @@
 """What is asked, and what judges it."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlfactory.crossings.base import Config, Traits, judges
 from rlfactory.problems import Problem
+
+LOOKED_AT = 1000
+"""Lines of a file of prompts: a plan is made at once, and a run reads them all."""
 
 
 def reward_judges_what_is_made(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -57,4 +61,20 @@ def _text_fault(path: Path) -> str | None:
         return f"is not UTF-8 (byte {error.start})"
     except OSError as error:
         return f"can't be read: {error.strerror}"
-    return None if text.strip() else "is empty"
+    if path.suffix not in (".txt", ".jsonl"):
+        return "is neither .txt nor .jsonl"
+    if not text.strip():
+        return "is empty"
+    return _line_fault(text.split("\n")[:LOOKED_AT]) if path.suffix == ".jsonl" else None
+
+
+def _line_fault(lines: Sequence[str]) -> str | None:
+    """The first of some lines that isn't an object with a `prompt`."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = json.loads(line) if line.strip() else {"prompt": "a blank line"}
+        except ValueError as error:
+            return f"is no JSON in line {number}: {error}"
+        if not isinstance(value, dict) or not isinstance(value.get("prompt"), str):
+            return f"has no object with a `prompt` in line {number}"
+    return None

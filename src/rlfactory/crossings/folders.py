@@ -111,8 +111,10 @@ def guidance_fits_network(config: Config, traits: Traits) -> Iterator[Problem]:
 def prompt_cache_is_a_folder(config: Config, traits: Traits) -> Iterator[Problem]:
     """Embeddings are kept in a folder, or nowhere."""
     place = config["prompt_cache"]
-    if place is not None and Path(place).expanduser().is_file():
-        yield Problem("prompt_cache", f"{place} is a file; allowed is a folder, or null")
+    path = Path(place).expanduser() if place is not None else Path()
+    file = next((p for p in (path, *path.parents) if p.is_file()), None)
+    if file is not None:
+        yield Problem("prompt_cache", f"{file} is a file; allowed is a folder, or null")
 
 
 def _folder(config: Config) -> Path | None:

@@ -165,8 +165,8 @@ class RunFolder:
 
 def require_unused(path: Path) -> None:
     """RunFolderError if no run can begin at `path`; touches nothing."""
-    place = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
     try:
+        place = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
         used = next(filter(_is_used(place), place.iterdir()), None)
         if not os.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -41,6 +41,9 @@ def verify(folder: Path) -> dict[str, Any]:
         raise DamagedError(
             f"its format is {content.get('format')}, and this version reads {FORMAT}"
         )
+    for place in folder.rglob("*"):
+        if place.is_symlink() or not (place.is_file() or place.is_dir()):
+            raise DamagedError(f"{place.relative_to(folder)} is no file of its own")
     named, there = content["files"], {*_names(folder)}
     if missing := named.keys() - there:
         raise DamagedError(f"{min(missing)} is missing")

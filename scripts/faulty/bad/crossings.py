@@ -1,0 +1,334 @@
+"""Choices that each make sense and together do not: ways to break each rule of the plan."""
+
+import random
+from collections.abc import Callable, Iterator
+
+from faulty.bad.case import Case, planned
+
+IMAGES = ("tiny_sd3", "tiny_flux")
+TOKENS = ("ppo", "grpo_token", "rloo")
+STEPWISE = ("grpo", "ddpo", "ddpo_sf", "grpo_guard")
+FORWARD = ("nft", "awm", "vgrpo")
+Broken = tuple[str, str]
+Break = Callable[[random.Random], Broken]
+"""Makes overrides, and the key at fault."""
+
+VELOCITY = "{_target_:rlfactory.regularizer.kl_v.KLVelocity,reference:old,coefficient:"
+VELOCITY += "{_target_:rlfactory.regularizer.coefficient.Fixed,value:1}}"
+
+
+def _of(*choices: Broken) -> Break:
+    return lambda rng: rng.choice(choices)
+
+
+def _wrong_kind(rng: random.Random) -> Broken:
+    image = rng.choice([*IMAGES, "tiny_sd"])
+    for_tokens = f"model={image} algo={rng.choice(TOKENS)}"
+    for_images = f"model=tiny_gpt2 algo={rng.choice(STEPWISE + FORWARD)}"
+    return rng.choice([for_tokens, for_images]), "algo"
+
+
+def _noise(rng: random.Random) -> Broken:
+    flow = f"model={rng.choice(IMAGES)} algo=grpo dynamics=ddim"
+    vp = f"model=tiny_sd dynamics={rng.choice(['flow_sde', 'cps', 'dance_sde'])}"
+    tokens = f"model=tiny_gpt2 dynamics={rng.choice(['ode', 'flow_sde', 'sa_solver'])}"
+    return rng.choice([flow, vp, tokens]), "dynamics"
+
+
+def _schedule(rng: random.Random) -> Broken:
+    flow = f"model={rng.choice(IMAGES)} schedule=leading"
+    return rng.choice([flow, f"model=tiny_sd schedule={rng.choice(['uniform', 'diffusers'])}"]), (
+        "schedule"
+    )
+
+
+def _no_likelihood(rng: random.Random) -> Broken:
+    solver = rng.choice(["ode", "dpm_solver", "sa_solver"])
+    return f"model={rng.choice(IMAGES)} algo={rng.choice(STEPWISE)} dynamics={solver}", "dynamics"
+
+
+def _penalty(rng: random.Random) -> Broken:
+    of_steps = rng.choice(["kl_gaussian", "kl_x", "kl_flow_grpo"])
+    final = f"algo={rng.choice(FORWARD)} regularizer={of_steps}"
+    images = f"algo={rng.choice(FORWARD + STEPWISE)} regularizer=kl_token"
+    tokens = f"model=tiny_gpt2 regularizer={rng.choice(['kl_v', 'kl_x', 'kl_behaviour'])}"
+    return rng.choice([final, images, tokens]), "regularizer"
+
+
+def _groups(rng: random.Random) -> Broken:
+    algo = rng.choice(["grpo", "nft", "awm", "vgrpo", "grpo_guard"])
+    return rng.choice(
+        [f"algo={algo}", f"model=tiny_gpt2 algo={rng.choice(['rloo', 'grpo_token'])}"]
+    ) + (" group_size=1"), "group_size"
+
+
+def _buffers(rng: random.Random) -> Broken:
+    size = rng.randint(1, 50)
+    more = size + rng.randint(1, 50)
+    return f"algo=ddpo advantage.buffer_size={size} advantage.min_count={more}", (
+        "advantage.min_count"
+    )
+
+
+def _averages(rng: random.Random) -> Broken:
+    key, total = rng.choice(["ema", "old"]), rng.randint(1, 100)
+    warmup = total + rng.randint(0, 20)
+    return (
+        f"{key}.schedule=warmup_cosine {key}.warmup={warmup} {key}.total={total}",
+        f"{key}.warmup",
+    )
+
+
+def _branches(rng: random.Random) -> Broken:
+    size = rng.randint(3, 40)
+    no_divisor = rng.choice([n for n in range(2, size + 9) if size % n])
+    grpo = f"algo=grpo group_size={size} branches={no_divisor} updates_per_iteration=1"
+    alike = f"algo={rng.choice(FORWARD)} branches={rng.choice([2, 3, 4])}"
+    return rng.choice([grpo, alike]), "branches"
+
+
+def _indivisible(rng: random.Random) -> Broken:
+    prompts, size = rng.randint(1, 20), rng.randint(2, 20)
+    samples = prompts * size
+    updates = rng.choice([n for n in range(2, samples + 9) if samples % n])
+    words = f"prompts_per_iteration={prompts} group_size={size} updates_per_iteration={updates}"
+    return f"algo={rng.choice(['grpo', 'nft'])} {words}", "updates_per_iteration"
+
+
+def _window(rng: random.Random) -> Broken:
+    steps = rng.randint(3, 30)
+    late = rng.randint(steps, steps + 30)
+    moving = rng.choice(["random_subset", "random_contiguous", "progressive", "decay"])
+    words, key = rng.choice(
+        [
+            (f"window=fixed window.steps=[0,{late}]", "window.steps"),
+            ("window=fixed window.steps=[]", "window.steps"),
+            (f"window=all window.skip_last={late}", "window.skip_last"),
+            (f"window={moving} window.high={late + 1}", "window.high"),
+            (f"window={moving} window.low={late}", "window.low"),
+            (f"window={moving} window.size={late + 1}", "window.size"),
+            (f"window={moving} window.low=2 window.high=2", "window.low"),
+        ]
+    )
+    return f"algo={rng.choice(['grpo', 'ddpo'])} schedule.steps={steps} {words}", key
+
+
+def _times(rng: random.Random) -> Broken:
+    steps = rng.randint(2, 20)
+    kind = rng.choice(["rollout", "discrete", "discrete_with_init", "discrete_wo_init"])
+    many = f"times={kind} schedule.steps={steps} times.count={steps + rng.randint(1, 9)}"
+    empty = f"times={rng.choice(['uniform', 'logit_normal'])} times.low=0.6 times.high=0.4"
+    return rng.choice([(f"algo=nft {many}", "times.count"), (f"algo=awm {empty}", "times.low")])
+
+
+def _sizes(rng: random.Random) -> Broken:
+    model = rng.choice([*IMAGES, "tiny_sd"])
+    key = rng.choice(["model.size", "evaluation.size"])
+    return f"model={model} {key}={8 * rng.randint(4, 8) + rng.randint(1, 7)}", key
+
+
+def _optimizer(rng: random.Random) -> Broken:
+    key, values = rng.choice(
+        [
+            ("lr", ["0", "-1e-4", "inf", "nan"]),
+            ("betas", ["[0.9]", "[0.9,1]", "[-0.1,0.9]", "[0.9,0.9,0.9]", "[a,b]", "[nan,0.9]"]),
+            ("eps", ["-1e-8", "nan"]),
+            ("weight_decay", ["-1", "inf", "nan"]),
+        ]
+    )
+    return f"optimizer.{key}={rng.choice(values)}", f"optimizer.{key}"
+
+
+def _parts(*options: str, key: str) -> Break:
+    return lambda rng: (
+        f"reward=combine reward.of=[shapes,{rng.choice(['compressibility', 'aesthetic'])}] "
+        + rng.choice(options),
+        key,
+    )
+
+
+BREAKS: dict[str, list[Break]] = {
+    "algorithm_fits_model": [_wrong_kind],
+    "dynamics_fit_model": [_noise],
+    "schedule_fits_model": [_schedule],
+    "stepwise_needs_likelihood": [_no_likelihood],
+    "regularizer_fits_algorithm": [_penalty],
+    "divergence_fits_process": [
+        _of(
+            ("model=tiny_sd regularizer=kl_flow_grpo", "regularizer"),
+            ("model=tiny_sd regularizer=kl_elbo", "regularizer"),
+        )
+    ],
+    "behaviour_has_surrogate": [
+        lambda rng: (
+            f"algo={rng.choice(['nft', 'grpo'])} regularizer=kl_behaviour",
+            "regularizer.compare",
+        )
+    ],
+    "terms_add_up": [
+        _of(
+            (
+                "algo=awm regularizer=kl_awm ~regularizer.terms.old ~regularizer.terms.reference",
+                "regularizer.terms",
+            ),
+            (
+                f"algo=awm regularizer=kl_awm +regularizer.terms.approx={VELOCITY}",
+                "regularizer.terms.approx",
+            ),
+        )
+    ],
+    "divergence_teaches": [
+        lambda rng: (
+            f"model=tiny_gpt2 algo={rng.choice(TOKENS)} regularizer.estimator=k1",
+            "regularizer.estimator",
+        )
+    ],
+    "groups_have_members": [_groups],
+    "weights_weigh": [
+        _of(
+            ("advantage.weights={}", "advantage.weights"),
+            ("+advantage.weights.shapes=0", "advantage.weights"),
+        )
+    ],
+    "buffers_fill": [_buffers],
+    "averages_have_time": [_averages],
+    "branches_grow": [_branches],
+    "derived_for_dynamics": [
+        _of(
+            ("algo=grpo_guard dynamics=cps", "dynamics"),
+            ("algo=grpo_guard dynamics=dance_sde", "dynamics"),
+            ("model=tiny_sd algo=grpo_guard dynamics=ddim", "algo"),
+        )
+    ],
+    "one_update_on_policy": [
+        lambda rng: (
+            f"algo=ddpo_sf {rng.choice(['updates_per_iteration', 'epochs'])}={rng.choice([2, 4])}",
+            "updates_per_iteration",
+        )
+    ],
+    "samples_stay_whole": [
+        lambda rng: (
+            f"algo=vgrpo times.count={rng.randint(4, 9)} micro_batch={rng.randint(1, 3)}",
+            "micro_batch",
+        )
+    ],
+    "updates_have_samples": [_indivisible],
+    "window_within_steps": [_window],
+    "times_within_steps": [_times],
+    "last_step_has_noise": [
+        _of(
+            (
+                "model=tiny_sd dynamics.final_alpha=one",
+                "dynamics.final_alpha",
+            ),
+            (
+                "algo=grpo dynamics=cps dynamics.log_prob_of=gaussian window.steps=[9]",
+                "dynamics.log_prob_of",
+            ),
+        )
+    ],
+    "rewards_have_company": [
+        _of(
+            ("reward=pickscore_rank group_size=1 algo=ddpo_sf", "group_size"),
+            ("model=tiny_gpt2 reward=diversity group_size=1", "group_size"),
+        )
+    ],
+    "parts_are_rewards": [
+        _of(
+            ("reward=combine", "reward.of"),
+            ("reward=combine reward.of=[shapes,shapes]", "reward.of"),
+            ("eval_rewards.of=[shapes,shapes]", "eval_rewards.of"),
+            ("eval_rewards.of=[shpaes]", "eval_rewards.of"),
+            ("reward=combine reward.of=[combine]", "reward"),
+            ("eval_rewards.of=[combine]", "eval_rewards"),
+        )
+    ],
+    "parts_are_named": [
+        _parts("reward.weights.shape=1", key="reward.weights.shape"),
+        _parts("reward.clips.shape=[0,1]", key="reward.clips.shape"),
+        _parts("reward.gates.shape.shapes=1", key="reward.gates.shape"),
+        _parts("reward.gates.shapes.other=1", key="reward.gates.shapes.other"),
+        _parts("reward.normalise.other=group", key="reward.normalise.other"),
+        _parts("reward.parts.other.quality=3", key="reward.parts.other"),
+    ],
+    "parts_count": [
+        _of(("reward=combine reward.of=[shapes] reward.weights.shapes=0", "reward.weights"))
+    ],
+    "clips_have_order": [
+        _parts(
+            *(f"reward.clips.shapes={c}" for c in ("[1,0]", "[1]", "[null,null]", "[1,2,3]")),
+            key="reward.clips.shapes",
+        )
+    ],
+    "advantage_sums_parts": [
+        _parts("reward.aggregate=gdpo", "reward.aggregate=gdpo advantage=global", key="advantage"),
+        _parts(
+            "reward.aggregate=gdpo advantage=gdpo reward.normalise=group", key="reward.normalise"
+        ),
+    ],
+    "reward_judges_what_is_made": [
+        _of(
+            ("model=tiny_sd3 reward=length", "reward"),
+            ("model=tiny_gpt2 reward=shapes", "reward"),
+            ("model=tiny_gpt2 reward=compressibility", "reward"),
+            ("eval_rewards.of=[length]", "eval_rewards.parts.length"),
+            ("reward=combine reward.of=[shapes,json]", "reward.parts.json"),
+        )
+    ],
+    "prompts_bring_metadata": [
+        _of(
+            ("reward=shapes prompts=movies", "prompts"),
+            ("reward=geneval prompts=movies", "prompts"),
+        )
+    ],
+    "model_folders_hold_models": [
+        _of(
+            ("model.path=/no/where", "model.path"),
+            ("model.path=zoo:none", "model.path"),
+            ("model.path=nowhere", "model.path"),
+            ("model=tiny_sd model.path=zoo:tiny_gpt2", "model.path"),
+            ("model=tiny_gpt2 model.path=zoo:tiny_flux", "model.path"),
+            ("model=tiny_gpt2 model.value_path=./no", "model.value_path"),
+        )
+    ],
+    "sizes_divide": [_sizes],
+    "guidance_fits_network": [
+        _of(("model=tiny_flux model.embedded_guidance=null", "model.embedded_guidance"))
+    ],
+    "optimizer_moves": [_optimizer],
+    "replay_computes_alike": [
+        lambda rng: (f"algo={rng.choice(STEPWISE)} precision=bf16_rollout", "precision.rollout")
+    ],
+    "frozen_weights_suffice": [
+        _of(
+            ("precision.weights=bfloat16", "precision.weights"),
+            ("precision=bf16 precision.learning=float32", "precision.weights"),
+        )
+    ],
+    "attention_is_known": [
+        _of(
+            ("model=tiny_flux memory.attention=falsh", "memory.attention"),
+            ("model=tiny_sd memory.attention=flash", "memory.attention"),
+        )
+    ],
+    "guidance_guides": [
+        lambda rng: (f"model.guidance={rng.choice([0.1, 0.5, 0.9])}", "model.guidance"),
+        _of(("model.negative_prompt=blurred", "model.guidance")),
+    ],
+}
+ELSEWHERE = {"prompt_files_are_readable", "prompt_cache_is_a_folder"}
+"""Rules about files, which cases of paths break."""
+
+
+def crossed(rng: random.Random) -> Case:
+    """A rule broken, each as often as any other."""
+    rule = rng.choice(sorted(BREAKS))
+    words, key = rng.choice(BREAKS[rule])(rng)
+    return planned(rng, f"against {rule}", words.split(" "), key)
+
+
+def every_rule(rng: random.Random) -> Iterator[Case]:
+    """A case of each rule, for tests."""
+    for rule, ways in BREAKS.items():
+        words, key = rng.choice(ways)(rng)
+        yield planned(rng, f"against {rule}", words.split(" "), key)
