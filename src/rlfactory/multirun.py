@@ -11,7 +11,7 @@ from rlfactory._hydra import Composed
 from rlfactory.parted import loosened, with_parts
 from rlfactory.problems import PlanError, report
 from rlfactory.request import searched, with_own_targets
-from rlfactory.sweeps import impossible_sweep, sweep_problems
+from rlfactory.multirun_problems import impossible_sweep, sweep_problems
 
 MANY = {"-m", "--multirun"}
 

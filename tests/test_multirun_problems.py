@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfactory.sweeps import impossible_sweep, sweep_problems
+from rlfactory.multirun_problems import impossible_sweep, sweep_problems
 
 
 def test_a_slip_in_any_choice_is_named() -> None:
