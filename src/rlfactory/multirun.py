@@ -42,6 +42,8 @@ def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int
             code = 1
         if code == 130:
             raise KeyboardInterrupt
+        if code > 128:  # the machine is about to go: no time for another job
+            sys.exit(code)
         if code:
             failed.append(f"{name} (exit code {code})")
 
