@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot  # noqa: F401  (imported here once for all)
 import torch
 
-from rlfactory import cli, worker  # noqa: F401
+from rlfactory import cli, session, worker  # noqa: F401  (what a sitting needs, once for all)
 from rlfactory.learner import Learner
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.sd3 import SD3
@@ -102,6 +101,7 @@ def sitting(words: list[str], prepare: Callable[[], None] = lambda: None) -> tup
         os.dup2(write, 1)
         os.dup2(write, 2)
         sys.argv, code = ["rlfactory", *words], 1
+        session.draw_curves = lambda *_, **__: None  # type: ignore[assignment]
         try:
             prepare()
             cli.main()

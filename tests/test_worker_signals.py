@@ -43,6 +43,8 @@ def stopped(
     return folder, {sitting["phase"]: sitting for sitting in found}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # of which the fixture takes all but a second
 @pytest.mark.parametrize("phase", ["sample", "learn", "evaluate", "saving"])
 def test_stopped_in_any_phase_it_ends_bit_for_bit(
     stopped: tuple[Path, dict[str, Sitting]], phase: str, traces: Callable[[Path], dict[str, Any]]
@@ -64,6 +66,8 @@ def test_stopped_in_any_phase_it_ends_bit_for_bit(
     print(f"{folder.name}, {phase}: saved {seen['seconds']:.2f} s after the signal")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_second_signal_stops_at_once(stopped: tuple[Path, dict[str, Sitting]]) -> None:
     seen = stopped[1]["twice"]
     assert (seen["code"], seen["status"], seen["kept"]) == (143, "preempted", [])
