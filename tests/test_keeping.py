@@ -9,7 +9,9 @@ import torch
 
 from rlfactory import keeping
 from rlfactory.keeping import Keeper, due
+from rlfactory.run import checkpoint
 from rlfactory.run.best import Best
+from rlfactory.run.disk import Patience
 from rlfactory.run.folder import RunFolder, RunFolderError
 
 OPTIONS = {"every": 0, "minutes": 0, "keep": 2, "keep_every": 0, "background": False}
@@ -100,3 +102,25 @@ def test_room_is_asked_for_first(
     with pytest.raises(RunFolderError, match="bytes are needed"):
         save(made, 3)
     assert names(made) == set()
+
+
+def test_a_disk_is_waited_for_with_the_same_state(
+    keeper: Callable[..., Keeper], save: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, said = keeper(), list[str]()
+    made.patience = Patience(made.folder.path, 5, said.append)
+    monkeypatch.setattr("rlfactory.run.disk.FIRST", 0.01)
+    save_file, calls = checkpoint.save_file, list[int]()
+
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        calls.append(1)
+        if len(calls) in (1, 3):
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    save(made, 3)
+    assert names(made) == {"step_000003"}
+    assert checkpoint.newest(made.folder.checkpoints) is not None
+    assert [line.partition(" could")[0] for line in said] == ["checkpoint step_000003"] * 2

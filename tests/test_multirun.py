@@ -114,16 +114,20 @@ def test_a_defect_in_one_job_leaves_the_others_be(
     assert capsys.readouterr().err.count("ZeroDivisionError: a defect") == 2
 
 
+@pytest.mark.parametrize(("code", "ended"), [(130, KeyboardInterrupt), (143, SystemExit)])
 def test_an_interruption_ends_them_all(
-    ran: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    ran: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    ended: type[BaseException],
 ) -> None:
     begun: list[Path] = []
 
     def run(folder: Path) -> int:
         begun.append(folder)
-        return 130
+        return code
 
     monkeypatch.setattr(worker, "run", run)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(ended):
         cli.dispatch(["-m", "seed=2,3"])
     assert len(begun) == 1

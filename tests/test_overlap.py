@@ -187,3 +187,18 @@ class Moved:
 
     def to(self, device: torch.device) -> None:
         self.place, self.moves = str(device), self.moves + 1
+
+
+def test_whoever_waits_for_scores_can_leave() -> None:
+    told, end = list[int](), Event()
+
+    def leave(count: int) -> None:
+        told.append(count)
+        if len(told) == 2:
+            raise KeyError
+
+    judge, scorer = Judge(lambda call: end.wait(10) and None), Scorer(advance=leave)
+    with pytest.raises(KeyError):
+        scored(judge, scorer, 3)
+    end.set()
+    assert told == [0, 0]

@@ -1,5 +1,7 @@
 """Going on with a language model's run, through the command."""
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from rlfactory import cli
 from rlfactory.learner import Learner
 from rlfactory.problems import PlanError
+from rlfactory.run import owner
 from rlfactory.run.folder import RunFolder
 
 LETTERS = """
@@ -131,3 +134,37 @@ def test_an_iteration_that_there_is_not_is_refused(
 def test_what_is_no_run_can_not_be_resumed(refused: Callable[..., str], tmp_path: Path) -> None:
     assert "is no run folder" in refused("resume", str(tmp_path))
     assert "is no run folder" in refused("resume", str(tmp_path / "nowhere"))
+
+
+def test_a_run_that_somebody_works_on_is_refused_at_once(
+    finished: Path, words: list[str], refused: Callable[..., str]
+) -> None:
+    claim = owner.claim(os.getppid())
+    (finished / "OWNER").write_text(json.dumps(claim))
+    (finished / "STATUS").write_text("running\n")
+    before = (finished / "config.yaml").read_text()
+    for typed in (
+        ["resume", str(finished)],
+        ["resume", str(finished), "--take-over"],
+        [f"run_dir={finished}", *words],
+        [f"run_dir={finished}", *words, "seed=7", "--force"],
+    ):
+        assert f"in use by process {os.getppid()} on" in refused(*typed)
+    assert (finished / "config.yaml").read_text() == before
+    (finished / "OWNER").write_text(json.dumps(claim | {"host": "elsewhere"}))
+    assert "add --take-over" in refused("resume", str(finished))
+    (finished / "STATUS").write_text("done\n")
+    for typed in (["resume", str(finished)], [f"run_dir={finished}", *words]):
+        assert cli.dispatch([*typed, "--take-over"]) == 0
+    (finished / "OWNER").unlink()
+
+
+def test_a_run_is_taken_over_with_a_line_in_the_log(words: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(run, words, "iterations=1") == 0
+    (run / "OWNER").write_text(json.dumps(owner.claim(os.getpid()) | {"host": "elsewhere"}))
+    (run / "STATUS").write_text("running\n")
+    assert train(run, words, "iterations=1", "--take-over") == 0
+    assert "taken over from process" in (run / "log.txt").read_text()
+    assert not (run / "OWNER").exists()
+    assert RunFolder(run).read_status() == "done"

@@ -1,6 +1,7 @@
 """A run in several sittings is the run in one, to the last bit."""
 
 import random
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from rlfactory.build import make
 from rlfactory.learner import Learner
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.run import checkpoint as checkpoint_module
+from rlfactory.run import disk
+from rlfactory.run.disk import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.signals import Stop
 from rlfactory.session import Session
 from rlfactory.trainer import Trainer
 
@@ -288,23 +292,168 @@ def test_minutes_of_training_count_on(sit: Sit, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "attribute", "count", "saved"),
-    [(Brightness, "normalised", 3, ["step_000002"]), (Learner, "_follow", 8, [])],
+    ("owner", "attribute", "count", "snapshot", "saved"),
+    [
+        (Brightness, "normalised", 3, False, ["step_000002"]),
+        (Learner, "_follow", 8, True, ["step_000002"]),
+        (Learner, "_follow", 8, False, []),
+    ],
 )
 def test_an_error_loses_no_iteration_and_saves_no_half_one(
     owner: type,
     attribute: str,
     count: int,
+    snapshot: bool,
     saved: list[str],
     sit: Sit,
+    traces: Traces,
+    whole: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failing = _at(count, getattr(owner, attribute), error=OSError("gone"))
-    monkeypatch.setattr(owner, attribute, failing)
-    with pytest.raises(OSError, match="gone"):
-        sit(tmp_path / "run", "checkpoint.every=0", "evaluation.every=0").run()
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    words = [*IMAGES["nft"], "checkpoint.every=0", "checkpoint.best=false"]
+    words.append(f"checkpoint.snapshot={str(snapshot).lower()}")
+    with pytest.MonkeyPatch.context() as patched:
+        failing = _at(count, getattr(owner, attribute), error=OSError("gone"))
+        patched.setattr(owner, attribute, failing)
+        with pytest.raises(OSError, match="gone"):
+            sit(tmp_path / "run", *words).run()
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == saved
+    assert sit(tmp_path / "run", *words).run() == "done"
+    assert ends(traces(tmp_path / "run")) == ends(expected)
+
+
+class Countdown(Stop):
+    """A preemption at the small step of that number; `steps` counts them."""
+
+    def __init__(self, at: int = 0) -> None:
+        super().__init__()
+        self.steps, self.at = 0, at
+
+    def leave(self) -> None:
+        self.steps += 1
+        if self.steps == self.at:
+            self.asked = signal.SIGTERM
+        super().leave()
+
+
+def ends(found: dict[str, Any]) -> dict[str, Any]:
+    """What a run comes to, wherever it was saved on its way."""
+    found = dict(found)
+    for key in [key for key in found if key.startswith("step_") and "step_000005" not in key]:
+        del found[key]
+    state = found["step_000005/state"]
+    found["step_000005/state"] = {k: v for k, v in state.items() if k != "timely"}
+    return found
+
+
+@pytest.mark.parametrize("name", ["nft", "grpo", "steered", "grpo_guard", "ddpo"])
+@pytest.mark.parametrize("every", [0, 1])
+def test_left_at_any_small_step_it_ends_bit_for_bit(
+    name: str, every: int, sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, name)
+    words = [*IMAGES[name], f"checkpoint.every={every}", "checkpoint.minutes=0"]
+    counted = Countdown()
+    assert sit(tmp_path / "counted", *words, stop=counted).run() == "done"
+    assert counted.steps > 100
+    for at in range(1 + every, counted.steps, counted.steps // 6):
+        run = tmp_path / f"left_{at}"
+        stop = Countdown(at)
+        session = sit(run, *words, stop=stop)
+        assert session.run() == "preempted"
+        assert stop.steps == at, "nothing more is computed"
+        assert RunFolder(run).read_status() == "preempted"
+        kept = {p.name for p in RunFolder(run).checkpoints.glob("step_*")}
+        assert (f"step_{session.done:06d}" in kept) is (session.done > 0)
+        again = sit(run, *words)
+        assert again.done == session.done, "no iteration is lost"
+        assert again.run() == "done"
+        assert ends(traces(run)) == ends(expected), at
+
+
+def test_without_a_snapshot_the_iteration_is_ended_first(
+    sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "grpo")
+    words = [*IMAGES["grpo"], "checkpoint.every=0", "checkpoint.snapshot=false"]
+    stop, update = Stop(), Learner._update
+
+    def asked(learner: Learner) -> Any:
+        if learner.updates == 3:  # of the second iteration
+            stop.asked = signal.SIGINT
+        return update(learner)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "_update", asked)
+        session = sit(tmp_path / "run", *words, stop=stop)
+        assert session.run() == "interrupted"
+    assert session.done == 2
+    assert sit(tmp_path / "run", *words).run() == "done"
+    assert ends(traces(tmp_path / "run")) == ends(expected)
+
+
+def test_what_a_stop_breaks_is_no_error(
+    sit: Sit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = Stop()
+
+    def died(self: object, samples: Samples) -> dict[str, torch.Tensor]:
+        stop.asked = signal.SIGTERM
+        raise RuntimeError("the process of a reward died")
+
+    session = sit(tmp_path / "run", "evaluation.every=0", until=1)
+    session.run()
+    session = sit(tmp_path / "run", "evaluation.every=0", stop=stop)
+    monkeypatch.setattr(Brightness, "score", died)
+    assert session.run() == "preempted"
+    assert "an error after the run was asked to stop" in caplog.text
+
+
+def test_a_disk_that_comes_back_is_waited_for(
+    sit: Sit,
+    traces: Traces,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    monkeypatch.setattr(disk, "FIRST", 0.01)
+    write, calls = checkpoint_module.write_manifest, list[int]()
+
+    def full(folder: Path, about: Mapping[str, Any]) -> None:
+        calls.append(1)
+        if len(calls) in (1, 2, 4):
+            raise OSError(28, "No space left on device")
+        write(folder, about)
+
+    monkeypatch.setattr(checkpoint_module, "write_manifest", full)
+    words = [*IMAGES["nft"], "checkpoint.on_error=wait"]
+    assert sit(tmp_path / "run", *words).run() == "done"
+    said = capsys.readouterr().out
+    assert said.count("could not be written: No space left on device") == 2, "once for each"
+    assert said.count("could be written now") == 2
+    assert traces(tmp_path / "run") == expected
+
+
+@pytest.mark.parametrize("moment", ["write_manifest", "save_file"])
+def test_a_full_disk_ends_it_with_the_last_good_one(
+    moment: str, sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+    with pytest.MonkeyPatch.context() as patched:
+        full = OSError(28, "No space left on device")
+        failing = _at(
+            4 if moment == "save_file" else 2, getattr(checkpoint_module, moment), error=full
+        )
+        patched.setattr(checkpoint_module, moment, failing)
+        with pytest.raises(DiskError, match=r"checkpoint step_000004 .*needed, .* free.*resume"):
+            sit(tmp_path / "run", *IMAGES["nft"]).run()
+    names = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir() if "best" not in p.name]
+    assert names == ["step_000002"]
+    assert sit(tmp_path / "run", *IMAGES["nft"]).run() == "done"
+    assert traces(tmp_path / "run") == expected
 
 
 def test_an_error_of_the_writer_ends_the_run(

@@ -28,6 +28,9 @@ def resume_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument("--until", type=int, metavar="N", help="stop after iteration N")
     parser.add_argument("--force", action="store_true", help="even if config.yaml was changed")
+    parser.add_argument(
+        "--take-over", action="store_true", help="from a process on another machine that is gone"
+    )
     found = parser.parse_args(words)
     if found.until is not None:
         _require_some("--until", found.until)

@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def ignore(count: int) -> None:
 
 def build(config: Config, advance: Advance = ignore) -> Parts:
     """Everything that a run needs. The weight sets that its parts compare with are kept from the
-    start; `advance` is told of samples that are drawn.
+    start. `advance` is told of samples that are drawn, and of smaller steps with 0; it may raise.
     """
     prompts = make(config, "prompts")
     precision, memory = make(config, "precision"), make(config, "memory")
@@ -64,6 +65,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         memory=memory,
         prompt_cache=cache,
     )
+    model.evaluations.watch = partial(advance, 0)
     dynamics = make(config, "dynamics", process=model.forward_process)
     # texts have no noise levels
     schedule = make(config, "schedule") if model.media == "images" else None
@@ -89,7 +91,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         stop=RunStop(**config["stop"]),
         averages={name: Average(**config[name]) for name in (EMA, OLD) if name in model.weights},
         eval_rewards=eval_rewards,
-        scorer=_scorer(config, [reward, *eval_rewards.values()], device),
+        scorer=_scorer(config, [reward, *eval_rewards.values()], device, advance),
     )
 
 
@@ -146,14 +148,14 @@ def _reward_device(config: Config, default: torch.device) -> torch.device:
         raise RewardError(f"scoring.device={name} can't be used: {reason}") from error
 
 
-def _scorer(config: Config, made: list[Reward], device: torch.device) -> Scorer:
+def _scorer(config: Config, made: list[Reward], device: torch.device, advance: Advance) -> Scorer:
     scoring, placement = config["scoring"], None
     if scoring["offload"]:
         placement = Placement(made, device)
         placement.away()
     # a process has a timeout of its own
     timeout = scoring["timeout"] if scoring["background"] == "thread" else None
-    return Scorer(scoring["background"] != "none", timeout, placement)
+    return Scorer(scoring["background"] != "none", timeout, placement, advance)
 
 
 def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:

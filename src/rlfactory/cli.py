@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlfactory.plan import Plan
 
 FLAGGED = ("resume", "sample", "inspect", "export")  # flags, not overrides; see on_run.py
-FORCE = "--force"
+FORCE, TAKE_OVER = "--force", "--take-over"
 HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"}
 
 
@@ -65,7 +65,7 @@ def dispatch(argv: Sequence[str]) -> int:
         from rlfactory import on_run
 
         return int(getattr(on_run, command)(argv[1:]))
-    words = prepare([word for word in argv if word != FORCE])
+    words = prepare([word for word in argv if word not in (FORCE, TAKE_OVER)])
     command = words[0] if words else ""
     if command in subcommands:
         return subcommands[command](words[1:])
@@ -96,7 +96,7 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
 
     if (frozen := begun_in(plan)) is not None:
         silence_notices()
-        return go_on(plan, frozen, FORCE in typed)
+        return go_on(plan, frozen, FORCE in typed, TAKE_OVER in typed)
     try:
         folder = RunFolder.create(plan.run_dir)
         folder.plan.write_text(plan.table(), encoding="utf-8")

@@ -154,7 +154,9 @@ def _unpacked(bare: Samples, images: Any) -> Samples:
 
 def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, threads: int) -> None:
     """Make the reward and answer until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and ends this one
+    # whoever asks is told as well, and ends this one; of SIGTERM it must be possible to die
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
     try:
         from rlfactory.targets import instantiate

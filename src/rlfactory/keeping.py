@@ -3,14 +3,17 @@
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
+from rlfactory.run.atomic import flush
 from rlfactory.run.best import Best
 from rlfactory.run.checkpoint import begin_checkpoint, checkpoint_bytes, checkpoint_of
+from rlfactory.run.disk import Patience
 from rlfactory.run.folder import RunFolder, enough_space
 from rlfactory.run.retention import Retention
 from rlfactory.run.writer import Writer
@@ -22,8 +25,15 @@ class Keeper:
     `saved` is the iteration of the last one; `timely` are those made because it was time.
     """
 
-    def __init__(self, folder: RunFolder, options: Mapping[str, Any], best: Best) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        options: Mapping[str, Any],
+        best: Best,
+        patience: Patience | None = None,
+    ) -> None:
         self.folder, self.best = folder, best
+        self.patience = patience or Patience(folder.path)
         self.every, self.seconds = options["every"], 60 * options["minutes"]
         self.retention = Retention(options["keep"], options["keep_every"])
         self.writer = Writer(background=options["background"])
@@ -53,9 +63,12 @@ class Keeper:
         self.writer.wait()  # before there is another copy
         write: Callable[[], None] = _nothing
         if self.saved != done:
-            enough_space(self.folder.path, checkpoint_bytes(model, optimizer))
             place = checkpoint_of(self.folder.checkpoints, done)
-            write = begin_checkpoint(place, model, exported, state, optimizer, about)
+            needed = checkpoint_bytes(model, optimizer)
+            over = partial(self.patience.over, what=f"checkpoint {place.name}", needed=needed)
+            over(partial(enough_space, self.folder.path, needed))
+            over(partial(_flush, self.folder.metrics))
+            write = begin_checkpoint(place, model, exported, state, optimizer, about, over)
             self.saved, self._since = done, time.monotonic()
         self.writer.do(partial(self._finish, write, frozenset(self.timely), self.best.step))
 
@@ -65,13 +78,20 @@ class Keeper:
         except BaseException:
             self.saved = None  # it may be tried again
             raise
-        self.best.write()
-        self.retention.clear(self.folder.checkpoints, timely, best)
+        self.patience.over(self.best.write, "the best checkpoint's name")
+        clear = partial(self.retention.clear, self.folder.checkpoints, timely, best)
+        self.patience.over(clear, "the removal of old checkpoints")
 
 
 def due(done: int, every: int) -> bool:
     """Whether it is the turn of something that is done every so often; 0 is never."""
     return every > 0 and done % every == 0
+
+
+def _flush(path: Path) -> None:
+    """What a checkpoint counts on is on the disk before it is."""
+    if path.exists():
+        flush(path)
 
 
 def _nothing() -> None:

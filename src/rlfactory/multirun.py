@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rlfactory import _hydra, completion
 from rlfactory._hydra import Composed
+from rlfactory.multirun_problems import impossible_sweep, sweep_problems
 from rlfactory.parted import loosened, with_parts
 from rlfactory.problems import PlanError, report
 from rlfactory.request import searched, with_own_targets
-from rlfactory.multirun_problems import impossible_sweep, sweep_problems
 
 MANY = {"-m", "--multirun"}
 
@@ -45,6 +45,8 @@ def hydra_command(argv: Sequence[str], launch: Callable[[Composed], int]) -> int
             code = 1
         if code == 130:
             raise KeyboardInterrupt
+        if code > 128:  # the machine is about to go: no time for another job
+            sys.exit(code)
         if code:
             failed.append(f"{name} (exit code {code})")
 

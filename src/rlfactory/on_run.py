@@ -75,7 +75,7 @@ def evaluate(words: Sequence[str]) -> int:
 def resume(words: Sequence[str]) -> int:
     """Go on with a run."""
     from rlfactory.arguments import resume_arguments
-    from rlfactory.resume import is_done
+    from rlfactory.resume import is_done, require_owner
 
     a = resume_arguments(words)
     frozen = _require_run(a.run)
@@ -84,10 +84,11 @@ def resume(words: Sequence[str]) -> int:
         raise PlanError([Problem("--until", message)])
     if is_done(a.run, frozen) and not a.force:
         return 0
+    require_owner(a.run, a.take_over)
     silence_notices()
     from rlfactory import worker
 
-    return worker.run(a.run, a.until, a.force)
+    return worker.run(a.run, a.until, a.force, a.take_over)
 
 
 def silence_notices() -> None:

@@ -1,7 +1,8 @@
 """Rewards computed in the background, while the next samples are drawn."""
 
+import math
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -18,6 +19,12 @@ from rlfactory.reward.base import RewardError, Samples
 
 Scores = dict[str, Tensor]
 Judge = Callable[[Samples], Scores]
+POLL = 0.1
+"""Seconds between two looks at whether there is still something to wait for."""
+
+
+def ignore(count: int) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +32,13 @@ class Scorer:
     """How samples are scored: in the `background` or when the scores are asked for.
 
     `timeout` is in seconds, of each batch in the background; `placement` says where the networks of
-    rewards are.
+    rewards are. `advance` is called, with 0, while scores are waited for; it may raise.
     """
 
     background: bool = True
     timeout: float | None = None
     placement: Placement | None = None
+    advance: Callable[[int], None] = ignore
 
     def begin(self, judge: Judge, size: int = 1) -> "Gathering":
         """Samples are added as they are drawn, each group of `size` one after another."""
@@ -112,7 +120,7 @@ class Gathering:
             self._line = _Line()
         future = self._line.call(work)
         self._futures.append(future)
-        self._results.append(partial(_answer, future, self._scorer.timeout))
+        self._results.append(partial(_answer, future, self._scorer))
 
     def _score(self, samples: Samples) -> Scores:
         begun = perf_counter()
@@ -126,16 +134,16 @@ class Gathering:
             self._busy += perf_counter() - begun
 
 
-def _answer(future: Future[Scores], timeout: float | None) -> Scores:
-    try:
-        error = future.exception(timeout)
-    except TimeoutError:
-        raise RewardError(
-            f"a reward gave no answer within scoring.timeout={timeout:g} s; a process can be killed"
-            " where a thread can't: scoring.background=process goes on without those samples"
-        ) from None
-    if error is not None:
-        raise error
+def _answer(future: Future[Scores], scorer: Scorer) -> Scores:
+    end = math.inf if scorer.timeout is None else perf_counter() + scorer.timeout
+    while not wait([future], max(min(POLL, end - perf_counter()), 0)).done:
+        scorer.advance(0)
+        if perf_counter() >= end:
+            raise RewardError(
+                f"a reward gave no answer within scoring.timeout={scorer.timeout:g} s; a process"
+                " can be killed where a thread can't: scoring.background=process goes on without"
+                " those samples"
+            )
     return future.result()
 
 

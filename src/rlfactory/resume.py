@@ -11,7 +11,8 @@ from rlfactory.older import frozen_problems
 from rlfactory.plan import Plan
 from rlfactory.problems import PlanError, Problem
 from rlfactory.run.atomic import write_text
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.owner import require_free
 from rlfactory.sameness import MISSING, differences, shown
 
 Config = Mapping[str, Any]
@@ -44,9 +45,18 @@ def require_same(plan: Plan, frozen: Config) -> None:
         raise PlanError([*problems[:-1], Problem(last.key, hint, last.remedy)])
 
 
-def go_on(plan: Plan, frozen: Config, force: bool) -> int:
+def require_owner(path: Path, take_over: bool) -> None:
+    """PlanError where another process works in a run folder."""
+    try:
+        require_free(path, take_over)
+    except RunFolderError as error:
+        raise PlanError([Problem("run_dir", str(error))]) from error
+
+
+def go_on(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> int:
     """Go on with the run in a plan's folder; with `force` under the plan's configuration."""
     folder = RunFolder(plan.run_dir)
+    require_owner(plan.run_dir, take_over)
     if not force:
         require_same(plan, frozen)
     elif differences(frozen, yaml.safe_load(plan.frozen())):
@@ -58,7 +68,7 @@ def go_on(plan: Plan, frozen: Config, force: bool) -> int:
         return 0
     from rlfactory import worker
 
-    return worker.run(plan.run_dir, force=force)
+    return worker.run(plan.run_dir, force=force, take_over=take_over)
 
 
 def is_done(path: Path, frozen: Config) -> bool:

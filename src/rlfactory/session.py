@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,15 +11,16 @@ from rich.console import Console
 
 from rlfactory.build import Config, budget, build, evaluator, make
 from rlfactory.fault import fault
+from rlfactory.interruption import Interruptible
 from rlfactory.keeping import Keeper, due
 from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
 from rlfactory.run.advice import Adviser
-from rlfactory.run.atomic import flush
 from rlfactory.run.best import Best
 from rlfactory.run.checkpoint import load_checkpoint, load_optimizer, load_state, newest, sweep
 from rlfactory.run.curves import draw_curves
+from rlfactory.run.disk import DiskError, Patience
 from rlfactory.run.evaluation import Evaluation, evaluation_metrics
 from rlfactory.run.evidence import Evidence
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -29,7 +31,8 @@ from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.rewind import rewind
 from rlfactory.run.scores import Scores
-from rlfactory.run.signals import Stop
+from rlfactory.run.signals import Interruption, Stop
+from rlfactory.run.snapshot import Snapshot
 from rlfactory.run.summary import summary_table, where_to_look, write_summary
 from rlfactory.sameness import differences, told
 from rlfactory.state import state_of, take_up
@@ -37,7 +40,7 @@ from rlfactory.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-Outcome = Literal["done", "paused", "interrupted"]
+Outcome = Literal["done", "paused", "interrupted", "preempted"]
 
 
 class Session:
@@ -48,29 +51,43 @@ class Session:
     """
 
     def __init__(
-        self, config: Config, folder: RunFolder, until: int | None = None, force: bool = False
+        self,
+        config: Config,
+        folder: RunFolder,
+        until: int | None = None,
+        force: bool = False,
+        stop: Stop | None = None,
     ) -> None:
         self.folder, self.config, self.until = folder, config, until
+        self.stop = stop or Stop()
         self.progress = Progress(config["iterations"], stream=sys.stdout)
         sweep(folder.checkpoints)
         begin = newest(folder.checkpoints, self.progress.say)
         state = {} if begin is None else _agreeing(begin, config, force)
-        self.parts = build(config, self.progress.advance)
+        watcher = Interruptible(self.progress, self._leave)
+        self.parts = build(config, watcher.advance)
         self.settings: Mapping[str, int | str] = config["evaluation"]
         guard = Guard(**config["guard"], witness=Evidence(folder.evidence))
-        self.trainer = Trainer(self.parts, budget(config), self.progress, guard=guard)
+        self.trainer = Trainer(self.parts, budget(config), watcher, guard=guard)
         self.logger = make(config, "logger")
         self.weights: str = config["evaluation"]["weights"]
-        self.evaluator = evaluator(config, self.parts, self.progress)
+        self.evaluator = evaluator(config, self.parts, watcher)
         reward, count = self.parts.reward, config["evaluation"]["grid"]
         media = self.parts.model.media
         self.gallery = gallery(media, folder.samples, reward.main, reward.good, count)
         self.best = Best(folder.checkpoints, reward.main, config["stop"]["kl"])
-        self.keeps_best: bool = config["checkpoint"]["best"]
-        self.keeper = Keeper(folder, config["checkpoint"], self.best)
+        options = config["checkpoint"]
+        self.keeps_best: bool = options["best"]
+        seconds = 60 * options["patience"] if options["on_error"] == "wait" else 0
+        self.patience = Patience(
+            folder.path, seconds, self.progress.say, lambda: bool(self.stop.asked)
+        )
+        self.keeper = Keeper(folder, options, self.best, self.patience)
+        self.snapshot = Snapshot() if options["snapshot"] else None
         self.done = 0
         self.looked = -1  # the last iteration whose weights were looked at as is its turn
-        self.stop = Stop()
+        self.before: Scores | None = None
+        self.after: Scores | None = None
         there = rewind(folder, state.get("iterations", -1), state.get("lines", 0))
         if begin is not None:
             self._go_on(begin, state, there)
@@ -104,30 +121,61 @@ class Session:
 
     def run(self) -> Outcome:
         """Train between two evaluations. Whatever happens, what there is by then is kept."""
-        with self.progress, self.stop:
+        with self.progress:
             if isinstance(self.parts.model, ImageModel):
                 self.parts.model.prepare(self.config["sample_batch"])
-            try:
-                before = self._before()
-                self.look()
-                self.trainer.run(self.after_iteration, self.done, self._is_to_stop)
-                if self.done:
-                    self.save()
-                after = self.evaluate().scores if self._is_finished else None
-            except Exception:
-                self._rescue()
-                raise
-            finally:
-                self.keeper.writer.close()
-        self.conclude(before, after)
-        return "done" if after else "interrupted" if self.stop.asked else "paused"
+            with self.stop.wished():
+                try:
+                    self._train()
+                except Interruption:
+                    self._keep_border()
+                except Exception as error:
+                    self._rescue(error)
+                    if not self._is_excused(error):
+                        raise
+                finally:
+                    self.keeper.writer.close()
+        outcome: Outcome = (
+            "done" if self.after else self.stop.status if self.stop.asked else "paused"
+        )
+        if outcome in ("interrupted", "preempted"):
+            # what follows takes seconds, and whoever stops a machine may not wait for them
+            self.folder.set_status(self.stop.status)
+        if self.before is not None:
+            self.conclude(self.before, self.after)
+        return outcome
+
+    def _train(self) -> None:
+        self.before = self._before()
+        self.look()
+        self.trainer.run(self.after_iteration, self.done, self._is_to_stop, self._hold)
+        if self.done:
+            self.save()
+        self.after = self.evaluate().scores if self._is_finished else None
+
+    def _hold(self) -> None:
+        """Before weights move, have a way back to where they are; a checkpoint is one."""
+        self.stop.leave()
+        if self.snapshot is not None and self.done not in (0, self.keeper.saved):
+            self.snapshot.take(self.done, self.parts.model, self.parts.optimizer)
+
+    @property
+    def _can_go_back(self) -> bool:
+        """Whether nothing is lost by leaving now; where nothing was learned there is nothing."""
+        held = None if self.snapshot is None else self.snapshot.iteration
+        return not self.trainer.learner.has_moved or self.done in (0, held, self.keeper.saved)
+
+    def _leave(self) -> None:
+        """Interruption if it was asked for, unless the iteration is to be ended first."""
+        if self._can_go_back:
+            self.stop.leave()
 
     @property
     def _is_finished(self) -> bool:
         return self.trainer.ended is not None or self.done == self.trainer.budget.iterations
 
     def _is_to_stop(self) -> bool:
-        return self.stop.asked or (self.until is not None and self.done >= self.until)
+        return bool(self.stop.asked) or (self.until is not None and self.done >= self.until)
 
     def _before(self) -> Scores:
         """The scores of the weights that training began with."""
@@ -142,7 +190,7 @@ class Session:
         """Log an iteration, and do what its number asks for."""
         del rollout
         self.done = iteration + 1
-        self.metrics.log(self.done, metrics)
+        self._log(metrics)
         fault("after_iteration")
         self.progress.iteration(iteration, metrics, self.parts.reward.main)
         self.adviser.hear(self.done, metrics, self.progress.say)
@@ -168,9 +216,9 @@ class Session:
         """Scores and a grid of the weights as they are now."""
         evaluation = self.evaluator(self.weights)
         scores = evaluation.scores
-        scores.save(self.folder.evaluation(self.done))
+        self.patience.over(partial(scores.save, self.folder.evaluation(self.done)), "scores")
         fault("evaluating")
-        self.metrics.log(self.done, evaluation_metrics(scores))
+        self._log(evaluation_metrics(scores))
         self.gallery.keep(self.done, evaluation.samples)
         title = f"{self.parts.reward.main} after {self.done} iterations"
         shown = self.gallery.show(f"eval_{self.done:06d}", title, evaluation.samples, scores)
@@ -183,10 +231,11 @@ class Session:
         self._note()
         return evaluation
 
+    def _log(self, metrics: Metrics) -> None:
+        self.patience.over(partial(self.metrics.log, self.done, metrics), "a line of metrics")
+
     def save(self) -> None:
         """A checkpoint of where things were last noted, unless there is one."""
-        if self.folder.metrics.exists():
-            flush(self.folder.metrics)
         about = {"step": self._border["iterations"], "config": digest(self.config)}
         model, optimizer = self.parts.model, self.parts.optimizer
         self.keeper.save(about["step"], self._border, model, self.weights, optimizer, about)
@@ -210,16 +259,35 @@ class Session:
             "config": dict(self.config),
         }
 
-    def _rescue(self) -> None:
-        """After an error, a checkpoint of the last iteration; none where weights have moved since,
-        for they would be no iteration's.
+    def _keep_border(self) -> None:
+        """A checkpoint of where things were last noted; what has moved since is put back."""
+        if self.done in (0, self.keeper.saved):
+            self.keeper.writer.wait()  # a beginning needs none
+            return
+        if self.trainer.learner.has_moved and self.snapshot is not None:
+            self.snapshot.put_back(self.parts.model, self.parts.optimizer)
+            self.trainer.learner.has_moved = False
+        self.save()
+
+    def _rescue(self, error: Exception) -> None:
+        """After an error, a checkpoint of the last iteration, if there is a way back to it; what an
+        error left half-way would be no iteration's.
         """
-        if not self.done or self.trainer.learner.has_moved:
+        if isinstance(error, DiskError) or not self._can_go_back:
             return
         try:
-            self.save()
+            self._keep_border()
         except Exception:
             log.exception("what was learned since the last checkpoint could not be saved")
+
+    def _is_excused(self, error: Exception) -> bool:
+        """Whether an error is one that a stop brings: parts of a run may have been stopped first,
+        as the process of a reward is by a signal that goes to all.
+        """
+        if not self.stop.asked or isinstance(error, DiskError):
+            return False
+        log.warning("an error after the run was asked to stop", exc_info=error)
+        return True
 
     def conclude(self, before: Scores, after: Scores | None) -> None:
         """Draw the curves and the strip, write the summary, say where to look."""

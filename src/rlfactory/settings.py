@@ -78,6 +78,10 @@ class Checkpoint:
     keep_every: NonNegativeInt
     best: bool
     background: bool
+    snapshot: bool
+    requeue: bool
+    on_error: Literal["stop", "wait"]
+    patience: Positive
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,11 @@ class Trainer:
         after_iteration: Callable[[int, Metrics, Rollout], None],
         begin: int = 0,
         is_asked_to_stop: Callable[[], bool] = lambda: False,
+        before_learning: Callable[[], None] = lambda: None,
     ) -> None:
-        """All iterations from `begin`, each reported to `after_iteration`; stops early after
-        `max_minutes`, at a threshold of `stop`, and between two where it is asked to.
+        """All iterations from `begin`, each reported to `after_iteration`, and the moment at which
+        weights begin to move to `before_learning`; stops early after `max_minutes`, at a threshold
+        of `stop`, and between two where it is asked to.
         """
         self._started = perf_counter()
         for iteration in range(begin, self.budget.iterations):
@@ -69,6 +71,7 @@ class Trainer:
                 with self._timed("score"):
                     rollout, metrics = self.score(rollout, gathering.scores)
                 with self._timed("learn"):
+                    before_learning()
                     metrics |= self.learner.learn(rollout, iteration)
             if rollout.images is not None:
                 metrics |= evaluation_metrics(sampled, self._evaluations(), drawn)

@@ -1,8 +1,10 @@
 """What happens once a plan is frozen: everything here reads the run folder and never Hydra."""
 
 import logging
+import os
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -24,10 +26,13 @@ from rlfactory.reward.base import RewardError
 from rlfactory.run.best import best_step
 from rlfactory.run.checkpoint import checkpoint_of, load_checkpoint, newest
 from rlfactory.run.evaluation import Evaluator
-from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.gallery import gallery
 from rlfactory.run.manifest import DamagedError, verify
+from rlfactory.run.owner import owned
 from rlfactory.run.pictures import grid
+from rlfactory.run.requeue import requeue
+from rlfactory.run.signals import Stop
 from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
 from rlfactory.targets import locate
@@ -59,33 +64,65 @@ def read_config(folder: RunFolder) -> Config:
     return filled(config)
 
 
-def run(path: Path, until: int | None = None, force: bool = False) -> int:
+def run(path: Path, until: int | None = None, force: bool = False, take_over: bool = False) -> int:
     """Train as the frozen configuration of `path` says, from its newest checkpoint if it has one;
     returns the exit code.
     """
-    folder = RunFolder(path)
-    folder.set_status("running")
-    config = read_config(folder)
-    with folder.attach_log():
-        try:
-            outcome = Session(config, folder, until, force).run()
-        except KeyboardInterrupt:
-            outcome = "interrupted"
-        except Exception as error:
+    folder, stop = RunFolder(path), Stop()
+    try:
+        with stop, owned(path, take_over) as said:
+            config = read_config(folder)
+            folder.set_status("running")
+            with folder.attach_log():
+                if said:
+                    log.warning("%s", said)
+                status = _train(folder, config, stop, until, force)
+            with suppress(OSError):
+                folder.set_status(status)
+    except KeyboardInterrupt:
+        return stop.code
+    except (RunFolderError, OSError) as error:  # nothing has begun
+        _say_error(str(error))
+        return 1
+    return 1 if status == "failed" else _ended(path, status, stop, config)
+
+
+def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, force: bool) -> Status:
+    """One sitting; the status that it leaves."""
+    try:
+        outcome = Session(config, folder, until, force, stop).run()
+    except KeyboardInterrupt:
+        return stop.status
+    except Exception as error:
+        with suppress(OSError):  # it may be what failed
             folder.set_status("failed")
-            log.exception("the run failed")
-            out = is_exhaustion(error)
-            if not out and not isinstance(error, MENDABLE):
-                raise
-            said = explained(error, config) if out else error
-            _say_error(f"{said}\nThe traceback is in {folder.log}")
-            return 1
-    folder.set_status("done" if outcome == "done" else "interrupted")
-    if outcome != "done":
-        typed = f"rlfactory resume {shlex.quote(str(path))}"
-        said = f"{outcome.capitalize()}; what there is so far is in {path}. To go on: {typed}"
-        Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
-    return 130 if outcome == "interrupted" else 0
+        log.exception("the run failed")
+        out = is_exhaustion(error)
+        if not out and not isinstance(error, MENDABLE):
+            raise
+        said = explained(error, config) if out else error
+        _say_error(f"{said}\nThe traceback is in {folder.log}")
+        return "failed"
+    return "interrupted" if outcome == "paused" else outcome
+
+
+def _ended(path: Path, status: Status, stop: Stop, config: Config) -> int:
+    """Say what became of a run that did not fail; the exit code."""
+    if status == "done":
+        return 0
+    name = status if stop.asked else "paused"
+    typed = f"rlfactory resume {shlex.quote(str(path))}"
+    _say(f"{name.capitalize()}; what there is so far is in {path}. To go on: {typed}")
+    job = os.environ.get("SLURM_JOB_ID")
+    if status == "preempted" and job and config["checkpoint"]["requeue"]:
+        try:
+            requeue(job)
+        except RuntimeError as error:
+            _say(f"{error}; it is not in the queue again")
+        else:
+            _say(f"job {job} is in the queue again")
+            return 0
+    return stop.code if stop.asked else 0
 
 
 def evaluate(path: Path, config: Config, best: bool) -> int:
@@ -223,4 +260,8 @@ def _save_png(image: torch.Tensor, path: Path) -> None:
 
 
 def _say_error(message: str) -> None:
-    Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
+    _say(f"error: {message}")
+
+
+def _say(message: str) -> None:
+    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from rlfactory.model.base import ImageModel
@@ -37,3 +38,13 @@ def test_each_model_has_its_own_count(linear: Callable[..., ImageModel]) -> None
 def test_metrics_are_of_a_sample() -> None:
     found = evaluation_metrics(Evaluations(60, 0), Evaluations(18, 36), samples=12)
     assert found == {"nfe/sample": 5, "nfe/compare": 1.5, "nfe/train": 3}
+
+
+def test_each_pass_is_told_before_it_is_made() -> None:
+    def leave() -> None:
+        raise KeyError
+
+    counted = Evaluations(watch=leave)
+    with pytest.raises(KeyError):
+        counted.add(3)
+    assert counted == Evaluations()

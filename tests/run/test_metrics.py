@@ -2,6 +2,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -57,6 +58,44 @@ def test_a_torn_last_line_is_dropped_and_the_next_stands_alone(tmp_path: Path, c
     assert [r["iteration"] for r in read(path)] == [0]
     MetricsLog(path).log(1, {"x": 3})
     assert [r.get("x") for r in read(path)] == [1, 3]
+
+
+@pytest.mark.parametrize("wrote", [0, 1, 17])
+def test_a_line_that_can_not_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrote: int
+) -> None:
+    log = MetricsLog(tmp_path / "m")
+    log.log(0, {"x": 1})
+    before, opened = log.path.read_bytes(), Path.open
+
+    class Full:
+        """A file that takes a few bytes more."""
+
+        def __init__(self, file: IO[bytes]) -> None:
+            self.file, self.left = file, wrote
+
+        def write(self, data: bytes) -> int:
+            if not self.left:
+                raise OSError("No space left on device")
+            written, self.left = self.file.write(data[: self.left]), 0
+            return written
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def __enter__(self) -> "Full":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", lambda *a, **k: Full(opened(*a, **k)))
+        with pytest.raises(OSError, match="No space"):
+            log.log(1, {"x": 2})
+    assert log.path.read_bytes() == before
+    log.log(1, {"x": 2})
+    assert [r["x"] for r in read(log.path)] == [1, 2]
 
 
 def test_damage_elsewhere_is_an_error(tmp_path: Path) -> None:

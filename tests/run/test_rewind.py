@@ -52,3 +52,9 @@ def test_lines_that_are_lost_are_counted(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("1\ntorn")
     assert rewind(RunFolder(tmp_path), 10, 2) == 1
     assert (tmp_path / "metrics.jsonl").read_text() == "1\n"
+
+
+def test_a_last_line_that_was_torn_goes(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"iteration": 0}\n{"iteration": 1}\n{"iter')
+    assert rewind(RunFolder(tmp_path), 1, 2) == 2
+    assert (tmp_path / "metrics.jsonl").read_text().endswith('{"iteration": 1}\n')

@@ -88,6 +88,16 @@ def test_a_copy_is_taken_at_once() -> None:
     assert torch.equal(tensors["0"], torch.zeros(2))
 
 
+def test_former_copies_lend_their_memory() -> None:
+    _, former = pack({"a": torch.zeros(2), "b": torch.zeros(2), "c": torch.zeros(2)})
+    now = {"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(2).double()}
+    _, tensors = pack(now, former)
+    assert tensors["a"] is former["a"]
+    for name, tensor in now.items():
+        assert torch.equal(tensors[name], tensor)
+        assert tensors[name].dtype == tensor.dtype
+
+
 def test_names_are_paths_and_no_two_are_alike() -> None:
     one, two = torch.zeros(1), torch.ones(1)
     values, tensors = pack({"state": {0: {"exp_avg": one}, "0": {"exp_avg": two}}})

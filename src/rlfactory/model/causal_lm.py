@@ -140,6 +140,7 @@ class CausalLM(TextModel):
     def _hidden(
         self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None
     ) -> Tensor:
+        self.evaluations.watch()
         base: PreTrainedModel = self.network.base_model
         if ids.shape[1] == 1:
             # a single query sees all of the mask: given whole, transformers has nothing to build

@@ -1,22 +1,30 @@
 """How often a network was evaluated: the cost (NFE) in which published tables are stated."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
+
+
+def ignore() -> None:
+    """Nobody watches."""
 
 
 @dataclass
 class Evaluations:
     """Rows that went through the network, without and with a gradient to follow.
 
-    Guidance by a second, unconditional pass counts twice.
+    Guidance by a second, unconditional pass counts twice. `watch` is called before each pass, also
+    of a model that does not count; it may raise, so that the pass is not made.
     """
 
     forward: int = 0
     trained: int = 0
+    watch: Callable[[], None] = field(default=ignore, compare=False, repr=False)
 
     def add(self, rows: int) -> None:
         """Count a pass over that many rows."""
+        self.watch()
         if torch.is_grad_enabled():
             self.trained += rows
         else:

@@ -33,6 +33,10 @@ WORLD_SIZE = 1
 log = logging.getLogger(__name__)
 
 
+def _at_once(write: Callable[[], None]) -> None:
+    write()
+
+
 def save_checkpoint(
     folder: Path,
     model: ImageModel | TextModel,
@@ -56,9 +60,10 @@ def begin_checkpoint(
     state: Mapping[str, Any],
     optimizer: torch.optim.Optimizer | None = None,
     about: Mapping[str, Any] | None = None,
+    write: Callable[[Callable[[], None]], None] = _at_once,
 ) -> Callable[[], None]:
     """The part of saving that needs the model to stand still; what it returns does the rest, in any
-    thread, of copies on the CPU.
+    thread, of copies on the CPU. `write` does what writes; it may do it again.
     """
     weights = {k: v.to("cpu", copy=True) for k, v in model.weights.state_dict().items()}
     moments, tensors = pack(optimizer.state_dict() if optimizer is not None else None)
@@ -66,13 +71,23 @@ def begin_checkpoint(
     if optimizer is not None:
         plain["optimizer"] = moments
     unfinished = folder.with_name(f".{folder.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    with _whole(unfinished):
-        unfinished.mkdir(parents=True)
-        with model.weights(exported):
-            model.export(unfinished)
+    with _whole(unfinished), model.weights(exported):
+        write(partial(_export, model, unfinished))
     noted = {"world_size": WORLD_SIZE, "versions": versions(), **(about or {})}
-    return partial(_finish, unfinished, folder, weights, tensors, plain, noted)
+    rest = partial(_finish, unfinished, folder, weights, tensors, plain, noted)
+
+    def finish() -> None:
+        with _whole(unfinished):
+            write(rest)
+            write(partial(flush, folder.parent))
+
+    return finish
+
+
+def _export(model: ImageModel | TextModel, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    model.export(folder)
 
 
 def _finish(
@@ -83,16 +98,14 @@ def _finish(
     state: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> None:
-    with _whole(unfinished):
-        save_file({k: v.contiguous() for k, v in weights.items()}, unfinished / WEIGHTS_FILE)
-        save_file(dict(moments), unfinished / OPTIMIZER_FILE)
-        text = json.dumps(state, indent=1, allow_nan=False)
-        (unfinished / STATE_FILE).write_text(text + "\n", encoding="utf-8")
-        fault("saving")
-        write_manifest(unfinished, about)
-        fault("renaming")
-        os.replace(unfinished, folder)
-        flush(folder.parent)
+    save_file({k: v.contiguous() for k, v in weights.items()}, unfinished / WEIGHTS_FILE)
+    save_file(dict(moments), unfinished / OPTIMIZER_FILE)
+    text = json.dumps(state, indent=1, allow_nan=False)
+    (unfinished / STATE_FILE).write_text(text + "\n", encoding="utf-8")
+    fault("saving")
+    write_manifest(unfinished, about)
+    fault("renaming")
+    os.replace(unfinished, folder)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,13 +14,31 @@ from typing import Literal, get_args
 from rlfactory.run.atomic import is_unfinished, write_text
 from rlfactory.run.format import size
 
-Status = Literal["running", "done", "failed", "interrupted"]
+Status = Literal["running", "done", "failed", "interrupted", "preempted"]
 
 log = logging.getLogger(__name__)
 
 
 class RunFolderError(RuntimeError):
     """A run folder that cannot be used; the message says why and what to type."""
+
+
+class NoRoomError(RunFolderError):
+    """A disk that has too little left."""
+
+
+class _Log(logging.FileHandler):
+    """The log of a run, which a disk that takes no more must not end, nor fill the screen."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Let a message that can't be written go."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        """What is left to be written may be lost."""
+        with suppress(OSError):
+            super().close()
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,7 @@ class RunFolder:
 
     @property
     def status(self) -> Path:
-        """One word: running, done, failed or interrupted."""
+        """One word: running, done, failed, interrupted (by hand) or preempted (by the machine)."""
         return self.path / "STATUS"
 
     @property
@@ -142,7 +160,7 @@ class RunFolder:
     @contextmanager
     def attach_log(self) -> Iterator[None]:
         """Send our log messages, everyone's warnings and a passing exception to log.txt."""
-        handler = logging.FileHandler(self.log, encoding="utf-8")
+        handler = _Log(self.log, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         ours, root = logging.getLogger("rlfactory"), logging.getLogger()
         level = ours.level
@@ -195,11 +213,11 @@ def _is_used(path: Path) -> Callable[[Path], bool]:
 
 
 def enough_space(path: Path, needed: int) -> None:
-    """RunFolderError unless the disk that holds `path` (or will) has `needed` bytes free."""
+    """NoRoomError unless the disk that holds `path` (or will) has `needed` bytes free."""
     place = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free
     if free < needed:
-        raise RunFolderError(
+        raise NoRoomError(
             f"{path}: {size(needed)} needed, {size(free)} free; make room, or put the run on "
             "another disk with run_dir=FOLDER"
         )

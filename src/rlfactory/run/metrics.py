@@ -33,8 +33,7 @@ class MetricsLog:
         for name, value in values.items():
             record[name] = float(value) if math.isfinite(value) else None
         # opened for each line, so that a killed run keeps every line but the one being written
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, allow_nan=False) + "\n")
+        _append(self.path, (json.dumps(record, allow_nan=False) + "\n").encode())
         self.lines += 1
         for logger in self.loggers:
             logger.log(iteration, values)
@@ -65,6 +64,18 @@ def keep_lines(path: Path, count: int) -> int:
         kept = [len(line) for line in itertools.islice(file, count) if line.endswith(b"\n")]
         file.truncate(sum(kept))
     return len(kept)
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Write a line, or nothing of it where the disk takes no more."""
+    with path.open("ab", buffering=0) as file:
+        before, left = file.tell(), line
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -12,12 +12,20 @@ KIND = "$"
 """The key of a JSON object that stands for what JSON doesn't know."""
 
 
-def pack(tree: object) -> tuple[Any, dict[str, Tensor]]:
+class _Copies(dict[str, Tensor]):
+    """Tensors by name; `former` ones of the same form lend their memory."""
+
+    former: Mapping[str, Tensor] = {}
+
+
+def pack(tree: object, former: Mapping[str, Tensor] | None = None) -> tuple[Any, dict[str, Tensor]]:
     """Values fit for JSON, and copies on the CPU of the tensors that they name.
 
     A tensor's name is its path, `state/0/exp_avg`. TypeError for what is neither plain nor tensor.
+    `former` copies, if any, are overwritten by those of the same name and form.
     """
-    tensors: dict[str, Tensor] = {}
+    tensors = _Copies()
+    tensors.former = former or {}
     return _packed(tree, "", tensors), tensors
 
 
@@ -39,7 +47,7 @@ def unpack(values: Any, tensors: Mapping[str, Tensor]) -> Any:
     return {key: unpack(value, tensors) for key, value in values.items()}
 
 
-def _packed(tree: object, path: str, tensors: dict[str, Tensor]) -> Any:
+def _packed(tree: object, path: str, tensors: _Copies) -> Any:
     match tree:
         case Tensor():
             return _named(tree, path, tensors)
@@ -56,24 +64,30 @@ def _packed(tree: object, path: str, tensors: dict[str, Tensor]) -> Any:
     raise TypeError(f"{path or 'this'} is a {type(tree).__name__}, which a checkpoint can't hold")
 
 
-def _items(tree: list[Any] | tuple[Any, ...], path: str, tensors: dict[str, Tensor]) -> list[Any]:
+def _items(tree: list[Any] | tuple[Any, ...], path: str, tensors: _Copies) -> list[Any]:
     return [_packed(value, _below(path, i), tensors) for i, value in enumerate(tree)]
 
 
-def _mapping(tree: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _mapping(tree: Mapping[Any, Any], path: str, tensors: _Copies) -> dict[str, Any]:
     found = [(key, _packed(value, _below(path, key), tensors)) for key, value in tree.items()]
     if all(isinstance(key, str) and key != KIND for key in tree):
         return dict(found)
     return {KIND: "dict", "items": [[_packed(k, path, tensors), v] for k, v in found]}
 
 
-def _named(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+def _named(tensor: Tensor, path: str, tensors: _Copies) -> dict[str, str]:
     name = path or "tensor"
     while name in tensors:  # the keys 0 and "0" have one path
         name += "_"
     # a copy: two tensors may share their memory, and a running optimiser goes on changing it
-    tensors[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    tensors[name] = _copied(tensor.detach(), tensors.former.get(name))
     return {KIND: "tensor", "name": name}
+
+
+def _copied(tensor: Tensor, former: Tensor | None) -> Tensor:
+    if former is None or (former.shape, former.dtype) != (tensor.shape, tensor.dtype):
+        return tensor.to("cpu", copy=True).contiguous()
+    return former.copy_(tensor)
 
 
 def _below(path: str, key: object) -> str:
