@@ -128,5 +128,6 @@ class Settings:
     scoring: Scoring
     checkpoint: Checkpoint
     prompt_cache: str | None
+    begin_from: str | None
     run_dir: str | None
     trust: list[str]
