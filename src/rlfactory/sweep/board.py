@@ -107,7 +107,7 @@ class Board:
             return [name, state, "", "", ""]
         found = standing(self.folder / self.jobs[name].folder, self.score)
         of = self.iterations.get(name)
-        place = f"{found.iteration}/{of}" if found.iteration else ""
+        place = f"{found.iteration}/{of or '?'}" if found.iteration else ""
         score = "" if math.isnan(found.score) else number(found.score)
         left = f"{clock(_left(found, of))} left" if state == "running" and found.iteration else ""
         return [name, state, place, score, left]

@@ -70,9 +70,8 @@ def prepared(request: Request) -> Sweep:
     folder = request.folder or default_folder(name, size)
     table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
     search = search_of(request, sheet, size, columns[0], folder)
-    probes = search.probes(grid) if search else grid
-    plans = plans_of(probes)
     jobs = search.known(grid) if search else grid
+    plans = plans_of(search.probes(grid) + jobs if search else grid)
     table = joined(folder, replace(table, jobs=jobs))
     return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
 
@@ -97,20 +96,14 @@ def _search_lines(asked: Sweep) -> list[str]:
 
 def run(asked: Sweep, words: Sequence[str]) -> int:
     """Run the jobs; returns 1 if any failed, or what a signal that stopped it makes."""
+    score = score_of(asked.table.columns[0])
+    iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
+    board = Board(asked.jobs, asked.folder, iterations, score, sys.stdout)
     with held(asked.folder), listening() as stop:
+        asked.table.save(asked.folder)  # first: it says what the folder is
         (asked.folder / LOGS).mkdir(exist_ok=True)
-        asked.table.save(asked.folder)
-        score = score_of(asked.table.columns[0])
-        iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
-        with Board(asked.jobs, asked.folder, iterations, score, sys.stdout) as board:
-            runner = _runner(asked, board, stop)
-            if asked.search is None:
-                runner([launch_of(job, asked.folder) for job in asked.jobs])
-                jobs = asked.jobs
-            else:
-                jobs = asked.search.run(
-                    asked.jobs, asked.grid, asked.table, runner, board.add, stop
-                )
+        with board:
+            jobs = _run_jobs(asked, board, stop)
     print("\n".join(["", *outcome_lines(jobs, asked.folder, board.states, score)]))
     if asked.search is not None:
         print("\n".join(asked.search.best_lines(jobs)))
@@ -119,6 +112,15 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
         print(f"stopped; what there is so far is kept. To go on: {typed}", file=sys.stderr)
         return 128 + stop.signals[0]
     return 0 if all(board.states[job.name] == "done" for job in jobs) else 1
+
+
+def _run_jobs(asked: Sweep, board: Board, stop: Asked) -> list[Job]:
+    """Run what was asked for; returns all jobs, those of a search that came up among them."""
+    runner = _runner(asked, board, stop)
+    if asked.search is None:
+        runner([launch_of(job, asked.folder) for job in asked.jobs])
+        return asked.jobs
+    return asked.search.run(asked.jobs, asked.grid, asked.table, runner, board.add, stop)
 
 
 def _runner(asked: Sweep, board: Board, stop: Asked) -> Runner:

@@ -45,8 +45,8 @@ def _former(folder: Path) -> Table | None:
         raise PlanError([Problem("sweep_dir", f"{error}, so it is damaged", remedy)]) from error
     except OSError as error:
         raise PlanError([Problem("sweep_dir", f"{folder} can't be read: {error}")]) from error
-    found = sorted(p.name for p in folder.iterdir() if p.name != LOCK) if folder.is_dir() else []
-    if found:
+    # what begins with a dot is the lock, or was left by a kill
+    if folder.is_dir() and (found := sorted(p.name for p in folder.glob("[!.]*"))):
         message = f"{folder} is no sweep: it holds {found[0]} and no {TABLE_FILE}"
         raise PlanError([Problem("sweep_dir", message, f"sweep_dir={folder}_2")])
     return None

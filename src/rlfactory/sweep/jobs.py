@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, get_type_hints
 
 from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
 from rlfactory.sameness import shown
@@ -45,7 +45,7 @@ def axes_of(sheet: Sheet, size: str, line: Line | None = None) -> dict[str, list
 
 def columns_of(sheet: Sheet, size: str) -> list[Column]:
     """The table's columns with what this size measures."""
-    kinds = {"label": str, "better": str, "digits": int, "window": int, "scale": float}
+    kinds = {k: v for k, v in get_type_hints(Column).items() if k not in ("name", "measure")}
     kinds |= dict.fromkeys(sheet.sizes, str)
     columns = []
     for name, node in sheet.columns.items():
@@ -86,7 +86,7 @@ def _of(sheet: Sheet, size: str, line: Line, typed: Axes) -> tuple[Words, Axes]:
 
 
 def stages_of(line: Line, size: str) -> list[Words] | None:
-    """What each of a row's runs overrides besides, most often nothing once; None: nothing is run."""
+    """What each run of a row overrides besides, most often nothing once; None: nothing is run."""
     if size in line.by_size and line.by_size[size] is None:
         return None
     stages = line.stages.get(size) if isinstance(line.stages, dict) else line.stages
@@ -96,28 +96,20 @@ def stages_of(line: Line, size: str) -> list[Words] | None:
 
 
 def _row_jobs(
-    row: str,
-    stages: list[Words],
-    of: tuple[Words, Axes],
-    typed: Words,
-    seeds: Sequence[int],
+    row: str, stages: list[Words], of: tuple[Words, Axes], typed: Words, seeds: Sequence[int]
 ) -> Iterator[Job]:
     common, axes = of
     fixed = {key_of(word) for word in typed}
     varied = {key: values for key, values in axes.items() if key not in fixed}
-    for values in product(*varied.values()):
-        point = dict(zip(varied, values, strict=True))
-        for seed in seeds:
-            after = None
-            for number, stage in enumerate(stages, start=1):
-                several = {"stage": number} if len(stages) > 1 else {}
-                set_here = [
-                    f"{key}={shown(value)}" for key, value in {**point, "seed": seed}.items()
-                ]
-                name = job_name(row, {**point, **several}, seed)
-                words = last_words([*common, *stage, *set_here, *typed])
-                yield Job(name, row, name, words, {**point, **several, "seed": seed}, after)
-                after = name
+    for values, seed in product(product(*varied.values()), seeds):
+        point, after = dict(zip(varied, values, strict=True)), None
+        for number, stage in enumerate(stages, start=1):
+            told = {**point, "stage": number} if len(stages) > 1 else point
+            here = [f"{key}={shown(value)}" for key, value in {**point, "seed": seed}.items()]
+            name = job_name(row, told, seed)
+            words = last_words([*common, *stage, *here, *typed])
+            yield Job(name, row, name, words, {**told, "seed": seed}, after)
+            after = name
 
 
 def job_name(row: str, axes: Mapping[str, Any], seed: int) -> str:

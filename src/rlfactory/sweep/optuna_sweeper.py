@@ -26,6 +26,8 @@ def ask(
 
     They depend on nothing but the arguments, so that a search that was stopped asks for the same.
     """
+    if not count:
+        return []
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

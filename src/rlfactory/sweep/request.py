@@ -115,7 +115,7 @@ def _seeds(text: str, problems: list[Problem]) -> list[int]:
     try:
         values = _values(f"seed={text.strip('[]') or 'null'}")
         seeds = [int(value) for value in values]
-    except (CompositionError, ValueError):
+    except (*CompositionError, ValueError):
         seeds = []
     if not seeds or min(seeds) < 0 or len({*seeds}) < len(seeds):
         shown = f"is {text or 'empty'}; allowed are different whole numbers from 0 on"

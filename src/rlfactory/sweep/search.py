@@ -44,8 +44,8 @@ class Search:
 
     def lines(self) -> Iterator[str]:
         """What is searched, for the plan."""
-        keys = ", ".join(self.spaces)
-        yield f"\nsearch: {self.trials} trials a row over {keys}, {self.sweeper}, by {self.column.label}"
+        over = f"{self.trials} trials a row over {', '.join(self.spaces)}"
+        yield f"\nsearch: {over}, {self.sweeper}, by {self.column.label}"
 
     def probes(self, grid: Sequence[Job]) -> list[Job]:
         """Jobs at both ends of every space: what is wrong with a key is wrong there."""
@@ -97,7 +97,7 @@ class Search:
         more: list[Job] = []
         for row in dict.fromkeys(job.row for job in grid):
             told = self.told([job for job in jobs if job.row == row])
-            count = min(self.at_once, self.trials - len(told))
+            count = max(0, min(self.at_once, self.trials - len(told)))
             values = (
                 ask(self.spaces, told, self.column.better, count, seed=row) if count > 0 else []
             )

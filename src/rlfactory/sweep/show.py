@@ -64,9 +64,7 @@ def outcome_lines(
     width = max((len(job.name) for job in jobs), default=0)
     for job in jobs:
         found = standing(folder / job.folder, score)
-        became = (
-            "blocked" if states.get(job.name) == "blocked" else _became(job, found.state, states)
-        )
+        became = _became(found.state, states.get(job.name))
         place = f"  iteration {found.iteration}" if found.iteration else ""
         yield f"{job.name:<{width}}  {became:<11}{place}".rstrip()
     for job in jobs:
@@ -78,6 +76,6 @@ def outcome_lines(
             yield f"  see {job_output(folder, job)}"
 
 
-def _became(job: Job, state: str, states: Mapping[str, str]) -> str:
+def _became(state: str, ended: str | None) -> str:
     """A job that ended without a word in its folder has failed too."""
-    return "failed" if states.get(job.name) == "failed" else BECAME[state]
+    return ended if ended in ("blocked", "failed") else BECAME[state]
