@@ -107,6 +107,6 @@ def test_the_folder_of_other_overrides(drive: Callable[..., "subprocess.Popen[st
     again = drive("rows=v-grpo-one", "seed=0,1", "group_size=4", "--plan")
     _, err = again.communicate(timeout=30)
     assert again.returncode == 2
-    assert "v-grpo-one-s0 now group_size=4" in err
+    assert "v-grpo-one-s0 now has group_size=4" in err
     jobs = json.loads(Path("outputs/sweeps/small-tiny/sweep.json").read_text())["jobs"]
     assert [job["name"] for job in jobs] == ["v-grpo-one-s0"]

@@ -100,4 +100,4 @@ def test_the_best_is_as_the_column_says(tmp_path: Path, better: str, best: int) 
 def test_both_ends_are_checked(tmp_path: Path) -> None:
     low, high = search(tmp_path).probes([Job("r-s0", "r", "r-s0", ["lr=1"])])
     assert low.overrides == ["lr=0.0001"]
-    assert high.overrides == ["lr=0.01"]
+    assert high.overrides == ["lr=0.00999996"]

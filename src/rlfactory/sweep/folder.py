@@ -56,7 +56,7 @@ def _differing(folder: Path, old: Job, new: Job) -> Problem:
     gone = [word for word in old.overrides if word not in new.overrides]
     come = [word for word in new.overrides if word not in old.overrides]
     parts = [f"{verb} {' '.join(words)}" for verb, words in (("had", gone), ("has", come)) if words]
-    said = "; now it ".join(parts) if gone else f"now {parts[0]}" if parts else "was in other order"
+    said = "; now it ".join(parts) if gone else f"now {parts[0]}" if parts else "had another order"
     return Problem("sweep_dir", f"in {folder}, {old.name} {said}", f"sweep_dir={folder}_2")
 
 

@@ -1,19 +1,23 @@
 """Jobs through a launcher of Hydra's: other processes, or other machines."""
 
+import logging
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from rlfactory._hydra import launch
+from rlfactory._hydra import CompositionError, launch
 from rlfactory.problems import PlanError, Problem
 from rlfactory.sweep.pool import Asked, Watcher
 from rlfactory.sweep.process import Launch, run_here
 from rlfactory.sweep.request import LAUNCHERS, Request
 from rlfactory.sweep.status import state_of
+
+log = logging.getLogger(__name__)
 
 
 def require_launcher(name: str) -> None:
@@ -41,6 +45,8 @@ class HydraLauncher:
     ) -> None:
         self.name, self.folder = request.launcher, folder
         self.environments, self.watcher, self.asked = environments, watcher, asked
+        # it starts all that it is given at once
+        self.room = len(environments) if self.name == "submitit_local" else None
         self.words = [*_parallel(request.launcher, len(environments)), *request.launcher_words]
 
     def __call__(self, launches: Sequence[Launch]) -> None:
@@ -50,6 +56,7 @@ class HydraLauncher:
             wave = [one for one in left if _is_free(one)]
             if not wave:
                 break
+            wave = wave[: self.room]
             self._run(wave)
             left = [one for one in left if one not in wave]
         for one in [] if self.asked else left:
@@ -66,10 +73,21 @@ class HydraLauncher:
             self.watcher.change(one.job.name, "running")
         work = partial(run_number, [*wave], [*self.environments])
         with _interruptible(self.asked):
-            launch(self.name, self.words, self.folder, work, len(wave))
+            self._launch(work, len(wave))
         for one in wave:
             if not self._note_done(one):
                 self.watcher.change(one.job.name, "stopped" if self.asked else "failed")
+
+    def _launch(self, work: Callable[[int], int], count: int) -> None:
+        """Hand the work over; what goes wrong with some of it is said, and ends no other."""
+        try:
+            launch(self.name, self.words, self.folder, work, count)
+        except CompositionError as error:
+            reason = " ".join(str(error).split())
+            raise PlanError([Problem("hydra.launcher", reason)]) from error
+        except Exception as error:  # of a plug-in or of the system behind it
+            log.exception("hydra/launcher=%s", self.name)
+            print(f"hydra/launcher={self.name}: {error}", file=sys.stderr)
 
 
 def run_number(
@@ -88,7 +106,7 @@ def _parallel(name: str, at_once: int) -> list[str]:
     """How many at once, in a launcher's own words."""
     if name == "joblib":
         return [f"hydra.launcher.n_jobs={at_once}"]
-    return [f"hydra.launcher.array_parallelism={at_once}"] if name.startswith("submitit") else []
+    return [f"hydra.launcher.array_parallelism={at_once}"] if name == "submitit_slurm" else []
 
 
 @contextmanager

@@ -24,7 +24,7 @@ class Launch:
     """What is needed to run a job, in this process or in one elsewhere."""
 
     job: Job
-    words: Words
+    command: Words
     run: Path
     lock: Path
     output: Path
@@ -33,7 +33,8 @@ class Launch:
 def launch_of(job: Job, folder: Path) -> Launch:
     """A job of the sweep in `folder`."""
     run = folder / job.folder
-    return Launch(job, words_of(job, folder), run, job_lock(folder, job), job_output(folder, job))
+    command = [*COMMAND, *words_of(job, folder)]
+    return Launch(job, command, run, job_lock(folder, job), job_output(folder, job))
 
 
 def words_of(job: Job, folder: Path) -> Words:
@@ -60,7 +61,7 @@ def begin(launch: Launch, lock: int, environment: Mapping[str, str]) -> subproce
     clear_unbegun(launch.run)
     with launch.output.open("ab") as output:
         return subprocess.Popen(
-            [*COMMAND, *launch.words],
+            launch.command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
