@@ -51,9 +51,9 @@ def _successions(jobs: Sequence[Job], plans: Mapping[str, Plan]) -> dict[Problem
     """Jobs that begin with weights that are none of theirs."""
     found: dict[Problem, list[str]] = {}
     for job in jobs:
-        if job.after in plans and job.name in plans:
-            models = [plans[name].config["model"] for name in (job.after, job.name)]
-            if fault := other_family(*models):
+        former, plan = plans.get(job.after or ""), plans.get(job.name)
+        if former is not None and plan is not None:
+            if fault := other_family(former.config["model"], plan.config["model"]):
                 found.setdefault(Problem("begin_from", f"{job.after} {fault}"), []).append(job.name)
     return found
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rlfactory._hydra import CompositionError, parse
 from rlfactory.problems import PlanError, Problem, closest, key_of
@@ -77,7 +78,7 @@ _OWN = {
 }
 
 
-def _value(key: str, text: str, problems: list[Problem]) -> object:
+def _value(key: str, text: str, problems: list[Problem]) -> Any:
     """A key of ours, read; None and a problem where it can't be."""
     if key in ("jobs", "trials"):
         return _number(key, text, problems)
