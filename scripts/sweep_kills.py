@@ -42,13 +42,14 @@ def main() -> int:
     if command(a.folder, "whole").wait() != 0:
         return 1
     took, whole = time.monotonic() - began, traces(a.folder / "whole")
+    within = a.within or took / 3
     print(f"undisturbed: {len(whole)} jobs in {took:.0f} s", flush=True)
     chance, killed, rounds, wrong = random.Random(a.seed), 0, 0, 0
     while killed < a.kills:
         name = f"torn_{rounds}"
         rounds += 1
         while killed < a.kills:
-            if not kill_after(command(a.folder, name), chance.uniform(0.5, a.within)):
+            if not kill_after(command(a.folder, name), chance.uniform(0.5, within)):
                 break  # it came to its end before
             killed += 1
             print(f"kill {killed} in {name}: {states(a.folder / name)}", flush=True)
@@ -64,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--within", type=float, default=25.0, help="seconds, at most, to a kill")
+    parser.add_argument("--within", type=float, help="seconds, at most, to a kill")
     parser.add_argument("--folder", type=Path, required=True, help="where all of it is kept")
     return parser.parse_args()
 

@@ -7,8 +7,7 @@ import pytest
 from rlfactory.problems import PlanError
 from rlfactory.sweep import optuna_sweeper
 from rlfactory.sweep.optuna_sweeper import ask, require_optuna
-from rlfactory.sweep.search import Trial
-from rlfactory.sweep.space import Space
+from rlfactory.sweep.space import Space, Trial
 
 SPACES = {
     "lr": Space("log", (1e-6, 1.0)),

@@ -52,9 +52,10 @@ def _successions(jobs: Sequence[Job], plans: Mapping[str, Plan]) -> dict[Problem
     found: dict[Problem, list[str]] = {}
     for job in jobs:
         former, plan = plans.get(job.after or ""), plans.get(job.name)
-        if former is not None and plan is not None:
-            if fault := other_family(former.config["model"], plan.config["model"]):
-                found.setdefault(Problem("begin_from", f"{job.after} {fault}"), []).append(job.name)
+        if former is None or plan is None:
+            continue
+        if fault := other_family(former.config["model"], plan.config["model"]):
+            found.setdefault(Problem("begin_from", f"{job.after} {fault}"), []).append(job.name)
     return found
 
 

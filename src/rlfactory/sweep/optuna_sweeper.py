@@ -3,13 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlfactory.problems import PlanError, Problem
-from rlfactory.sweep.space import Space, share_of
-
-if TYPE_CHECKING:
-    from rlfactory.sweep.search import Trial
+from rlfactory.sweep.space import Space, Trial, share_of
 
 
 def require_optuna() -> None:
@@ -20,7 +17,7 @@ def require_optuna() -> None:
 
 
 def ask(
-    spaces: Mapping[str, Space], told: Sequence["Trial"], better: str, count: int, *, seed: str
+    spaces: Mapping[str, Space], told: Sequence[Trial], better: str, count: int, *, seed: str
 ) -> list[dict[str, Any]]:
     """The next values to try.
 
@@ -44,7 +41,7 @@ def ask(
             optuna.trial.create_trial(
                 state=state,
                 value=None if failed else trial.score,
-                params=trial.values,
+                params=dict(trial.values),
                 distributions=distributions,
             )
         )

@@ -14,21 +14,11 @@ from rlfactory.sweep.pool import Asked, Runner
 from rlfactory.sweep.process import launch_of
 from rlfactory.sweep.request import Request
 from rlfactory.sweep.source import Sheet
-from rlfactory.sweep.space import Space, share_of, space, typed_space
+from rlfactory.sweep.space import Space, Trial, share_of, space, typed_space
 from rlfactory.sweep.status import state_of
 from rlfactory.sweep.table import Column, Job, Table
 
 Values = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What was tried in a row, and what it reached; NaN while it is not known."""
-
-    row: str
-    number: int
-    values: Values
-    score: float
 
 
 @dataclass(frozen=True)

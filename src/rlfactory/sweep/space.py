@@ -39,6 +39,16 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What was tried in a row, and what it reached; NaN while it is not known."""
+
+    row: str
+    number: int
+    values: Mapping[str, Any]
+    score: float
+
+
 def typed_space(key: str, text: str) -> Space:
     """A space as it stands on the command line, `log(1e-6,1e-3)`."""
     found = re.fullmatch(r"\s*(\w+)\((.*)\)\s*", text)
