@@ -35,6 +35,7 @@ SOUND: dict[str, Any] = {
     "model": {"path": "owner/name", "size": 64},
     "evaluation": {"size": None},
     "prompt_cache": None,
+    "begin_from": None,
     "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
     "precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"},
     "memory": {"attention": None},
@@ -94,6 +95,7 @@ IN_NEITHER = {"precision": {"weights": "float16", "rollout": "bfloat16", "learni
 NO_BACKENDS = {"model": {"media": "images", "attention_backends": False}}
 
 FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
+    (crossings.begins_with_a_run, {"begin_from": "nowhere"}, {}, "begin_from"),
     (crossings.algorithm_fits_model, {}, {"algo": {"needs": "tokens"}}, "algo"),
     (crossings.algorithm_fits_model, {}, {"model": {"process": "tokens"}}, "algo"),
     (crossings.dynamics_fit_model, {}, {"dynamics": {"process": "vp"}}, "dynamics"),
@@ -835,3 +837,29 @@ def test_noise_that_teaches_nothing_is_noted(needs: str, log_prob: bool, count: 
     found = list(cautions(merged(SOUND, calm), merged(STEPWISE, traits)))
     assert len(found) == count
     assert all("dynamics=ode" in text for text in found)
+
+
+BEGUN = "model: {_target_: rlfactory.model.sd3.TinySD3, finetune: lora}\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "has_checkpoint", "said"),
+    [
+        (BEGUN, True, ""),
+        (BEGUN, False, "no checkpoint yet"),
+        ("", True, "no run folder"),
+        ("[", True, "no run folder"),
+        (BEGUN.replace("sd3", "sd"), True, "_target_ is rlfactory.model.sd.TinySD3"),
+        (BEGUN.replace("lora", "full"), True, "finetune is full, and here it is lora"),
+    ],
+)
+def test_a_run_to_begin_with_is_one_of_the_same_model(
+    tmp_path: Path, config: str, has_checkpoint: bool, said: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    if has_checkpoint:
+        (tmp_path / "checkpoints" / "step_000001").mkdir(parents=True)
+    ours = {"_target_": "rlfactory.model.sd3.TinySD3", "finetune": "lora"}
+    found = [*crossings.begins_with_a_run({"begin_from": str(tmp_path), "model": ours}, {})]
+    assert [p.key for p in found] == (["begin_from"] if said else [])
+    assert all(said in p.message for p in found)

@@ -10,6 +10,7 @@ from typing import Any
 import hydra
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal.callbacks import Callbacks
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -156,6 +157,44 @@ def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
 
     merged: list[tuple[str, str]] = _initialised(work)
     return merged
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """A task of Hydra's that hands its number on."""
+
+    work: Callable[[int], int]
+
+    def __call__(self, config: DictConfig) -> int:
+        return self.work(config.number)
+
+
+def launch(
+    launcher: str, words: Sequence[str], folder: Path, work: Callable[[int], int], count: int
+) -> list[Any]:
+    """Have a launcher plug-in do `work` for each number below `count`; what it returned or raised.
+
+    Its own files are put into `folder`.
+    """
+    place = str(folder.resolve()).replace("'", "\\'")
+    overrides = [
+        *(f"hydra/launcher={launcher}", "hydra/job_logging=none", "hydra/hydra_logging=none"),
+        *(f"hydra.sweep.dir='{place}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"),
+        *("hydra.job.chdir=false", *words),
+    ]
+
+    def launched() -> list[Any]:
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
+        context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
+        made = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=_Numbered(work), config=config
+        )
+        jobs = [[f"+number={number}"] for number in range(count)]
+        return [one._return_value for one in made.launch(jobs, initial_job_idx=0)]
+
+    found: list[Any] = _initialised(launched)
+    return found
 
 
 def main(task: Callable[[Composed, list[str], Path], None], argv: Sequence[str]) -> None:

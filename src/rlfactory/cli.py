@@ -51,6 +51,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "evaluate": _evaluate,
         "explain": explain_key,
         "serve": _serve,
+        "sweep": _sweep,
     }
     command = argv[0] if argv else ""
     asks_for_help = command in subcommands and {"-h", "--help"} & {*argv}
@@ -135,6 +136,8 @@ def list_options(words: Sequence[str]) -> int:
     from rlfactory.request import searched
 
     groups = [w for w in words if "=" not in w] or list(GROUPS)
+    if groups == ["sweeps"]:
+        return _sweep([])
     for group in groups:
         found = describe_options(group, searched(words))
         print(f"{group}: {GROUPS[group]}")
@@ -153,6 +156,12 @@ def _serve(words: Sequence[str]) -> int:
     from rlfactory.serve.command import serve
 
     return serve(words)
+
+
+def _sweep(words: Sequence[str]) -> int:
+    from rlfactory.sweep.command import sweep
+
+    return sweep(words)
 
 
 def explain_key(words: Sequence[str]) -> int:
@@ -213,6 +222,7 @@ def _refuse_words(overrides: Sequence[str]) -> None:
         "inspect",
         "export",
         "serve",
+        "sweep",
         "--help",
         "--version",
     ]

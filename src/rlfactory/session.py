@@ -17,6 +17,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
 from rlfactory.run.advice import Adviser
+from rlfactory.run.begin import begin_with
 from rlfactory.run.best import Best
 from rlfactory.run.checkpoint import load_checkpoint, load_optimizer, load_state, newest, sweep
 from rlfactory.run.curves import draw_curves
@@ -91,6 +92,8 @@ class Session:
         there = rewind(folder, state.get("iterations", -1), state.get("lines", 0))
         if begin is not None:
             self._go_on(begin, state, there)
+        elif config.get("begin_from") is not None:
+            begin_with(Path(config["begin_from"]), self.parts.model)
         self.best.write()
         self.logger.start(folder.path, config)
         self.metrics = MetricsLog(folder.metrics, [self.logger])

@@ -141,5 +141,6 @@ class Settings:
     checkpoint: Checkpoint
     guard: Guard
     prompt_cache: str | None
+    begin_from: str | None
     run_dir: str | None
     trust: list[str]

@@ -7,6 +7,7 @@ from source) and yields the problems that it sees.
 from collections.abc import Mapping
 
 from rlfactory.crossings.base import Rule
+from rlfactory.crossings.beginning import begins_with_a_run
 from rlfactory.crossings.combined import (
     advantage_sums_parts,
     clips_have_order,
@@ -101,6 +102,7 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     sizes_divide: ("model.path", "model.size", "evaluation.size", "model._target_"),
     guidance_fits_network: ("model.path", "model.embedded_guidance"),
     prompt_cache_is_a_folder: ("prompt_cache",),
+    begins_with_a_run: ("begin_from", "model._target_"),
     optimizer_moves: ("optimizer",),
     replay_computes_alike: ("precision", "algo._target_"),
     frozen_weights_suffice: ("precision", "model._target_"),

@@ -1,0 +1,142 @@
+"""`rlfactory sweep`: the plan of a table, then its runs."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+
+from rlfactory.listing import first_comment
+from rlfactory.plan import Plan
+from rlfactory.problems import PlanError, Problem, closest
+from rlfactory.sweep.board import Board
+from rlfactory.sweep.check import plans_of
+from rlfactory.sweep.folder import LOGS, default_folder, held, joined
+from rlfactory.sweep.gpus import gpu_of, gpus
+from rlfactory.sweep.jobs import columns_of, jobs_of, rows_of, seeds_of, size_of, slug
+from rlfactory.sweep.launcher import HydraLauncher, require_launcher
+from rlfactory.sweep.pool import Asked, Pool, Runner, listening
+from rlfactory.sweep.process import cores, environment, launch_of
+from rlfactory.sweep.request import Request, read_request
+from rlfactory.sweep.search import Search, search_of
+from rlfactory.sweep.show import outcome_lines, plan_lines
+from rlfactory.sweep.source import Sheet, file_of, read_sheet, sweeps
+from rlfactory.sweep.table import Column, Job, Table
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that can run: all of it checked."""
+
+    request: Request
+    sheet: Sheet
+    table: Table
+    grid: list[Job]
+    jobs: list[Job]
+    plans: dict[str, Plan]
+    folder: Path
+    search: Search | None
+
+
+def sweep(words: Sequence[str]) -> int:
+    """Print the plan; then, unless that was all, run what is not done yet."""
+    if not words or "=" in words[0]:
+        return list_sweeps()
+    asked = prepared(read_request(words))
+    lines = plan_lines(asked.sheet, asked.table, asked.jobs, asked.plans, asked.folder)
+    print("\n".join([*lines, *_search_lines(asked)]), flush=True)
+    return 0 if asked.request.only_plan else run(asked, words)
+
+
+def list_sweeps() -> int:
+    """Each sweep with a line about it."""
+    print("sweeps: a published table each; rlfactory sweep NAME [size=tiny] [--plan]")
+    for name, path in sweeps().items():
+        print(f"  {name:<20} {first_comment(path)}")
+    return 0
+
+
+def prepared(request: Request) -> Sweep:
+    """A request made into jobs, each checked; a PlanError holds what is wrong."""
+    path = file_of(request.name)
+    sheet = read_sheet(path)
+    size = size_of(sheet, request.size)
+    columns, name = columns_of(sheet, size), Path(request.name).stem
+    seeds = request.seeds if request.seeds is not None else seeds_of(sheet, size)
+    grid = jobs_of(sheet, size, request.typed, request.axes, seeds)
+    grid = _of_rows(grid, request.rows)
+    require_launcher(request.launcher)
+    folder = request.folder or default_folder(name, size)
+    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
+    search = search_of(request, sheet, size, columns[0], folder)
+    jobs = search.known(grid) if search else grid
+    plans = plans_of(search.probes(grid) + jobs if search else grid)
+    table = joined(folder, replace(table, jobs=jobs))
+    return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
+
+
+def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
+    """The jobs of the rows that were asked for, by their slugs or patterns of them."""
+    known = list(dict.fromkeys(slug(job.row) for job in jobs))
+    for name in asked:
+        if not any(fnmatch(row, name) for row in known):
+            guess = closest(name, known)
+            message = f"there is no row {name} that is run; known are {', '.join(known)}"
+            raise PlanError([Problem("rows", message, f"rows={guess}" if guess else "")])
+    kept = [j for j in jobs if not asked or any(fnmatch(slug(j.row), name) for name in asked)]
+    if not kept:
+        raise PlanError([Problem("rows", "nothing is run for any row in this size")])
+    return kept
+
+
+def _search_lines(asked: Sweep) -> list[str]:
+    return [] if asked.search is None else [*asked.search.lines()]
+
+
+def run(asked: Sweep, words: Sequence[str]) -> int:
+    """Run the jobs; returns 1 if any failed, or what a signal that stopped it makes."""
+    score = score_of(asked.table.columns[0])
+    iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
+    board = Board(asked.jobs, asked.folder, iterations, score, sys.stdout)
+    with held(asked.folder), listening() as stop:
+        asked.table.save(asked.folder)  # first: it says what the folder is
+        (asked.folder / LOGS).mkdir(exist_ok=True)
+        with board:
+            jobs = _run_jobs(asked, board, stop)
+    print("\n".join(["", *outcome_lines(jobs, asked.folder, board.states, score)]))
+    if asked.search is not None:
+        print("\n".join(asked.search.best_lines(jobs)))
+    if stop:
+        typed = shlex.join(["rlfactory", "sweep", *words])
+        print(f"stopped; what there is so far is kept. To go on: {typed}", file=sys.stderr)
+        return 128 + stop.signals[0]
+    return 0 if all(board.states[job.name] == "done" for job in jobs) else 1
+
+
+def _run_jobs(asked: Sweep, board: Board, stop: Asked) -> list[Job]:
+    """Run what was asked for; returns all jobs, those of a search that came up among them."""
+    runner = _runner(asked, board, stop)
+    if asked.search is None:
+        runner([launch_of(job, asked.folder) for job in asked.jobs])
+        return asked.jobs
+    return asked.search.run(asked.jobs, asked.grid, asked.table, runner, board.add, stop)
+
+
+def _runner(asked: Sweep, board: Board, stop: Asked) -> Runner:
+    """What runs jobs: processes of ours, or a launcher of Hydra's."""
+    request = asked.request
+    local = request.launcher in ("pool", "basic", "joblib")
+    names = gpus(request.gpus) if local or request.gpus else []
+    at_once = request.jobs or max(1, len(names))
+    threads = max(1, cores() // at_once) if local else None
+    of = f"{asked.table.name}-{asked.table.size}"
+    environments = [environment(of, threads, gpu_of(slot, names)) for slot in range(at_once)]
+    if request.launcher in ("pool", "basic"):
+        return Pool(environments, board, stop)
+    return HydraLauncher(request, asked.folder, environments, board, stop)
+
+
+def score_of(column: Column) -> str:
+    """The reward whose score a column's measure is of."""
+    return column.measure.partition("/")[2].removeprefix("reward/").removesuffix("/mean")

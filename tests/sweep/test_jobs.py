@@ -1,0 +1,112 @@
+"""Rows by stages, axes and seeds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlfactory.problems import PlanError
+from rlfactory.sweep.jobs import columns_of, jobs_of, last_words, rows_of, seeds_of, size_of
+from rlfactory.sweep.source import Line, Sheet, read_sheet
+
+
+@pytest.fixture
+def small(sheet: Path) -> Sheet:
+    return read_sheet(sheet)
+
+
+def test_every_row_that_is_run_has_a_job_a_seed(small: Sheet) -> None:
+    jobs = jobs_of(small, "tiny", [], {}, [0, 1])
+    assert [job.name for job in jobs] == [
+        *("v-grpo-one-s0", "v-grpo-one-s1"),
+        *("two-stages-stage-1-s0", "two-stages-stage-2-s0"),
+        *("two-stages-stage-1-s1", "two-stages-stage-2-s1"),
+    ]
+    first, staged = jobs[0], jobs[3]
+    assert first.overrides == [
+        *("model=tiny_sd3", "iterations=6", "algo=vgrpo", "optimizer.lr=1e-3", "seed=0"),
+    ]
+    assert (first.axes, first.after, first.folder) == ({"seed": 0}, None, first.name)
+    assert staged.overrides == ["model=tiny_sd3", "algo=vgrpo", "iterations=8", "seed=0"]
+    assert (staged.axes, staged.after) == ({"stage": 2, "seed": 0}, "two-stages-stage-1-s0")
+
+
+def test_what_is_of_one_size_alone_is_run_in_it_alone(small: Sheet) -> None:
+    only = Line("only", by_size={"tiny": []})
+    never = Line("never", overrides=[], by_size={"tiny": None})
+    staged = Line("staged", stages={"full": [["algo=nft"], []]})
+    sheet = replace(small, rows=[only, never, staged])
+    assert [j.name for j in jobs_of(sheet, "tiny", [], {}, [0])] == ["only-s0"]
+    full = [j.name for j in jobs_of(sheet, "full", [], {}, [0])]
+    assert full == ["never-s0", "staged-stage-1-s0", "staged-stage-2-s0"]
+
+
+def test_axes_of_all_rows_one_size_one_row_and_the_command_line(small: Sheet) -> None:
+    line = Line("r", overrides=[], axes={"group_size": [4]})
+    axes = {"optimizer.lr": ["1e-4"], "tiny": {"optimizer.lr": ["1e-3", 0.5]}, "full": {"a": [1]}}
+    sheet = replace(small, rows=[line], axes=axes)
+    jobs = jobs_of(sheet, "tiny", [], {}, [3])
+    assert [j.name for j in jobs] == ["r-lr-1e-3-group-size-4-s3", "r-lr-0.5-group-size-4-s3"]
+    assert jobs[1].axes == {"optimizer.lr": 0.5, "group_size": 4, "seed": 3}
+    assert "optimizer.lr=0.5" in jobs[1].overrides
+    (typed,) = jobs_of(sheet, "tiny", ["optimizer.lr=7"], {}, [3])
+    assert typed.name == "r-group-size-4-s3"
+    assert typed.overrides[-1] == "optimizer.lr=7"
+    several = jobs_of(sheet, "tiny", [], {"optimizer.lr": ["1", "2"]}, [3])
+    assert [j.axes["optimizer.lr"] for j in several] == ["1", "2"]
+
+
+@pytest.mark.parametrize("values", [[], 3, None])
+def test_an_axis_has_values(small: Sheet, values: object) -> None:
+    with pytest.raises(PlanError, match=r"axes.a: is .*; allowed is a list of values"):
+        jobs_of(replace(small, axes={"a": values}), "tiny", [], {}, [0])
+
+
+def test_two_jobs_of_one_name(small: Sheet) -> None:
+    rows = [Line("A b", overrides=[]), Line("a  B", overrides=[])]
+    with pytest.raises(PlanError, match="two jobs are named a-b-s0"):
+        jobs_of(replace(small, rows=rows), "tiny", [], {}, [0])
+
+
+def test_sizes_and_seeds(small: Sheet) -> None:
+    assert size_of(small, "tiny") == "tiny"
+    with pytest.raises(PlanError, match="there is no size tinny; known are full, tiny") as refused:
+        size_of(small, "tinny")
+    assert refused.value.problems[0].remedy == "size=tiny"
+    assert seeds_of(small, "tiny") == [0, 1]
+    assert seeds_of(replace(small, seeds=[4]), "tiny") == [4]
+    for seeds in ([], {"full": [0]}):
+        with pytest.raises(PlanError, match="seeds: is empty for size tiny"):
+            seeds_of(replace(small, seeds=seeds), "tiny")
+
+
+def test_columns_measure_what_their_size_has(small: Sheet) -> None:
+    shapes, steps = columns_of(small, "tiny")
+    assert (shapes.measure, shapes.label, shapes.digits) == ("eval/shapes", "Shapes", 2)
+    assert (steps.measure, steps.label, steps.better) == ("iterations", "steps", "lower")
+    assert columns_of(small, "full")[1].measure == ""
+    with pytest.raises(PlanError, match=r"columns.a.lable: there is no such key"):
+        columns_of(replace(small, columns={"a": {"lable": "x"}}), "tiny")
+    with pytest.raises(PlanError, match=r"columns.a.better: is 'more'; allowed is higher"):
+        columns_of(replace(small, columns={"a": {"better": "more"}}), "tiny")
+
+
+def test_rows_keep_what_was_claimed(small: Sheet) -> None:
+    rows = rows_of(small)
+    assert (rows[0].before, rows[1].claimed, rows[1].note) == (
+        *("V-GRPO, one", {"shapes": 0.97}, "600 steps"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["a=1", "b=2", "a=3"], ["b=2", "a=3"]),
+        (["+a=1", "a=2"], ["+a=2"]),
+        (["+a=1", "++a=2"], ["++a=2"]),
+        (["a=1", "~a"], ["~a"]),
+        (["reward=x", "reward.k=1"], ["reward=x", "reward.k=1"]),
+    ],
+)
+def test_the_last_word_of_a_key_counts(words: list[str], kept: list[str]) -> None:
+    assert last_words(words) == kept
