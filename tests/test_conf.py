@@ -20,6 +20,9 @@ FILES = sorted(path for path in CONF.glob("*/**/*.yaml"))
 NEEDS = {
     "prompts/file": ["prompts.path={prompts}", "reward=compressibility"],
     "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
+    "prompts/animals": ["reward=compressibility"],
+    "prompts/activities": ["reward=compressibility"],
+    "prompts/signs": ["reward=ocr"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],
