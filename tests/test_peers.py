@@ -89,7 +89,7 @@ def test_it_stands_by_itself(name: str) -> None:
 def test_it_says_what_is_asked_and_what_judges(name: str) -> None:
     third = FILES[name].read_text().splitlines()[2]
     assert re.match(r"# Prompts(: .*; reward: | and reward are )", third)
-    fetched = PLANS[name].choices["prompts"] == "datasets"
+    fetched = PLANS[name].choices["prompts"] in ("pick_a_pic", "hpdv2")
     assert fetched == ("a download" in third)
 
 
