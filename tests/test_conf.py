@@ -20,6 +20,12 @@ FILES = sorted(path for path in CONF.glob("*/**/*.yaml"))
 NEEDS = {
     "prompts/file": ["prompts.path={prompts}", "reward=compressibility"],
     "prompts/datasets": ["prompts.path={prompts}", "reward=compressibility"],
+    "prompts/animals": ["reward=compressibility"],
+    "prompts/activities": ["reward=compressibility"],
+    "prompts/imagenet_animals": ["reward=compressibility"],
+    "prompts/signs": ["reward=ocr"],
+    "prompts/pick_a_pic": ["reward=compressibility"],
+    "prompts/hpdv2": ["reward=compressibility"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],

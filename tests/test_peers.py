@@ -86,10 +86,11 @@ def test_it_stands_by_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_it_says_where_it_stands_in(name: str) -> None:
+def test_it_says_what_is_asked_and_what_judges(name: str) -> None:
     third = FILES[name].read_text().splitlines()[2]
-    assert re.match(r"# Its prompts (and its reward )?(are|is)", third)
-    assert "stand in" in third
+    assert re.match(r"# Prompts(: .*; reward: | and reward are )", third)
+    fetched = PLANS[name].choices["prompts"] in ("pick_a_pic", "hpdv2")
+    assert fetched == ("a download" in third)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,25 @@ def test_it_says_where_it_stands_in(name: str) -> None:
             "advantage.zero_variance",
             {"flow_grpo": "renormalise", "guard": "renormalise", "awm": "keep", "dance": "keep"},
             id="23",
+        ),
+        pytest.param(
+            "reward._target_",
+            {
+                "flow_grpo": "rlfactory.reward.geneval_reward.GenEval",
+                "dance": "rlfactory.reward.hps.HPS",
+                "flow_factory_nft": "rlfactory.reward.pickscore.PickScore",
+                "ddpo": "rlfactory.reward.jpeg.Compressibility",
+                "drlx": "rlfactory.reward.aesthetic.Aesthetic",
+            },
+            id="the reward",
+        ),
+        pytest.param(
+            "reward.of",
+            {
+                "mix": ["hps", "clipscore", "imagereward", "pickscore", "unifiedreward"],
+                "vgrpo_sd35": ["pickscore", "hps", "clipscore"],
+            },
+            id="several rewards",
         ),
         pytest.param("algo.over_steps", {"drlx": "sum", "ddpo": "mean", "dance": "mean"}, id="24"),
     ],

@@ -1,0 +1,132 @@
+"""Every sweep that ships, in both sizes: its header, its numbers, and that each job would run."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfactory._hydra import shipped_folder
+from rlfactory.problems import PlanError, key_of
+from rlfactory.request import planned
+from rlfactory.sweep.table import About, Column
+
+FILES = {path.stem: path for path in sorted(shipped_folder("sweeps").glob("*.yaml"))}
+SIZES = ("full", "tiny")
+CLAIMED = yaml.safe_load((Path(__file__).parent / "claimed.yaml").read_text())["tables"]
+MEASURES = re.compile(r"(eval|before|last|max)/[\w/]+|iterations")
+ROW_KEYS = {"name", "before", "overrides", "full", "tiny", "stages", "claimed", "note", "axes"}
+
+
+@cache
+def content(name: str) -> dict[str, Any]:
+    node = yaml.safe_load(FILES[name].read_text())
+    assert isinstance(node, dict)
+    return node
+
+
+def runs(name: str, size: str) -> Iterator[tuple[str, list[str]]]:
+    """Each row's stages, of the first seed, as they are typed: the last word of a key counts."""
+    sheet = content(name)
+    for row in sheet["rows"]:
+        stages = row.get("stages", [[]])
+        stages = stages[size] if isinstance(stages, dict) else stages
+        if row.get(size, ()) is None or not row.keys() & {"overrides", size, "stages"}:
+            continue
+        common = [*sheet["sizes"][size], *row.get("overrides", []), *row.get(size, [])]
+        for number, stage in enumerate(stages, start=1):
+            words = [*common, *stage, f"seed={sheet['seeds'][size][0]}"]
+            yield f"{row['name']}, {number}", [*{key_of(w): w for w in words}.values()]
+
+
+def header(name: str) -> str:
+    lines = FILES[name].read_text().splitlines()
+    comment = lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
+    return " ".join(line.removeprefix("#").strip() for line in comment)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_has_what_a_sweep_has(name: str) -> None:
+    sheet = content(name)
+    assert sheet.keys() <= {"about", "columns", "sizes", "seeds", "rows", "axes", "search"}
+    About(**sheet["about"])
+    names = [row["name"] for row in sheet["rows"]]
+    slugs = {re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-.") for row in names}
+    assert len(slugs) == len(names)
+    assert [*sheet["sizes"]] == [*sheet["seeds"]] == [*SIZES]
+    for row in sheet["rows"]:
+        assert row.keys() <= ROW_KEYS
+        assert row.keys() & {"overrides", *SIZES, "claimed", "before"}
+        assert row.get("before", names[0]) in names
+        assert row.get("claimed", {}).keys() <= sheet["columns"].keys()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_its_columns_are_measured(name: str) -> None:
+    for key, node in content(name)["columns"].items():
+        measured = [node[size] for size in SIZES if size in node]
+        assert all(MEASURES.fullmatch(measure) for measure in measured), key
+        Column(key, measure="", **{k: v for k, v in node.items() if k not in SIZES})
+    assert any("tiny" in node for node in content(name)["columns"].values())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_its_header_says_what_its_data_say(name: str) -> None:
+    about, told = content(name)["about"], header(name)
+    hours = about["gpu_hours"]
+    assert told.startswith(about["title"])
+    assert f"Paper: {about['paper']}; {about['table']}." in told
+    budget = "unknown" if hours is None else f"{hours} GPU-hours"
+    assert f"Budget of the full form: {budget} (" in told
+    assert f"Run here: {about['ran']}" in told
+    assert f"Tolerance: {about['tolerance']}" in told
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("size", SIZES)
+def test_each_job_passes_the_check(name: str, size: str) -> None:
+    wrong, checked = [], set()
+    for row, words in runs(name, size):
+        if tuple(words) in checked:
+            continue
+        checked.add(tuple(words))
+        try:
+            planned(*words)
+        except PlanError as error:
+            wrong.append(f"{row}: {error}")
+    assert not wrong, "\n".join(wrong)
+    assert checked
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_tiny_form_is_small(name: str) -> None:
+    jobs = [words for _, words in runs(name, "tiny")]
+    assert all(any(w.startswith("model=tiny_") for w in words) for words in jobs if words) or (
+        name == "trlx_randomwalks"
+    )
+    assert len(jobs) * len(content(name)["seeds"]["tiny"]) <= 40
+
+
+@pytest.mark.parametrize("table", CLAIMED, ids=lambda table: f"{table['sweep']}: {table['from']}")
+def test_it_claims_what_was_published(table: dict[str, Any]) -> None:
+    sheet = content(table["sweep"])
+    claimed = {row["name"]: row.get("claimed", {}) for row in sheet["rows"]}
+    for name, numbers in table["rows"].items():
+        pairs = zip(table["columns"], numbers, strict=True)
+        expected = {key: value for key, value in pairs if value is not None}
+        found = {key: claimed[name][key] for key in table["columns"] if key in claimed[name]}
+        assert found == expected, name
+
+
+def test_every_table_that_was_named_is_there() -> None:
+    assert FILES.keys() >= {
+        *("ddpo", "ddpo_walkthrough", "flow_grpo", "flow_grpo_fast", "grpo_guard", "tempflow"),
+        *("dance_grpo", "mix_grpo", "nft", "awm", "vgrpo_stages"),
+        *(f"vgrpo_table{i}" for i in range(1, 7)),
+        *(f"vgrpo_figure{i}" for i in range(4, 12)),
+        *("gpt2_testbed", "gpt2_gae", "gpt2_negative", "gpt2_changes"),
+        *("openai_sentiment", "trl_legacy", "trl_v2", "trlx_sentiments", "trlx_randomwalks"),
+    }
