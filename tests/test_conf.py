@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from rlfactory._hydra import options, shipped_folder
+from rlfactory._hydra import options
 from rlfactory.listing import first_comment
 from rlfactory.problems import PlanError
 from rlfactory.request import planned
 from rlfactory.settings import COMPONENTS, GROUPS
+from rlfactory.shipped import shipped_folder
 from rlfactory.signature import read
 
 CONF = shipped_folder("conf")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rlfactory._hydra import shipped_folder
 from rlfactory.plan import Plan
 from rlfactory.request import planned
+from rlfactory.shipped import shipped_folder
 
 FILES = {path.stem: path for path in sorted(shipped_folder("conf").glob("experiment/peer/*.yaml"))}
 ROOT_KEYS = {

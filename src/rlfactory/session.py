@@ -7,12 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
-from rlfactory.build import Config, budget, build, evaluator, make
+from rlfactory.build import Config, budget, build, make
 from rlfactory.fault import fault
 from rlfactory.interruption import Interruptible
-from rlfactory.keeping import Keeper, due
+from rlfactory.keeping import Keeper
 from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
@@ -20,12 +18,9 @@ from rlfactory.run.advice import Adviser
 from rlfactory.run.begin import begin_with
 from rlfactory.run.best import Best
 from rlfactory.run.checkpoint import load_checkpoint, load_optimizer, load_state, newest, sweep
-from rlfactory.run.curves import draw_curves
 from rlfactory.run.disk import DiskError, Patience
-from rlfactory.run.evaluation import Evaluation, evaluation_metrics
 from rlfactory.run.evidence import Evidence
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.run.gallery import STRIP_PROMPTS, gallery, log_pictures
 from rlfactory.run.guards import Guard
 from rlfactory.run.manifest import digest, read_manifest, versions
 from rlfactory.run.metrics import MetricsLog, read
@@ -34,8 +29,8 @@ from rlfactory.run.rewind import rewind
 from rlfactory.run.scores import Scores
 from rlfactory.run.signals import Interruption, Stop
 from rlfactory.run.snapshot import Snapshot
-from rlfactory.run.summary import summary_table, where_to_look, write_summary
 from rlfactory.sameness import differences, told
+from rlfactory.showing import Showing
 from rlfactory.state import state_of, take_up
 from rlfactory.trainer import Trainer
 
@@ -67,22 +62,18 @@ class Session:
         state = {} if begin is None else _agreeing(begin, config, force)
         watcher = Interruptible(self.progress, self._leave)
         self.parts = build(config, watcher.advance)
-        self.settings: Mapping[str, int | str] = config["evaluation"]
         guard = Guard(**config["guard"], witness=Evidence(folder.evidence))
         self.trainer = Trainer(self.parts, budget(config), watcher, guard=guard)
         self.logger = make(config, "logger")
-        self.weights: str = config["evaluation"]["weights"]
-        self.evaluator = evaluator(config, self.parts, watcher)
-        reward, count = self.parts.reward, config["evaluation"]["grid"]
-        media = self.parts.model.media
-        self.gallery = gallery(media, folder.samples, reward.main, reward.good, count)
-        self.best = Best(folder.checkpoints, reward.main, config["stop"]["kl"])
+        self.main = self.parts.reward.main
+        self.best = Best(folder.checkpoints, self.main, config["stop"]["kl"])
         options = config["checkpoint"]
         self.keeps_best: bool = options["best"]
         seconds = 60 * options["patience"] if options["on_error"] == "wait" else 0
         self.patience = Patience(
             folder.path, seconds, self.progress.say, lambda: bool(self.stop.asked)
         )
+        self.showing = Showing(config, folder, self.parts, watcher, self.patience)
         self.keeper = Keeper(folder, options, self.best, self.patience)
         self.snapshot = Snapshot() if options["snapshot"] else None
         self.done = 0
@@ -98,7 +89,7 @@ class Session:
         self.logger.start(folder.path, config)
         self.metrics = MetricsLog(folder.metrics, [self.logger])
         past = read(folder.metrics) if folder.metrics.exists() else []
-        self.adviser = Adviser(reward.main, past, state.get("advice", {}))
+        self.adviser = Adviser(self.main, past, state.get("advice", {}))
         self._border = self._state()
 
     def _go_on(self, begin: Path, state: Mapping[str, Any], lines: int) -> None:
@@ -145,16 +136,17 @@ class Session:
             # what follows takes seconds, and whoever stops a machine may not wait for them
             self.folder.set_status(self.stop.status)
         if self.before is not None:
-            self.conclude(self.before, self.after)
+            self.showing.conclude(self.before, self.after, [*self.adviser.given.values()])
+            self.logger.finish()
         return outcome
 
     def _train(self) -> None:
-        self.before = self._before()
+        self.before = self.evaluate() if self.looked < 0 else self.showing.first()
         self.look()
         self.trainer.run(self.after_iteration, self.done, self._is_to_stop, self._hold)
         if self.done:
             self.save()
-        self.after = self.evaluate().scores if self._is_finished else None
+        self.after = self.evaluate() if self._is_finished else None
 
     def _hold(self) -> None:
         """Before weights move, have a way back to where they are; a checkpoint is one."""
@@ -180,22 +172,13 @@ class Session:
     def _is_to_stop(self) -> bool:
         return bool(self.stop.asked) or (self.until is not None and self.done >= self.until)
 
-    def _before(self) -> Scores:
-        """The scores of the weights that training began with."""
-        if self.looked < 0:
-            return self.evaluate().scores
-        path = self.folder.evaluation(0)
-        if not path.is_file():
-            raise RunFolderError(f"{path} is missing, the scores before training; put it back")
-        return Scores.load(path)
-
     def after_iteration(self, iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         """Log an iteration, and do what its number asks for."""
         del rollout
         self.done = iteration + 1
         self._log(metrics)
         fault("after_iteration")
-        self.progress.iteration(iteration, metrics, self.parts.reward.main)
+        self.progress.iteration(iteration, metrics, self.main)
         self.adviser.hear(self.done, metrics, self.progress.say)
         is_time = not self._is_finished and self.keeper.is_time(self.done)
         self._note()
@@ -208,31 +191,24 @@ class Session:
         """Evaluate or preview the weights if it is their turn and was not done."""
         if self.looked == self.done or self._is_finished:
             return
-        if due(self.done, int(self.settings["every"])):
+        if self.showing.is_due(self.done):
             self.evaluate()
-        elif due(self.done, int(self.settings["preview_every"])):
-            self.gallery.keep(self.done, self.evaluator.preview(self.weights, STRIP_PROMPTS))
+        else:
+            self.showing.preview(self.done)
         self.looked = self.done
         self._note()
 
-    def evaluate(self) -> Evaluation:
-        """Scores and a grid of the weights as they are now."""
-        evaluation = self.evaluator(self.weights)
-        scores = evaluation.scores
-        self.patience.over(partial(scores.save, self.folder.evaluation(self.done)), "scores")
-        fault("evaluating")
-        self._log(evaluation_metrics(scores))
-        self.gallery.keep(self.done, evaluation.samples)
-        title = f"{self.parts.reward.main} after {self.done} iterations"
-        shown = self.gallery.show(f"eval_{self.done:06d}", title, evaluation.samples, scores)
-        log_pictures(self.logger, self.done, shown)
+    def evaluate(self) -> Scores:
+        """Scores of the weights as they are now, which are kept where they are the best so far."""
+        scores, metrics = self.showing.evaluate(self.done, self.logger)
+        self._log(metrics)
         self.looked = self.done
         if self.keeps_best and self.done and self.best.beaten_by(scores):
             self.best.take(self.done, scores)
             self._note()
             self.save()
         self._note()
-        return evaluation
+        return scores
 
     def _log(self, metrics: Metrics) -> None:
         self.patience.over(partial(self.metrics.log, self.done, metrics), "a line of metrics")
@@ -241,7 +217,7 @@ class Session:
         """A checkpoint of where things were last noted, unless there is one."""
         about = {"step": self._border["iterations"], "config": digest(self.config)}
         model, optimizer = self.parts.model, self.parts.optimizer
-        self.keeper.save(about["step"], self._border, model, self.weights, optimizer, about)
+        self.keeper.save(about["step"], self._border, model, self.showing.weights, optimizer, about)
 
     def _note(self) -> None:
         """Remember where things stand: between two iterations, so that it can be gone on from."""
@@ -291,22 +267,6 @@ class Session:
             return False
         log.warning("an error after the run was asked to stop", exc_info=error)
         return True
-
-    def conclude(self, before: Scores, after: Scores | None) -> None:
-        """Draw the curves and the strip, write the summary, say where to look."""
-        records = read(self.folder.metrics)
-        draw_curves(records, self.folder.curves, reward=self.parts.reward.main)
-        self.gallery.conclude([prompt.text for prompt in self.evaluator.prompts])
-        advice = [*self.adviser.given.values()]
-        write_summary(
-            self.folder.summary, before=before, after=after, metrics=records, advice=advice
-        )
-        self.logger.finish()
-        console = Console()
-        if after is not None:
-            console.print(summary_table(before, after))
-        for line in where_to_look(self.folder):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _agreeing(begin: Path, config: Config, force: bool) -> dict[str, Any]:

@@ -4,12 +4,12 @@ import pytest
 import torch
 import yaml
 
-from rlfactory._hydra import shipped_folder
 from rlfactory.build import make
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.geneval_detector import instance
 from rlfactory.reward.geneval_reward import GenEval, most_certain
+from rlfactory.shipped import shipped_folder
 
 from .conftest import mask, noise
 

@@ -7,10 +7,10 @@ import yaml
 from PIL import Image
 from torch import Tensor
 
-from rlfactory._hydra import shipped_folder
 from rlfactory.build import make
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.imagereward import ImageReward, normalise
+from rlfactory.shipped import shipped_folder
 
 CPU = torch.device("cpu")
 PROMPTS = ["a good movie", "bad movie times !", "great waste of the"]

@@ -2,11 +2,11 @@ import pytest
 import torch
 import yaml
 
-from rlfactory._hydra import shipped_folder
 from rlfactory.build import make
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.rank import Rank, group_ranks
+from rlfactory.shipped import shipped_folder
 
 from .conftest import Length
 

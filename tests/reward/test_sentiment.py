@@ -2,10 +2,10 @@ import pytest
 import torch
 import yaml
 
-from rlfactory._hydra import shipped_folder
 from rlfactory.build import make
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.sentiment import Sentiment, log_odds
+from rlfactory.shipped import shipped_folder
 
 TEXTS = ["good", "the movie was a waste of time !", "bad bad movies", ""]
 CPU = torch.device("cpu")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rlfactory._hydra import shipped_folder
 from rlfactory.problems import PlanError, key_of
 from rlfactory.request import planned
+from rlfactory.shipped import shipped_folder
 from rlfactory.sweep.table import About, Column
 
 FILES = {path.stem: path for path in sorted(shipped_folder("sweeps").glob("*.yaml"))}

@@ -7,8 +7,8 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from rlfactory._hydra import shipped_folder
 from rlfactory.problems import PlanError, Problem, closest, unknown_key
+from rlfactory.shipped import shipped_folder
 from rlfactory.sweep.table import About
 from rlfactory.typecheck import describe, fits
 
