@@ -165,6 +165,9 @@ BREAKS: dict[str, list[Break]] = {
             "regularizer.compare",
         )
     ],
+    "begins_with_a_run": [
+        _of(("begin_from=nowhere", "begin_from"), ("begin_from=/", "begin_from"))
+    ],
     "terms_add_up": [
         _of(
             (
