@@ -4,9 +4,10 @@
     python scripts/bench/checkpoint.py --rounds 6 algo=grpo
     python scripts/bench/checkpoint.py model=tiny_gpt2
 
-A run saves after every iteration. What a checkpoint costs is what the loop waits for it, and the
-processor time of its writing, which goes on in the background: as if none of that were hidden. The
-overhead is that cost over `checkpoint.minutes`, and over one iteration.
+A run saves after every other iteration, and holds a snapshot in those between. What a checkpoint
+costs is what the loop waits for it, and the processor time of its writing, which goes on in the
+background: as if none of that were hidden. The overhead is that cost over `checkpoint.minutes`, and
+the snapshot's over an iteration.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from time import perf_counter, thread_time
 
 import torch
 
-from rlfactory.build import Config
+from rlfactory.border import Border
 from rlfactory.request import planned
 from rlfactory.run.checkpoint import newest
 from rlfactory.run.folder import RunFolder
@@ -48,39 +49,50 @@ class TimedWriter(Writer):
         super().do(timed)
 
 
-class TimedSession(Session):
-    """A run that notes how long its loop stood still for each checkpoint."""
+class TimedBorder(Border):
+    """Notes how long the loop stands still for each checkpoint and each snapshot."""
 
-    def __init__(self, config: Config, folder: RunFolder) -> None:
-        super().__init__(config, folder)
-        self.waited: list[float] = []
+    def __init__(self, border: Border) -> None:
+        self.__dict__.update(border.__dict__)
+        self.waited, self.held = list[float](), list[float]()
         self.keeper.writer = self.writer = TimedWriter()
 
     def save(self) -> None:
         """As always, with a look at the clock."""
-        begun = perf_counter()
+        begun, saved = perf_counter(), self.keeper.saved
         super().save()
-        self.waited.append(perf_counter() - begun)
+        if self.keeper.saved != saved:
+            self.waited.append(perf_counter() - begun)
+
+    def hold(self) -> None:
+        """As always, with a look at the clock."""
+        begun, snapshot = perf_counter(), self.snapshot
+        super().hold()
+        if snapshot is not None and snapshot.iteration == self.done:
+            self.held.append(perf_counter() - begun)
 
 
 def measured(words: list[str], iterations: int, place: Path) -> dict[str, float]:
-    """Seconds of a run's iterations and checkpoints, megabytes, and shares."""
-    typed = [*QUIET, *words, f"iterations={iterations}", "checkpoint.every=1"]
+    """Seconds of a run's iterations, checkpoints and snapshots, megabytes, and shares."""
+    typed = [*QUIET, *words, f"iterations={iterations}", "checkpoint.every=2"]
     config = {**planned(*typed).config, "run_dir": str(place)}
     folder = RunFolder.create(place)
-    session = TimedSession(config, folder)
+    session = Session(config, folder)
+    session.border = border = TimedBorder(session.border)
     session.run()
     lines = read(folder.metrics)
     iteration = median(float(spent) for line in lines if (spent := line.get("time/iteration")))
-    waited, wrote = median(session.waited), median(session.writer.wrote)
+    waited, held = median(border.waited), median(border.held)
+    wrote = max(border.writer.wrote)
     last = newest(folder.checkpoints)
     assert last is not None
     return {
         "iteration": iteration,
         "waited": waited,
         "wrote": wrote,
+        "held": held,
         "megabytes": sum(p.stat().st_size for p in last.rglob("*") if p.is_file()) / 1e6,
-        "of_interval": (waited + wrote) / (60 * config["checkpoint"]["minutes"]),
+        "of_interval": (waited + wrote) / (60 * config["checkpoint"]["minutes"]) + held / iteration,
         "of_iteration": (waited + wrote) / iteration,
     }
 
@@ -89,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--iterations", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--threads", type=int, default=1)
     a, words = parser.parse_known_args()
     torch.set_num_threads(a.threads)
@@ -100,8 +112,11 @@ def main() -> None:
     print(f"| an iteration | {found['iteration']:.2f} s | |")
     print(f"| a checkpoint: the loop waits | {1000 * found['waited']:.0f} ms | |")
     print(f"| it is written in the background | {1000 * found['wrote']:.0f} ms | |")
-    print(f"| its size | {found['megabytes']:.1f} MB | |")
-    print(f"| overhead at the default interval | {found['of_interval']:.2%} | < 2 % |")
+    print(f"| a snapshot | {1000 * found['held']:.0f} ms | |")
+    print(f"| a checkpoint's size | {found['megabytes']:.1f} MB | |")
+    print(
+        f"| overhead at the default interval, snapshots too | {found['of_interval']:.2%} | < 2 % |"
+    )
     print(f"| overhead where each iteration has one | {found['of_iteration']:.2%} | |")
 
 

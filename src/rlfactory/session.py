@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from rlfactory.border import Border
 from rlfactory.build import Config, budget, build, make
 from rlfactory.fault import fault
 from rlfactory.interruption import Interruptible
@@ -22,7 +23,7 @@ from rlfactory.run.disk import DiskError, Patience
 from rlfactory.run.evidence import Evidence
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.guards import Guard
-from rlfactory.run.manifest import digest, read_manifest, versions
+from rlfactory.run.manifest import read_manifest, versions
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
 from rlfactory.run.rewind import rewind
@@ -75,7 +76,8 @@ class Session:
         )
         self.showing = Showing(config, folder, self.parts, watcher, self.patience)
         self.keeper = Keeper(folder, options, self.best, self.patience)
-        self.snapshot = Snapshot() if options["snapshot"] else None
+        snapshot = Snapshot() if options["snapshot"] else None
+        self.border = Border(self.trainer, self.keeper, self.showing.weights, snapshot)
         self.done = 0
         self.looked = -1  # the last iteration whose weights were looked at as is its turn
         self.before: Scores | None = None
@@ -90,7 +92,7 @@ class Session:
         self.metrics = MetricsLog(folder.metrics, [self.logger])
         past = read(folder.metrics) if folder.metrics.exists() else []
         self.adviser = Adviser(self.main, past, state.get("advice", {}))
-        self._border = self._state()
+        self._note()
 
     def _go_on(self, begin: Path, state: Mapping[str, Any], lines: int) -> None:
         """Take up everything as a checkpoint has it."""
@@ -122,11 +124,16 @@ class Session:
                 try:
                     self._train()
                 except Interruption:
-                    self._keep_border()
+                    self.border.keep()
+                except DiskError:
+                    raise
                 except Exception as error:
-                    self._rescue(error)
-                    if not self._is_excused(error):
+                    self.border.rescue()
+                    if not self.stop.asked:
                         raise
+                    # parts of a run may have been stopped first, as the process of a reward is by
+                    # a signal that goes to all
+                    log.warning("an error after the run was asked to stop", exc_info=error)
                 finally:
                     self.keeper.writer.close()
         outcome: Outcome = (
@@ -145,24 +152,16 @@ class Session:
         self.look()
         self.trainer.run(self.after_iteration, self.done, self._is_to_stop, self._hold)
         if self.done:
-            self.save()
+            self.border.save()
         self.after = self.evaluate() if self._is_finished else None
 
     def _hold(self) -> None:
-        """Before weights move, have a way back to where they are; a checkpoint is one."""
         self.stop.leave()
-        if self.snapshot is not None and self.done not in (0, self.keeper.saved):
-            self.snapshot.take(self.done, self.parts.model, self.parts.optimizer)
-
-    @property
-    def _can_go_back(self) -> bool:
-        """Whether nothing is lost by leaving now; where nothing was learned there is nothing."""
-        held = None if self.snapshot is None else self.snapshot.iteration
-        return not self.trainer.learner.has_moved or self.done in (0, held, self.keeper.saved)
+        self.border.hold()
 
     def _leave(self) -> None:
         """Interruption if it was asked for, unless the iteration is to be ended first."""
-        if self._can_go_back:
+        if self.border.is_near:
             self.stop.leave()
 
     @property
@@ -184,7 +183,7 @@ class Session:
         self._note()
         self.keeper.writer.check()
         if is_time:
-            self.save()
+            self.border.save()
         self.look()
 
     def look(self) -> None:
@@ -206,23 +205,15 @@ class Session:
         if self.keeps_best and self.done and self.best.beaten_by(scores):
             self.best.take(self.done, scores)
             self._note()
-            self.save()
+            self.border.save()
         self._note()
         return scores
 
     def _log(self, metrics: Metrics) -> None:
         self.patience.over(partial(self.metrics.log, self.done, metrics), "a line of metrics")
 
-    def save(self) -> None:
-        """A checkpoint of where things were last noted, unless there is one."""
-        about = {"step": self._border["iterations"], "config": digest(self.config)}
-        model, optimizer = self.parts.model, self.parts.optimizer
-        self.keeper.save(about["step"], self._border, model, self.showing.weights, optimizer, about)
-
     def _note(self) -> None:
-        """Remember where things stand: between two iterations, so that it can be gone on from."""
-        self._border = self._state()
-        self.trainer.learner.has_moved = False
+        self.border.note(self._state())
 
     def _state(self) -> dict[str, Any]:
         """What a later sitting needs beside tensors."""
@@ -237,36 +228,6 @@ class Session:
             **state_of(self.trainer),
             "config": dict(self.config),
         }
-
-    def _keep_border(self) -> None:
-        """A checkpoint of where things were last noted; what has moved since is put back."""
-        if self.done in (0, self.keeper.saved):
-            self.keeper.writer.wait()  # a beginning needs none
-            return
-        if self.trainer.learner.has_moved and self.snapshot is not None:
-            self.snapshot.put_back(self.parts.model, self.parts.optimizer)
-            self.trainer.learner.has_moved = False
-        self.save()
-
-    def _rescue(self, error: Exception) -> None:
-        """After an error, a checkpoint of the last iteration, if there is a way back to it; what an
-        error left half-way would be no iteration's.
-        """
-        if isinstance(error, DiskError) or not self._can_go_back:
-            return
-        try:
-            self._keep_border()
-        except Exception:
-            log.exception("what was learned since the last checkpoint could not be saved")
-
-    def _is_excused(self, error: Exception) -> bool:
-        """Whether an error is one that a stop brings: parts of a run may have been stopped first,
-        as the process of a reward is by a signal that goes to all.
-        """
-        if not self.stop.asked or isinstance(error, DiskError):
-            return False
-        log.warning("an error after the run was asked to stop", exc_info=error)
-        return True
 
 
 def _agreeing(begin: Path, config: Config, force: bool) -> dict[str, Any]:
