@@ -191,16 +191,6 @@ def test_frozen_configuration_is_the_plan() -> None:
     assert frozen["optimizer"]["lr"] == 1e-5
 
 
-def test_the_shipped_folder_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlfactory import _hydra
-
-    module = tmp_path / "site-packages" / "rlfactory" / "_hydra.py"
-    (module.parent / "conf").mkdir(parents=True)
-    monkeypatch.setattr(_hydra, "__file__", str(module))
-    assert shipped_folder("conf") == module.parent / "conf"
-    assert shipped_folder("sweeps") == tmp_path / "sweeps"
-
-
 @pytest.mark.parametrize(
     ("words", "keys"),
     [

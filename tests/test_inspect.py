@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from rlfactory import cli
+from rlfactory.request import planned
 from rlfactory.run.folder import RunFolder
 
 SHARE_OF_E = """
@@ -95,7 +96,7 @@ def test_without_a_difference_in_reward_there_is_no_direction(
 def test_what_can_not_be_inspected_is_said_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.yaml").write_text("model: {_target_: rlfactory.model.sd3.SD3}\n")
+    (tmp_path / "config.yaml").write_text(planned("model=tiny_sd3").frozen())
     assert cli.dispatch(["inspect", str(tmp_path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")

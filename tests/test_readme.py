@@ -11,7 +11,7 @@ from rlfactory import cli
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-QUICK = ("check", "list", "explain", "--cfg")
+QUICK = ("check", "list", "explain", "sweep", "--cfg")
 
 
 def commands(text: str) -> list[str]:
@@ -33,9 +33,11 @@ def test_every_command_is_accepted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = words(line)
-    own = ("redness" in line, "/data/" in line, "RUN" in line, "-m" in arguments)
+    own = ("redness" in line, "/data/" in line, "mine" in line, "RUN" in line, "-m" in arguments)
     if any(own) or arguments[:1] in (["sample"], ["evaluate"], ["--cfg"]):
         pytest.skip("needs a run, a file of one's own or Hydra's own main: tested elsewhere")
+    if arguments[:1] == ["sweep"]:
+        arguments = list(dict.fromkeys([*arguments, "--plan"])) if arguments[1:] else arguments
     quick = arguments and arguments[0] in QUICK
     assert cli.dispatch(arguments if quick else ["check", *arguments]) == 0
 

@@ -85,6 +85,7 @@ def test_its_header_says_what_its_data_say(name: str) -> None:
     assert f"Tolerance: {about['tolerance']}" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("size", SIZES)
 def test_each_job_passes_the_check(name: str, size: str) -> None:
