@@ -119,7 +119,7 @@ class Session:
         """Train between two evaluations. Whatever happens, what there is by then is kept."""
         with self.progress:
             if isinstance(self.parts.model, ImageModel):
-                self.parts.model.prepare(self.config["sample_batch"])
+                self.parts.model.prepare()
             with self.stop.wished():
                 try:
                     self._train()

@@ -21,7 +21,7 @@ def test_each_prompt_is_encoded_once_and_rows_follow_the_question() -> None:
     known = Embeddings(None, 1000)
     first = encode_once(["bbb", "a", "bbb"], known, encode, CPU).tensors["length"]
     again = encode_once(["cc", "a"], known, encode, CPU).tensors["length"]
-    assert asked == [["a", "bbb"], ["cc"]]
+    assert asked == [["bbb"], ["a"], ["cc"]]
     assert first.tolist() == [[3.0], [1.0], [3.0]]
     assert again.tolist() == [[2.0], [1.0]]
 

@@ -43,6 +43,16 @@ def encoders(model: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", ["sd", "sd3", "flux"])
+def test_an_embedding_does_not_tell_its_company(make: Make, family: str) -> None:
+    """Else a run that goes on, and meets its prompts otherwise, would end with other bits."""
+    alone, together = make(family), make(family)
+    rows = together.encode(PROMPTS).tensors
+    for i, prompt in enumerate(reversed(PROMPTS), start=1):
+        found = alone.encode([prompt]).tensors
+        assert all(torch.equal(found[name][0], rows[name][-i]) for name in rows)
+
+
+@pytest.mark.parametrize("family", ["sd", "sd3", "flux"])
 def test_encoders_go_once_all_is_known_and_come_back_for_what_is_new(
     make: Make, family: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -50,7 +60,7 @@ def test_encoders_go_once_all_is_known_and_come_back_for_what_is_new(
     before = {prompt: model.encode([prompt]).tensors for prompt in [*PROMPTS, "something else"]}
     model = make(family, PromptCache(prompts=tuple(PROMPTS)))
     watched = [weakref.ref(part) for part in encoders(model).values()]
-    model.prepare(1)
+    model.prepare()
     gc.collect()
     assert [part() for part in watched] == [None] * len(watched)
     assert set(encoders(model).values()) == {None}
@@ -64,7 +74,7 @@ def test_encoders_go_once_all_is_known_and_come_back_for_what_is_new(
     assert caplog.text == ""
     with caplog.at_level(logging.WARNING):
         assert same("something else")
-    assert "prompts that are new: 1; the text encoders are loaded again" in caplog.text
+    assert "a prompt is new: the text encoders are loaded again" in caplog.text
     for part in encoders(model).values():
         assert not part.training
         assert not any(p.requires_grad for p in part.parameters())
@@ -82,7 +92,7 @@ def test_encoders_are_not_loaded_where_the_disk_has_all(
     assert set(encoders(second).values()) == {None}
     found = second.encode(PROMPTS).tensors
     assert all(torch.equal(found[name], rows) for name, rows in expected.items())
-    second.prepare(2)
+    second.prepare()
     assert caplog.text == ""
     more = make(family, PromptCache(tmp_path, (*PROMPTS, "new")))
     assert None not in encoders(more).values()
@@ -114,16 +124,16 @@ def test_prompts_that_memory_can_not_hold_keep_their_encoders(
     monkeypatch.setattr(PromptCache, "open", lambda *_: Embeddings(None, 10_000))
     model = make("sd", PromptCache(prompts=tuple(f"prompt {i}" for i in range(20))))
     with caplog.at_level(logging.INFO):
-        model.prepare(8)
+        model.prepare()
     assert None not in encoders(model).values()
     assert "prompt_cache=FOLDER" in caplog.text
 
 
-def test_prompts_are_prepared_in_batches_and_once(make: Make) -> None:
+def test_prompts_are_prepared_each_alone_and_once(make: Make) -> None:
     model = make("sd", PromptCache(prompts=tuple("abcde")))
     seen: list[list[str]] = []
     encode = model.texts._encode
     model.texts._encode = lambda prompts: (seen.append(prompts), encode(prompts))[1]
-    model.prepare(2)
-    model.prepare(2)
-    assert seen == [["a", "b"], ["c", "d"], ["e"]]
+    model.prepare()
+    model.prepare()
+    assert seen == [["a"], ["b"], ["c"], ["d"], ["e"]]

@@ -63,13 +63,13 @@ class ImageModel(ABC):
     def encode(self, prompts: Sequence[str]) -> Condition:
         """One row for each prompt; each distinct prompt is encoded once."""
 
-    def prepare(self, batch: int) -> None:
-        """Encode, `batch` at once, all prompts of its cache, and let go of what encodes them.
+    def prepare(self) -> None:
+        """Encode all prompts of its cache, and let go of what encodes them.
 
         A prompt that is asked for later is encoded all the same. A model without text encoders has
         nothing to do.
         """
-        del batch
+        return
 
     @abstractmethod
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:

@@ -17,19 +17,17 @@ def encode_once(
     encode: Callable[[list[str]], Text],
     device: torch.device,
 ) -> Condition:
-    """One row for each prompt; those that are not yet `known` go through `encode`, together.
+    """One row for each prompt; those that are not yet `known` go through `encode`.
 
-    A prompt is known by all of its text, even where encoders read a part of it alone.
+    Each goes alone: together they are faster, but a row's last bits then tell which others it was
+    with, and a run that goes on has other new prompts than one that never stopped. A prompt is
+    known by all of its text, even where encoders read a part of it alone.
     """
     kept = {prompt: known.get(prompt) for prompt in dict.fromkeys(prompts)}
     rows = {prompt: row for prompt, row in kept.items() if row is not None}
-    new = sorted(kept.keys() - rows.keys())
-    if new:
-        encoded = {name: tensor.cpu() for name, tensor in encode(new).items()}
-        for i, prompt in enumerate(new):
-            # a copy: a view would keep the memory of all that were encoded with it
-            rows[prompt] = {name: tensor[i].clone() for name, tensor in encoded.items()}
-            known.put(prompt, rows[prompt])
+    for prompt in [prompt for prompt in kept if prompt not in rows]:
+        rows[prompt] = {name: tensor[0].cpu() for name, tensor in encode([prompt]).items()}
+        known.put(prompt, rows[prompt])
     texts = [rows[prompt] for prompt in prompts]
     stacked = {name: torch.stack([row[name] for row in texts]) for name in texts[0]}
     return Condition({name: tensor.to(device) for name, tensor in stacked.items()})

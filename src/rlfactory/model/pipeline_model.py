@@ -95,9 +95,9 @@ class PipelineModel(ImageModel):
         """Text embeddings: `sequence` `[B, L, D]` and, but for SD, `pooled` `[B, P]`."""
         return self.texts(prompts)
 
-    def prepare(self, batch: int) -> None:
+    def prepare(self) -> None:
         """Once they are encoded the encoders go; the negative prompt is at hand already."""
-        self.texts.prepare(batch)
+        self.texts.prepare()
 
     @abstractmethod
     def _encode(self, prompts: list[str]) -> Text:

@@ -78,7 +78,7 @@ class TextEncoders:
         """One row for each prompt, on the device."""
         return encode_once(prompts, self.known, self._encode_new, self.device)
 
-    def prepare(self, batch: int) -> None:
+    def prepare(self) -> None:
         """Encode what is expected and not yet known; then the encoders go, if all of it is kept.
 
         Where nothing is expected, prompts have no end: the encoders stay.
@@ -88,8 +88,8 @@ class TextEncoders:
         new = [prompt for prompt in self.expected if not self.known.holds([prompt])]
         if new:
             log.info("%d of %d prompts are encoded", len(new), len(self.expected))
-        for i in range(0, len(new), batch):
-            self(new[i : i + batch])
+        for prompt in new:
+            self([prompt])
         if self.known.holds(self.expected):
             self.drop()
         else:
@@ -108,9 +108,7 @@ class TextEncoders:
 
     def _encode_new(self, prompts: list[str]) -> Text:
         if self.are_away:
-            log.warning(
-                "prompts that are new: %d; the text encoders are loaded again", len(prompts)
-            )
+            log.warning("a prompt is new: the text encoders are loaded again")
             self._pipe.register_modules(**self._loaded())
             self.are_away = False
         return self._encode(prompts)
