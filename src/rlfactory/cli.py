@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rlfactory.plan import Plan
 
 FLAGGED = ("resume", "sample", "inspect", "export")  # flags, not overrides; see on_run.py
+TOLD = ("report", "compare")  # flags too, of what runs say together; see report/command.py
 FORCE = "--force"
 HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"}
 
@@ -63,6 +64,10 @@ def dispatch(argv: Sequence[str]) -> int:
         from rlfactory import on_run
 
         return int(getattr(on_run, command)(argv[1:]))
+    if command in TOLD:
+        from rlfactory.report import command as told
+
+        return int(getattr(told, command)(argv[1:]))
     words = prepare([word for word in argv if word != FORCE])
     command = words[0] if words else ""
     if command in subcommands:
@@ -208,6 +213,8 @@ def _refuse_words(overrides: Sequence[str]) -> None:
         "inspect",
         "export",
         "serve",
+        "report",
+        "compare",
         "--help",
         "--version",
     ]

@@ -26,6 +26,8 @@ def show_help() -> int:
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
     print("  rlfactory inspect RUN                          inside a tuned language model")
     print("  rlfactory export RUN --to PATH [--merge]       for diffusers, transformers and PEFT")
+    print("  rlfactory report PATH... [--out FOLDER]        runs beside the paper's table")
+    print("  rlfactory compare RUN RUN                      two runs side by side")
     print("  rlfactory serve reward=NAME [host= port= ...]  a reward for other machines' runs")
     print("  rlfactory sample|export|... RUN --best         its best checkpoint, not its last")
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")

@@ -13,8 +13,8 @@ from rlfactory.sweep.table import About, Column
 class Cell:
     """A row's number in a column: the paper's, and ours over the `n` runs that have one.
 
-    `low` and `high` are the mean's 95 % interval by Student's t, `iqm_low` and `iqm_high` the
-    interquartile mean's by bootstrap; None below two runs.
+    `low` and `high` are the mean's 95 % interval by Student's t, None below two runs; `iqm_low` and
+    `iqm_high` the interquartile mean's by bootstrap, None below three.
     """
 
     paper: float | None
@@ -90,7 +90,8 @@ class Comparison:
     `difference` is the row's mean less the other's over the `n` seeds that both have, with its
     95 % interval by Student's t; None where there are fewer than two. `probability` is that of
     improvement: that a run of the row is better than one of the other, with a stratified bootstrap
-    interval. `column` is empty for all columns together, which have a `probability` alone.
+    interval where both have three. `column` is empty for all columns together, which have a
+    `probability` alone.
     """
 
     row: str

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Interval = tuple[float, float] | None
 RESAMPLES = 2000
+FEWEST = 3
+"""A bootstrap of fewer runs than this knows nothing that the runs don't say."""
 _CHUNK = 1 << 20  # differences held at once, so that memory stays at about 10 MB
 
 

@@ -51,11 +51,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: what it is called, and what the paper says it reached, by column."""
+    """A line of the table: what it is called, and what the paper says it reached, by column.
+
+    One of weights before training has no jobs: it names the row `before` whose training they are,
+    and ours are that row's `before/NAME`.
+    """
 
     name: str
     claimed: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    before: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class Job:
     """One run of a row: `rlfactory OVERRIDES run_dir=FOLDER`, with what tells it from its siblings.
 
     `folder` is relative to the sweep's. `axes` are the values that vary within the row, the seed
-    among them. `after` names the job whose weights this one begins with.
+    among them. `after` names the job whose weights this one begins with; a row's numbers are those
+    of the jobs that no other comes after.
     """
 
     name: str

@@ -1,0 +1,51 @@
+"""Tables of words in the terminal."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlfactory.report.table import Words
+
+_FILE_WIDTH = 160
+
+
+class Terminal:
+    """Prints with the terminal's width; where there is none, or numbers would be cut, with more."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+        self.width = self.console.width if self.console.is_terminal else _FILE_WIDTH
+
+    def heading(self, text: str) -> None:
+        """What follows is about this."""
+        self.console.print(text, style="bold", markup=False)
+
+    def table(self, words: Words | None, title: str | None = None) -> None:
+        """A table below its title, if there is one."""
+        if words is None:
+            return
+        self.console.print()
+        if title is not None:
+            self.heading(title)
+        table = rich_table(words)
+        fewest = self.console.measure(table).minimum
+        self.console.print(table, width=max(self.width, fewest), soft_wrap=False, crop=False)
+
+    def notes(self, notes: Sequence[str]) -> None:
+        """Sentences below a table."""
+        self.console.print()
+        for note in notes:
+            self.console.print(note, style="dim", markup=False)
+
+
+def rich_table(words: Words) -> Table:
+    """Only what is left-aligned wraps: a number is never cut."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold")
+    for number, head in enumerate(words.heads):
+        left = number == 0 or head in words.left
+        table.add_column(escape(head), justify="left" if left else "right", no_wrap=not left)
+    for line in words.lines:
+        table.add_row(*map(escape, line))
+    return table
