@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rlfactory.plan import Plan
 
 FLAGGED = ("resume", "sample", "inspect", "export")  # flags, not overrides; see on_run.py
-TOLD = ("report", "compare")  # flags too, of what runs say together; see report/command.py
 FORCE = "--force"
 HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"}
 
@@ -60,14 +59,14 @@ def dispatch(argv: Sequence[str]) -> int:
     if command == "--version":
         print(__version__)
         return 0
+    if command in ("report", "compare"):
+        from rlfactory.report import command as told
+
+        return int(getattr(told, command)(argv[1:]))
     if command in FLAGGED:
         from rlfactory import on_run
 
         return int(getattr(on_run, command)(argv[1:]))
-    if command in TOLD:
-        from rlfactory.report import command as told
-
-        return int(getattr(told, command)(argv[1:]))
     words = prepare([word for word in argv if word != FORCE])
     command = words[0] if words else ""
     if command in subcommands:
@@ -210,11 +209,11 @@ def _refuse_words(overrides: Sequence[str]) -> None:
         "resume",
         "sample",
         "evaluate",
+        "report",
+        "compare",
         "inspect",
         "export",
         "serve",
-        "report",
-        "compare",
         "--help",
         "--version",
     ]

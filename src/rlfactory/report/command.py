@@ -1,4 +1,4 @@
-"""`rlfactory report`: a table of runs or sweeps in the terminal, and files for others."""
+"""`rlfactory report` and `compare`: runs and sweeps in the terminal, and files for others."""
 
 import argparse
 from collections.abc import Sequence
@@ -27,6 +27,30 @@ def report(words: Sequence[str]) -> int:
     return 0
 
 
+def compare(words: Sequence[str]) -> int:
+    """Print two runs side by side, and write that where it was asked for."""
+    from rlfactory.report.compare import print_comparison, sides, write_comparison
+
+    a = compare_arguments(words)
+    pair = sides(a.runs[0], a.runs[1])
+    print_comparison(pair)
+    if a.out is not None:
+        try:
+            written = write_comparison(pair, a.out)
+        except OSError as error:
+            raise _unwritable(a.out, error) from error
+        print("\n".join(f"written: {path}" for path in written))
+    return 0
+
+
+def compare_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """What `rlfactory compare` was told."""
+    parser = argparse.ArgumentParser(prog="rlfactory compare", description="Two runs side by side.")
+    parser.add_argument("runs", nargs=2, type=_folder, metavar="RUN", help="a run folder")
+    parser.add_argument("--out", type=_folder, help="a folder for compare.md and compare.png")
+    return parser.parse_args(words)
+
+
 def report_arguments(words: Sequence[str]) -> argparse.Namespace:
     """What `rlfactory report` was told."""
     parser = argparse.ArgumentParser(
@@ -38,10 +62,7 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
         "--format", type=_formats, default=FORMATS, help=f"some of {','.join(FORMATS)}"
     )
     parser.add_argument("--best", action="store_true", help="the best evaluation, not the last")
-    found = parser.parse_args(words)
-    if found.out is not None and found.out.exists() and not found.out.is_dir():
-        raise PlanError([Problem("--out", f"{found.out} is a file")])
-    return found
+    return parser.parse_args(words)
 
 
 def show(report: Report) -> None:
@@ -80,6 +101,11 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
         raise PlanError(
             [Problem("--out", message, "rlfactory report PATH --out FOLDER")]
         ) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> PlanError:
+    message = f"{folder} can't be written ({error.strerror or error}); name one that can"
+    return PlanError([Problem("--out", message)])
 
 
 def _page(report: Report, folder: Path) -> Path:

@@ -82,10 +82,11 @@ def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, Member])
     if untrained:
         own = [job for job in jobs if job.row == row.before and job.after is None]
     passed = {} if untrained else {job.name: job for job in own}
-    last = own if untrained else [j for j in own if not any(o.after == j.name for o in own)]
+    went_on = {job.after for job in passed.values()}
+    last = [job for job in own if job.name not in went_on]
     parted: dict[str, list[Member]] = {}
     for job in last:
-        axes = {key: value for key, value in job.axes.items() if key != "seed"}
+        axes = {key: value for key, value in job.axes.items() if key not in ("seed", "stage")}
         name = ", ".join(f"{key}={shown(value)}" for key, value in axes.items())
         parted.setdefault(name, []).append(_with_earlier(job, passed, members))
     if len(parted) < 2 or untrained:

@@ -18,6 +18,7 @@ COLOURS = (
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 _COLUMNS = 3
 _LEGEND_COLUMNS = 2
+_MOST_BAND = 0.5  # of the lines' own span, above and below them
 
 
 def draw_report(curves: Sequence[Curve], folder: Path) -> list[Path]:
@@ -69,10 +70,21 @@ def _draw(axes: "Axes", panel: Sequence[Curve], rows: Sequence[str]) -> None:
         claiming = [c.row for c in panel if c.paper == paper]
         colour = _look(rows.index(claiming[0]))[0] if len(claiming) == 1 else "#55575e"
         axes.axhline(paper, color=colour, linestyle=(0, (5, 3)), linewidth=1.1)
+    axes.set_ylim(*_span(panel))
     axes.set_title(panel[0].label or panel[0].metric)
     axes.set_xlabel("iteration")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     axes.ticklabel_format(useOffset=False)
+
+
+def _span(panel: Sequence[Curve]) -> tuple[float, float]:
+    """Room for the lines and some for the bands: two seeds' would leave the lines no height."""
+    lines = [y for c in panel for y in (*c.mean, *([] if c.paper is None else [c.paper]))]
+    low, high = min(lines), max(lines)
+    air = (high - low) or abs(high) or 1.0
+    bottom = max(min(y for c in panel for y in c.low), low - _MOST_BAND * air)
+    top = min(max(y for c in panel for y in c.high), high + _MOST_BAND * air)
+    return min(bottom, low) - 0.05 * air, max(top, high) + 0.05 * air
 
 
 def _look(number: int) -> tuple[str, object]:

@@ -1,11 +1,12 @@
 """Run folders and sweeps as training leaves them, for the tests of reports; no network is run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 from PIL import Image
 
@@ -16,7 +17,7 @@ PROMPTS = ["a red circle", "two squares", "a <b>bold</b> | star"]
 ABOUT = About("Shapes & shares", "A paper", "Table 1", 12.5, "not yet", "within 0.05")
 
 
-def make_run(
+def _make_run(
     path: Path,
     *,
     seed: int = 0,
@@ -58,7 +59,7 @@ def make_run(
     return path
 
 
-def make_sweep(
+def _make_sweep(
     folder: Path,
     *,
     columns: Sequence[Column] = (Column("shapes", "Shapes", "eval/shapes"),),
@@ -81,14 +82,14 @@ def make_sweep(
     return folder
 
 
-def filled_sweep(folder: Path) -> Path:
+def _filled_sweep(folder: Path) -> Path:
     """A sweep with all four runs."""
-    make_sweep(folder)
+    _make_sweep(folder)
     for algo, gain in (("nft", 0.6), ("grpo", 0.4)):
         for seed in (0, 1):
             after = 0.2 + gain + 0.1 * seed
             choices = {"algo": algo}
-            make_run(folder / f"{algo}-s{seed}", seed=seed, after=after, choices=choices)
+            _make_run(folder / f"{algo}-s{seed}", seed=seed, after=after, choices=choices)
     return folder
 
 
@@ -119,3 +120,21 @@ def _samples(folder: Path, media: str, iteration: int) -> None:
     picture.save(folder / "strip.png")
     for row in range(2):
         picture.save(folder / "strip" / f"{iteration:06d}_{row}.png")
+
+
+@pytest.fixture
+def make_run() -> Callable[..., Path]:
+    """Makes a run."""
+    return _make_run
+
+
+@pytest.fixture
+def make_sweep() -> Callable[..., Path]:
+    """Makes a sweep without runs."""
+    return _make_sweep
+
+
+@pytest.fixture
+def filled_sweep() -> Callable[..., Path]:
+    """Makes a sweep with its runs."""
+    return _filled_sweep
