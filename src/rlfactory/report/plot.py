@@ -46,6 +46,7 @@ def draw_report(curves: Sequence[Curve], folder: Path) -> list[Path]:
         _legend(figure, rows)
         paths = [folder / f"{FILE}.png", folder / f"{FILE}.svg"]
         figure.savefig(paths[0], dpi=140, facecolor="white")
+        figure.set_layout_engine("none")  # everything has its place, and finding it is slow
         figure.savefig(paths[1], facecolor="white", metadata={"Date": None})
     return paths
 

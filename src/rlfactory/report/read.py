@@ -118,7 +118,7 @@ def _parsed(number: int, line: bytes) -> Mapping[str, Any]:
 
 def _evaluations(lines: Sequence[bytes]) -> dict[str, Series]:
     """Every metric of the evaluations, which are few: these lines are parsed whole."""
-    found: dict[str, dict[int, float]] = {}
+    found: dict[str, dict[float, float]] = {}
     for number, line in enumerate(lines, start=1):
         if b'"eval/' not in line:
             continue
@@ -143,24 +143,44 @@ def _rewards(lines: Sequence[bytes]) -> list[str]:
 
 
 def _column(lines: Sequence[bytes], at: Sequence[int], name: str) -> Series:
+    """A metric's values: cut out of the lines, since parsing them whole takes ten times as long."""
     key = json.dumps(name).encode() + b":"
-    values: dict[int, float] = {}
-    for number, (line, iteration) in enumerate(zip(lines, at, strict=True), start=1):
+    x, y = [], []  # type: list[int], list[float]
+    for iteration, line in zip(at, lines, strict=True):
         begin = line.find(key)
-        if begin < 0:
-            continue
-        word = line[begin + len(key) :].partition(b",")[0].strip(b" }")
-        if word == b"null":
-            continue
-        try:
-            value = float(word)
-        except ValueError as error:
-            message = f"metrics.jsonl, line {number}: {name} is {word[:20]!r}, no number"
-            raise Damaged(message) from error
-        if math.isfinite(value):
-            values[iteration] = value
-    return _series(values)
+        if begin >= 0:
+            begin += len(key)
+            # where no comma follows, -1 leaves out the brace
+            word = line[begin : line.find(b",", begin)]
+            x.append(iteration)
+            y.append(word)
+    values = np.array(
+        [_number(name, iteration, word) for iteration, word in zip(x, y, strict=True)]
+    )
+    kept = np.isfinite(values)
+    return _rising(np.array(x, dtype=np.float64)[kept], values[kept])
 
 
-def _series(values: Mapping[int, float]) -> Series:
-    return np.array([*values], dtype=np.float64), np.array([*values.values()], dtype=np.float64)
+def _number(name: str, iteration: int, word: bytes) -> float:
+    try:
+        return float(word)
+    except ValueError as error:
+        if word.strip() == b"null":
+            return math.nan
+        message = f"metrics.jsonl: {name} of iteration {iteration} is {word[:20]!r}, no number"
+        raise Damaged(message) from error
+
+
+def _rising(x: Array, y: Array) -> Series:
+    """Each iteration once, its last value."""
+    if np.all(np.diff(x) > 0):
+        return x, y
+    return _series(dict(zip(x.tolist(), y.tolist(), strict=True)))
+
+
+def _series(values: Mapping[float, float]) -> Series:
+    ordered = sorted(values.items())
+    return (
+        np.array([x for x, _ in ordered], dtype=np.float64),
+        np.array([y for _, y in ordered], dtype=np.float64),
+    )
