@@ -39,6 +39,7 @@ def _make_run(
         "seed": seed,
         "iterations": iterations,
         "optimizer": {"lr": 0.001},
+        "algo": {"_target_": chosen["algo"]},
         "evaluation": {"prompts": len(PROMPTS)},
         "run_dir": str(path),
         **(config or {}),

@@ -17,7 +17,8 @@ COLOURS = (
 )
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 _COLUMNS = 3
-_LEGEND_COLUMNS = 2
+_LEGEND_COLUMNS = 3
+_MOST_BANDS = 8  # more rows than that would be one grey
 _MOST_BAND = 0.5  # of the lines' own span, above and below them
 
 
@@ -65,7 +66,7 @@ def _draw(axes: "Axes", panel: Sequence[Curve], rows: Sequence[str]) -> None:
     for curve in panel:
         colour, dashes = _look(rows.index(curve.row))
         axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes)
-        if curve.high != curve.mean:
+        if curve.high != curve.mean and len(panel) <= _MOST_BANDS:
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
     for paper in dict.fromkeys(c.paper for c in panel if c.paper is not None):
         claiming = [c.row for c in panel if c.paper == paper]

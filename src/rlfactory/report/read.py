@@ -64,7 +64,7 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> Run:
     if status == "done" and not lines:
         raise Damaged("it is done, but has no metrics.jsonl")
     at = [_iteration(number, line) for number, line in enumerate(lines, start=1)]
-    series = {**_evaluations(lines), **_trained(lines, at, {*wanted, *ALWAYS})}
+    series = {**_evaluations(lines), **_trained(lines, at, [*wanted, *ALWAYS])}
     return Run(path, status, config, series, max(at, default=0))
 
 
@@ -129,9 +129,9 @@ def _evaluations(lines: Sequence[bytes]) -> dict[str, Series]:
     return {name: _series(values) for name, values in found.items()}
 
 
-def _trained(lines: Sequence[bytes], at: Sequence[int], wanted: set[str]) -> dict[str, Series]:
+def _trained(lines: Sequence[bytes], at: Sequence[int], wanted: Iterable[str]) -> dict[str, Series]:
     """The wanted metrics and the rewards' means, found by their names alone."""
-    names = {*wanted, *_rewards(lines)}
+    names = dict.fromkeys([*wanted, *_rewards(lines)])
     found = {name: _column(lines, at, name) for name in names if not name.startswith("eval/")}
     return {name: series for name, series in found.items() if len(series[0])}
 
