@@ -32,7 +32,8 @@ class Terminal:
         if title is not None:
             self.heading(title)
         table, before = rich_table(words), self.console.width
-        self.console.width = max(before, self.console.measure(table).minimum)
+        anything = self.console.options.update(max_width=10_000)
+        self.console.width = max(before, self.console.measure(table, options=anything).minimum)
         self.console.print(table)
         self.console.width = before
 
