@@ -74,7 +74,8 @@ def _reach(values: Array) -> Array:
     if count < 2:
         return np.zeros(values.shape[1])
     spread: Array = values.std(0, ddof=1)
-    return t_quantile(count - 1) * spread / np.sqrt(count)
+    reach: Array = t_quantile(count - 1) * spread / np.sqrt(count)
+    return reach
 
 
 def thinned(x: Array) -> Array:

@@ -100,11 +100,11 @@ def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, Member])
 def _with_earlier(job: Job, own: Mapping[str, Job], members: Mapping[str, Member]) -> Member:
     """A job's run, with those of the same row that it goes on from."""
     earlier: list[Run] = []
-    before = job
-    while before.after in own:
-        before = own[before.after]
+    before = own.get(job.after or "")
+    while before is not None:
         if (run := members[before.name].run) is not None:
             earlier.insert(0, run)
+        before = own.get(before.after or "")
     last = members[job.name]
     return Member(last.path, last.run, last.state, last.fault, earlier)
 

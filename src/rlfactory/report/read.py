@@ -151,12 +151,9 @@ def _column(lines: Sequence[bytes], at: Sequence[int], name: str) -> Series:
         if begin >= 0:
             begin += len(key)
             # where no comma follows, -1 leaves out the brace
-            word = line[begin : line.find(b",", begin)]
+            y.append(_number(name, iteration, line[begin : line.find(b",", begin)]))
             x.append(iteration)
-            y.append(word)
-    values = np.array(
-        [_number(name, iteration, word) for iteration, word in zip(x, y, strict=True)]
-    )
+    values = np.array(y, dtype=np.float64)
     kept = np.isfinite(values)
     return _rising(np.array(x, dtype=np.float64)[kept], values[kept])
 

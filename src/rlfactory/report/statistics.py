@@ -110,4 +110,5 @@ def _resampled(data: Sequence[Array], count: int, rng: np.random.Generator) -> l
 def _beats(x: Array, y: Array) -> Array:
     # -1, 0, 1 for worse, even, better become 0, 1/2, 1
     signs: Array = np.sign(x[..., :, None] - y[..., None, :])
-    return (signs.mean((-2, -1)) + 1) / 2
+    chances: Array = (signs.mean((-2, -1)) + 1) / 2
+    return chances
