@@ -45,3 +45,11 @@ def test_values_are_as_they_are_typed_and_not_too_long() -> None:
     assert shown([1, None, True]) == "[1,null,true]"
     assert shown("two\nlines") == "two lines"
     assert len(shown("x" * 500)) == 60
+
+
+def test_what_a_run_began_with_is_told_without_its_seed() -> None:
+    rows = [
+        [{**config(), "begin_from": f"x/{name}-s{seed}"} for seed in (0, 1)] for name in ("a", "b")
+    ]
+    assert distinct(rows) == {"begin_from": ["a", "b"]}
+    assert distinct([*rows[:1], [config()]]) == {"begin_from": ["a", "–"]}

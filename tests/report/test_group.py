@@ -104,3 +104,12 @@ def test_a_row_before_training_is_measured_by_the_first_stage_of_another(
     assert [run.path.name for run in base.runs] == ["a1"]
     assert base.status == "before training"
     assert not own.untrained
+
+
+def test_stages_that_vary_are_called_by_what_varies(tmp_path: Path, make_sweep: Make) -> None:
+    jobs = [
+        Job(f"a{lr}", "A", f"a{lr}", [], {"lr": lr, "seed": 0, "stage": 2}) for lr in (0.1, 0.2)
+    ]
+    table = _table(tmp_path / "s", [Row("A")], jobs, make_sweep)
+    groups = groups_of_table(table, tmp_path / "s", read_run)
+    assert [group.name for group in groups] == ["A, lr=0.1", "A, lr=0.2"]

@@ -1,6 +1,8 @@
 """In which keys configurations differ, and nothing of the many in which they agree."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlfactory.sameness import NO_MATTER
@@ -16,6 +18,9 @@ _LONGEST = 60
 def flat(config: Config) -> dict[str, str]:
     """Every key with its value as it is typed, but for the quiet ones."""
     kept = {key: value for key, value in config.items() if key not in QUIET}
+    if kept.get("begin_from"):
+        # a path of one seed, where runs of other seeds began with the same of theirs
+        kept["begin_from"] = re.sub(r"-s\d+$", "", Path(str(kept["begin_from"])).name)
     return {key: shown(value) for key, value in _leaves("", kept)}
 
 
