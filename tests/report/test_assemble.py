@@ -33,10 +33,13 @@ def test_a_sweep_becomes_its_table(tmp_path: Path, filled_sweep: Make) -> None:
     assert {c.row for c in report.curves} == {"NFT", "GRPO"}
 
 
-def test_ours_is_scaled_and_the_papers_is_not(tmp_path: Path, make_sweep: Make) -> None:
+def test_ours_is_scaled_and_the_papers_is_not(
+    tmp_path: Path, make_sweep: Make, make_run: Make
+) -> None:
     columns = [Column("shapes", "Shapes", "eval/shapes", scale=100.0)]
-    make_sweep(tmp_path / "s", columns=columns)
-    assert report_of(tmp_path / "s").rows[0].cells["shapes"].paper == 0.9
+    make_run(make_sweep(tmp_path / "s", columns=columns) / "nft-s0", after=0.8)
+    cell = report_of(tmp_path / "s").rows[0].cells["shapes"]
+    assert (cell.paper, cell.mean) == (0.9, 80.0)
 
 
 def test_stages_add_up_and_begin_before_the_first(
