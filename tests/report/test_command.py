@@ -27,10 +27,13 @@ def test_a_sweep_is_printed_and_written(
     assert f"written: {folder / 'report' / 'table.csv'}" in out
 
 
-def test_a_report_is_written_again_over_itself(tmp_path: Path, filled_sweep: Make) -> None:
+def test_a_report_is_written_again_over_itself(
+    tmp_path: Path, filled_sweep: Make, capsys: Capture
+) -> None:
     folder = filled_sweep(tmp_path / "s")
     for _ in range(2):
         assert report([str(folder), "--format", "csv,latex"]) == 0
+    assert "NFT" not in capsys.readouterr().out
 
 
 def test_several_reports_have_a_folder_each(
