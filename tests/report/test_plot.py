@@ -31,7 +31,7 @@ def test_the_same_numbers_make_the_same_file(tmp_path: Path) -> None:
 def test_names_may_hold_any_letter_and_rows_may_be_many(tmp_path: Path) -> None:
     rows = [f"a_{n} $x$ & <b>" for n in range(len(COLOURS) + 2)]
     _, svg = draw_report([curve(row) for row in rows], tmp_path)
-    assert "a_11 $x$ &amp; &lt;b&gt;" in svg.read_text()
+    assert ">a_11 $x$ &amp; &lt;b&gt;</text>" in svg.read_text()
 
 
 def test_no_curves_are_no_figure(tmp_path: Path) -> None:
