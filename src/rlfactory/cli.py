@@ -62,6 +62,10 @@ def dispatch(argv: Sequence[str]) -> int:
     if command == "--version":
         print(__version__)
         return 0
+    if command in ("report", "compare"):
+        from rlfactory.report import command as told
+
+        return int(getattr(told, command)(argv[1:]))
     if command in FLAGGED:
         from rlfactory import on_run
 
@@ -219,6 +223,8 @@ def _refuse_words(overrides: Sequence[str]) -> None:
         "resume",
         "sample",
         "evaluate",
+        "report",
+        "compare",
         "inspect",
         "export",
         "serve",

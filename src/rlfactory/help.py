@@ -24,6 +24,8 @@ def show_help() -> int:
     print("  rlfactory resume RUN [--until N]               go on from its newest checkpoint")
     print("  rlfactory sample RUN --prompt TEXT             samples with a run's weights")
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
+    print("  rlfactory report PATH... [--out FOLDER]        runs beside the paper's table")
+    print("  rlfactory compare RUN RUN                      two runs side by side")
     print("  rlfactory inspect RUN                          inside a tuned language model")
     print("  rlfactory export RUN --to PATH [--merge]       for diffusers, transformers and PEFT")
     print("  rlfactory serve reward=NAME [host= port= ...]  a reward for other machines' runs")

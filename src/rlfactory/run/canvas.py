@@ -31,7 +31,11 @@ def font(size: int, *, bold: bool = False) -> Font:
 
 def tile(image: "Tensor") -> Image.Image:
     """A picture from `[3, H, W]` uint8: small ones grow by a whole factor, pixels kept sharp."""
-    picture = to_pil(image)
+    return sized(to_pil(image))
+
+
+def sized(picture: Image.Image) -> Image.Image:
+    """The same of a picture."""
     longest = max(picture.size)
     factor = -(-_SMALLEST // longest)
     if factor > 1:

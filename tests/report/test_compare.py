@@ -1,0 +1,93 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlfactory.problems import PlanError
+from rlfactory.report.command import compare
+from rlfactory.report.compare import notes, sides, tables
+
+Make = Callable[..., Path]
+
+
+def pair(tmp_path: Path, make_run: Make, **second: object) -> tuple[Path, Path]:
+    a = make_run(tmp_path / "a", media="texts")
+    return a, make_run(tmp_path / "b", **{"media": "texts", "after": 0.5, **second})
+
+
+def test_configuration_scores_cost_and_responses_stand_side_by_side(
+    tmp_path: Path, make_run: Make
+) -> None:
+    config = {"optimizer": {"lr": 0.1}, "logger": {"mode": "online"}}
+    found = tables(sides(*pair(tmp_path, make_run, seed=2, config=config)))
+    assert found["Configuration"] is not None
+    assert found["Configuration"].lines == [["seed", "0", "2"], ["optimizer.lr", "0.001", "0.1"]]
+    assert found["Held-out scores"] is not None
+    (line,) = found["Held-out scores"].lines
+    assert line == [
+        *("shapes", "0.200", "0.800", "0.200", "0.500"),
+        *("-0.300", "-0.300 … -0.300", "3"),
+    ]
+    assert found["Cost"] is not None
+    assert ["NFE", "4k", "4k"] in found["Cost"].lines
+    assert found["Responses"] is not None
+    assert found["Responses"].lines[0] == ["a red circle", "a red circle, 4", "a red circle, 4"]
+
+
+def test_other_prompts_make_no_pairs_and_that_is_said(tmp_path: Path, make_run: Make) -> None:
+    a, b = pair(tmp_path, make_run)
+    for path in (b / "evaluations").iterdir():
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, "prompts": ["x", "y", "z"]}))
+    both = sides(a, b)
+    scores = tables(both)["Held-out scores"]
+    assert scores is not None
+    assert scores.lines[0][-3:] == ["-0.300", "–", "–"]
+    assert any("no pairs" in note for note in notes(both))
+
+
+def test_what_is_the_same_and_what_is_not_done_is_said(tmp_path: Path, make_run: Make) -> None:
+    both = sides(*pair(tmp_path, make_run, status="interrupted"))
+    assert tables(both)["Configuration"] is None
+    assert [*notes(both)][0] == "The configurations are the same."
+    assert [*notes(both)][-1] == "b is not done (interrupted)."
+
+
+def test_folders_of_one_name_are_told_apart(tmp_path: Path, make_run: Make) -> None:
+    paths = [make_run(tmp_path / sweep / "nft-s0") for sweep in ("x", "y")]
+    assert [side.name for side in sides(*paths)] == ["x/nft-s0", "y/nft-s0"]
+
+
+def test_it_is_printed_and_written_where_that_is_asked(
+    tmp_path: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [make_run(tmp_path / n, media="images", after=v) for n, v in (("a", 0.5), ("b", 0.9))]
+    out = tmp_path / "out"
+    assert compare([*map(str, runs), "--out", str(out)]) == 0
+    assert "+0.400" in capsys.readouterr().out
+    assert sorted(path.name for path in out.iterdir()) == ["compare.md", "compare.png"]
+    assert "](compare.png)" in (out / "compare.md").read_text()
+
+
+def test_what_is_no_run_is_told(tmp_path: Path, make_run: Make) -> None:
+    a = make_run(tmp_path / "a")
+    with pytest.raises(PlanError) as caught:
+        sides(tmp_path, tmp_path / "nowhere")
+    assert len(caught.value.problems) == 2
+    (a / "config.yaml").unlink()
+    with pytest.raises(PlanError, match="is damaged"):
+        sides(a, a)
+
+
+def test_a_damaged_evaluation_is_told(tmp_path: Path, make_run: Make) -> None:
+    a = make_run(tmp_path / "a")
+    (a / "evaluations" / "000004.json").write_text("{")
+    with pytest.raises(PlanError, match="evaluations can't be read"):
+        sides(a, a)
+
+
+def test_pictures_and_texts_cannot_be_compared(tmp_path: Path, make_run: Make) -> None:
+    runs = [make_run(tmp_path / media, media=media) for media in ("images", "texts")]
+    with pytest.raises(PlanError, match="draws images"):
+        sides(runs[0], runs[1])

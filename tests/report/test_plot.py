@@ -1,0 +1,48 @@
+from pathlib import Path
+
+from PIL import Image
+
+from rlfactory.report.plot import COLOURS, by_metric, draw_report, short
+from rlfactory.report.report import Curve
+
+
+def curve(row: str, metric: str = "a", paper: float | None = None) -> Curve:
+    return Curve(row, metric, [0, 1], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6], metric, paper)
+
+
+def test_a_panel_a_metric_with_the_papers_value_dashed(tmp_path: Path) -> None:
+    png, svg = draw_report([curve("one", paper=0.7), curve("two"), curve("one", "b")], tmp_path)
+    with Image.open(png) as image:
+        assert image.width > 600
+    text = svg.read_text()
+    assert text.count('<g id="axes_') == 2
+    assert all(f">{word}</text>" in text for word in ("one", "two", "a", "b"))
+    assert text.count("stroke-dasharray") == 1
+
+
+def test_the_same_numbers_make_the_same_file(tmp_path: Path) -> None:
+    files = []
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        files.append(draw_report([curve("one")], tmp_path / name)[1].read_bytes())
+    assert files[0] == files[1]
+
+
+def test_names_may_hold_any_letter_and_rows_may_be_many(tmp_path: Path) -> None:
+    rows = [f"a_{n} $x$ & <b>" for n in range(len(COLOURS) + 2)]
+    _, svg = draw_report([curve(row) for row in rows], tmp_path)
+    assert ">a_11 $x$ &amp; &lt;b&gt;</text>" in svg.read_text()
+
+
+def test_no_curves_are_no_figure(tmp_path: Path) -> None:
+    assert draw_report([], tmp_path) == []
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_curves_of_one_label_share_a_panel() -> None:
+    found = by_metric([curve("one"), curve("one", "b"), curve("two")])
+    assert [[c.row for c in panel] for panel in found] == [["one", "two"], ["one"]]
+
+
+def test_a_long_name_leaves_room() -> None:
+    assert len(short("x" * 200)) == 70

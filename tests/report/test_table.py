@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+
+from rlfactory.report.report import Cell, Comparison, Report, ReportRow
+from rlfactory.report.table import (
+    comparison_table,
+    difference_table,
+    evaluations,
+    main_table,
+    ours,
+    spread_table,
+    told_differences,
+)
+from rlfactory.sweep.table import Column
+
+A, B = Column("a", "A", "eval/a", digits=2), Column("b", "B", "eval/b", digits=1)
+
+
+def row(name: str, a: Cell, b: Cell, note: str = "", **differs: str) -> ReportRow:
+    return ReportRow(name, {"a": a, "b": b}, 1200, 2.5e6, "3 done", note, differs)
+
+
+NOTHING = Cell(None, None, None, None, 0, [])
+OURS = Cell(0.97, 0.951, 0.931, 0.971, 3, [0.95] * 3, 0.95, 0.93, 0.96)
+REPORT = Report(
+    title="t",
+    about=None,
+    columns=[A, B],
+    rows=[row("one", OURS, NOTHING, x="1"), row("two", NOTHING, replace(OURS, paper=None), x="2")],
+    curves=[],
+    pictures=[],
+    texts=[],
+    differences={"x": ["1", "2"]},
+    notes=[],
+    comparisons=[
+        Comparison("two", "one", "a", -0.5, -1.0, 0.25, 3, 0.25, 0.1, 0.4),
+        Comparison("two", "one", "b", None, None, None, 1, 0.5, None, None),
+        Comparison("two", "one", "", None, None, None, 0, 0.375, 0.2, 0.5),
+    ],
+)
+
+
+def test_the_papers_number_stands_beside_ours_where_there_is_one() -> None:
+    words = main_table(REPORT)
+    assert words.heads == ["row", "A: paper", "A: ours", "B", "n", "steps", "NFE", "status"]
+    assert words.lines == [
+        ["one", "0.97", "0.95 ± 0.02", "–", "3", "1,200", "2.5M", "3 done"],
+        ["two", "–", "–", "1.0 ± 0.0", "3", "1,200", "2.5M", "3 done"],
+    ]
+
+
+def test_notes_have_a_column_where_there_are_any() -> None:
+    words = main_table(replace(REPORT, rows=[row("one", OURS, OURS, "fast"), *REPORT.rows]))
+    assert words.heads[-1] == "note"
+    assert [line[-1] for line in words.lines] == ["fast", "", ""]
+
+
+def test_one_run_has_no_interval() -> None:
+    assert ours(Cell(None, 0.5, None, None, 1, [0.5]), A) == "0.50"
+
+
+def test_interquartile_means_are_told_where_there_are_intervals() -> None:
+    words = spread_table(REPORT)
+    assert words is not None
+    assert words.lines[0] == ["one", "A", "3", "0.95", "0.93 … 0.96"]
+    assert spread_table(replace(REPORT, rows=[row("one", NOTHING, NOTHING)])) is None
+
+
+def test_comparisons_are_told_where_they_say_something() -> None:
+    words = comparison_table(REPORT)
+    assert words is not None
+    assert words.lines == [
+        ["two", "one", "A", "3", "-0.50", "-1.00 … +0.25", "0.25", "0.10 … 0.40"],
+        ["two", "one", "all together", "–", "–", "–", "0.38", "0.20 … 0.50"],
+    ]
+    assert comparison_table(replace(REPORT, comparisons=[])) is None
+
+
+def test_differences_are_a_row_a_column_or_a_row_a_line() -> None:
+    wide, long = difference_table(REPORT), told_differences(REPORT)
+    assert wide is not None
+    assert long is not None
+    assert (wide.heads, wide.lines) == (["key", "one", "two"], [["x", "1", "2"]])
+    assert long.lines == [["one", "x=1"], ["two", "x=2"]]
+
+
+def test_names_that_are_the_differences_need_no_second_table() -> None:
+    rows = [row("x=1", OURS, OURS, x="1"), row("x=2", OURS, OURS, x="2")]
+    assert told_differences(replace(REPORT, rows=rows)) is None
+    assert difference_table(replace(REPORT, differences={})) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(None, "–"), (12.0, "12"), (4000.0, "4k"), (12345678.0, "12.3M"), (2e9, "2G")],
+)
+def test_evaluations_are_told_in_three_digits(count: float | None, told: str) -> None:
+    assert evaluations(count) == told
