@@ -1,0 +1,1 @@
+"""What runs say together: tables, statistics, curves and samples, and two runs side by side."""
