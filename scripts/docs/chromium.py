@@ -105,7 +105,6 @@ class Chromium:
         height: int = 900,
         dark: bool = False,
         script: bool = True,
-        media: str = "screen",
     ) -> None:
         """Show a file as a screen of that size would."""
         self.ask(
@@ -116,7 +115,7 @@ class Chromium:
             mobile=width < 600,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self.ask("Emulation.setEmulatedMedia", media="screen", features=[scheme])
         self.ask("Emulation.setScriptExecutionDisabled", value=not script)
         self.events.clear()
         self.ask("Page.navigate", url=path.absolute().as_uri())
@@ -167,10 +166,12 @@ class Chromium:
 
     def shoot(self, path: Path, *, whole: bool = True) -> None:
         """Write a PNG of the whole page, or of what the window shows."""
+        self.run("Promise.allSettled([...document.images].map(i => i.decode())).then(() => 0)")
         shot = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def printed(self, path: Path) -> None:
         """Write the page as PDF."""
+        self.ask("Emulation.setEmulatedMedia", media="print")
         paper = self.ask("Page.printToPDF", printBackground=False)
         path.write_bytes(base64.b64decode(paper["data"]))

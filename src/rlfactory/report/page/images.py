@@ -65,6 +65,6 @@ def _figure(picture: Picture, image: Embedded) -> Markup:
     tiny = "tiny" if max(image.width, image.height) <= TINY else None
     size = {"width": image.width, "height": image.height}
     alt = f"{picture.row}: {caption}" if picture.row and picture.row != caption else caption
-    shown = void("img", src=image.address, alt=alt, class_=tiny, decoding="async", **size)
+    shown = void("img", src=image.address, alt=alt, class_=tiny, **size)
     button = tag("button", shown, type="button", class_="enlarge", aria_label=f"Enlarge: {alt}")
     return tag("figure", button, tag("figcaption", caption), class_=shape)

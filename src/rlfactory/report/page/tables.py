@@ -59,13 +59,7 @@ def differences(keys: dict[str, list[str]], rows: Sequence[str]) -> Markup:
 
     What is as in the first row is faint, so that what was changed stands out.
     """
-    lines = [
-        [
-            tag("span", value, class_="same" if i and value == values[0] else None)
-            for i, value in enumerate(values)
-        ]
-        for values in keys.values()
-    ]
+    lines = [_marked(values) for values in keys.values()]
     if len(keys) <= len(rows):
         heads, names = [_key(key) for key in keys], [join(row) for row in rows]
         lines = [list(line) for line in zip(*lines, strict=True)]
@@ -82,3 +76,9 @@ def differences(keys: dict[str, list[str]], rows: Sequence[str]) -> Markup:
 
 def _key(key: str) -> Markup:
     return tag("code", key)
+
+
+def _marked(values: Sequence[str]) -> list[Markup]:
+    """The values of a key, those that are the first row's faint."""
+    rest = [tag("span", v, class_="same" if v == values[0] else None) for v in values[1:]]
+    return [tag("span", values[0]), *rest]

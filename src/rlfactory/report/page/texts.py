@@ -21,5 +21,5 @@ def _row(row: str, samples: Sequence[TextSample], *, opened: bool) -> Markup:
 
 def _sample(sample: TextSample) -> Markup:
     parts = [("Before", sample.before), ("After", sample.after)]
-    sides = [tag("div", tag("h4", name), tag("p", text)) for name, text in parts if text.strip()]
+    sides = [tag("div", tag("h3", name), tag("p", text)) for name, text in parts if text.strip()]
     return tag("article", tag("p", sample.prompt, class_="prompt"), *sides, class_="text")

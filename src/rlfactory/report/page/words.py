@@ -31,11 +31,11 @@ def spread(cell: Cell, digits: int) -> str:
 
 
 def count(value: float | None) -> str:
-    """A number of things: 960, 12,000, 1.2 M."""
+    """A number of things in about three digits: 960, 5,400, 138 k, 1.2 M."""
     if value is None or math.isnan(value):
         return NONE
-    for size, unit in ((1e9, "G"), (1e6, "M")):
-        if value >= size:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= max(size, 1e4):
             return f"{value / size:.3g} {unit}"
     return f"{value:,.0f}"
 
