@@ -117,6 +117,7 @@ class Chromium:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", media="screen", features=[scheme])
         self.ask("Emulation.setScriptExecutionDisabled", value=not script)
+        self.ask("Storage.clearDataForOrigin", origin="file://", storageTypes="local_storage")
         self.events.clear()
         self.ask("Page.navigate", url=path.absolute().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):

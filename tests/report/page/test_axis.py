@@ -40,6 +40,7 @@ def test_a_wide_interval_does_not_flatten_the_curve():
 
 def test_a_near_claim_is_in_the_axis_and_a_far_one_is_not():
     assert extent([0.2, 0.4], [], [0.6])[1] > 0.6
+    assert extent([0.2, 0.4], [], [0.1])[0] < 0.1
     assert extent([0.2, 0.4], [], [9.0])[1] < 0.5
 
 

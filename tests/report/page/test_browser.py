@@ -25,6 +25,12 @@ def tip(browser) -> str | None:
     )
 
 
+def named(browser, which: str = "th") -> list[str]:
+    """The rows in the open tooltip."""
+    cells = f"document.querySelectorAll('.tip:not([hidden]) {which}')"
+    return browser.run(f"[...{cells}].map(cell => cell.innerText.trim())")
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_loads_alone_and_without_complaint(browser, path, width, dark):
@@ -83,10 +89,35 @@ def test_the_legend_takes_a_row_out_of_plots_and_tooltips(browser, path):
     off = "[...document.querySelectorAll('.plots .off')].map(e => e.dataset.row)"
     assert set(browser.run(off)) == {"0"}
     browser.point(*browser.middle(".canvas"))
-    assert "Flow-GRPO, all steps" in tip(browser)
-    assert "V-GRPO\t" not in tip(browser)
+    assert named(browser) == ["Flow-GRPO, all steps"]
     browser.click(".legend button")
     assert browser.run(off) == []
+    browser.point(*browser.middle(".canvas"))
+    assert named(browser) == ["V-GRPO", "Flow-GRPO, all steps"]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_the_line_under_the_pointer_is_the_one_that_stands_out(browser, path, row):
+    browser.open(path)
+    browser.middle(".canvas")
+    end = f"""(line => {{
+      const end = line.getPointAtLength(line.getTotalLength());
+      const at = new DOMPoint(end.x, end.y).matrixTransform(line.getScreenCTM());
+      return [at.x, at.y] }})(document.querySelectorAll('.canvas .series .line')[{row}])"""
+    browser.point(*browser.run(end))
+    assert named(browser, "tr.near th") == [["V-GRPO", "Flow-GRPO, all steps"][row]]
+
+
+def test_a_finger_opens_a_tooltip_and_closes_it_elsewhere(browser, path):
+    browser.open(path, width=390)
+    x, y = browser.middle(".canvas")
+    kind = f"{{pointerType: 'touch', bubbles: true, clientX: {x}, clientY: {y}}}"
+    touch = f"new PointerEvent('pointerdown', {kind})"
+    browser.run(f"document.querySelector('.canvas').dispatchEvent({touch})")
+    assert tip(browser)
+    assert browser.run("document.documentElement.scrollWidth") == 390
+    browser.run(f"document.querySelector('h1').dispatchEvent({touch})")
+    assert tip(browser) is None
 
 
 def test_a_picture_opens_turns_and_closes_with_escape(browser, path):

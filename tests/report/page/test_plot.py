@@ -19,6 +19,8 @@ def test_a_line_with_its_band_and_the_claim_dashed():
     assert drawn.count('data-row="4"') == 2
     assert 'class="paper c4"' in drawn
     assert re.search(r'class="line" d="M50,[\d.]+L219,[\d.]+L388,[\d.]+"', drawn)
+    band = re.search(r'class="band" d="M50,[\d.]+L219,[\d.]+L388,[\d.]+L388,', drawn)
+    assert band is not None
     assert "a &lt;row&gt; from 0.00 to 2.00" in drawn
 
 
