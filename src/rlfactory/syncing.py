@@ -1,4 +1,4 @@
-"""A run's record told to a logger afterwards: to one that failed, or to one that it did not have."""
+"""A run's record told to a logger afterwards: one that failed, or one that it did not have."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -34,9 +34,10 @@ class Several(Logger):
 
     def state_dict(self) -> dict[str, Any]:
         """All that they are known by, as if there were one: so one may be left out or joined."""
-        return {
-            key: value for part in self.parts.values() for key, value in part.state_dict().items()
-        }
+        state: dict[str, Any] = {}
+        for part in self.parts.values():
+            state |= part.state_dict()
+        return state
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
         """To each."""
