@@ -11,7 +11,7 @@ from rlfactory import cli
 from rlfactory.problems import PlanError
 from rlfactory.request import planned
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.loggers import TensorBoard
+from rlfactory.run.loggers import TensorBoard, Wandb
 
 FROZEN: dict[str, str] = {}
 
@@ -45,7 +45,8 @@ def test_a_run_that_had_none_gets_one_and_again(
         assert cli.dispatch(["sync", *runs, "logger=tensorboard"]) == 0
         assert points(tmp_path / "a") == points(tmp_path / "b") == [0.0, 1.0, 2.0]
     assert (
-        capsys.readouterr().out.splitlines()[0] == f"{runs[0]}: 3 lines of metrics, and its samples"
+        capsys.readouterr().out.splitlines()[0]
+        == f"{runs[0]}: TensorBoard has 3 lines of metrics and the samples"
     )
     assert (
         yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())["choices"]["logger"] == "jsonl"
@@ -71,8 +72,21 @@ def test_a_service_that_fails_is_named_and_the_next_run_has_its_turn(
 
     monkeypatch.setattr(TensorBoard, "start", start)
     assert cli.dispatch(["sync", *runs, "logger=tensorboard"]) == 1
-    assert capsys.readouterr().err == f"error: {runs[0]}: no network\n"
+    assert capsys.readouterr().err == f"error: {runs[0]}: TensorBoard: no network\n"
     assert points(tmp_path / "b") == [0.0, 1.0, 2.0]
+
+
+def test_of_several_each_has_its_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: Wandb, run_dir: Path, config: Any) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(Wandb, "start", start)
+    run = str(made(tmp_path / "run"))
+    assert cli.dispatch(["sync", run, "logger=several", "logger.of=[wandb,tensorboard]"]) == 1
+    assert capsys.readouterr().err == f"error: {run}: wandb: no network\n"
+    assert points(tmp_path / "run") == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -28,16 +28,20 @@ def chosen_logger(frozen: Config, overrides: Sequence[str]) -> Config:
 
 
 def told(run: Path, config: Config) -> int:
-    """Tell it; the exit code."""
+    """Tell the logger or, of several, each by itself; the exit code."""
     from rlfactory.run.folder import RunFolder
+    from rlfactory.run.loggers.several import parts_of
     from rlfactory.run.telling import tell_all
     from rlfactory.targets import instantiate
 
-    try:
-        count = tell_all(instantiate(config["logger"], "logger"), RunFolder(run), config)
-    except Exception as error:  # whatever a service may do
-        reason = str(error).strip() or type(error).__name__
-        print(f"error: {run}: {reason}", file=sys.stderr)
-        return 1
-    print(f"{run}: {count} lines of metrics, and its samples")
-    return 0
+    code = 0
+    for name, logger in parts_of(instantiate(config["logger"], "logger")).items():
+        try:
+            count = tell_all(logger, RunFolder(run), config)
+        except Exception as error:  # whatever a service may do
+            reason = str(error).strip() or type(error).__name__
+            print(f"error: {run}: {name}: {reason}", file=sys.stderr)
+            code = 1
+        else:
+            print(f"{run}: {name} has {count} lines of metrics and the samples")
+    return code

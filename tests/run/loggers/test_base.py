@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.run.loggers.base import SWEEP, NoLogger, group_of, stored_id
+from rlfactory.run.loggers.base import SWEEP, NoLogger, group_of, known_id, new_id
 from rlfactory.run.samples import SampleTable
 
 
@@ -57,12 +57,13 @@ def test_a_relative_folder_has_a_folder_above(
     assert group_of(Path()) == "awm-tiny"
 
 
-def test_an_id_stays(tmp_path: Path) -> None:
-    first = stored_id(tmp_path / "a")
-    assert len(first) == 8
-    assert stored_id(tmp_path / "a", "another") == first
-    assert stored_id(tmp_path / "b", "known") == "known"
-    assert stored_id(tmp_path / "c") != first
+def test_an_id_is_the_kept_one_then_the_saved_one_then_a_new_one(tmp_path: Path) -> None:
+    assert known_id(tmp_path / "id", "saved") == "saved"
+    (tmp_path / "id").write_text("kept\n")
+    assert known_id(tmp_path / "id", "saved") == "kept"
+    (tmp_path / "id").write_text("")
+    assert known_id(tmp_path / "id", "saved") == "saved"
+    assert len({known_id(tmp_path / "none"), new_id(), new_id()}) == 3
 
 
 def test_services_and_torch_are_not_imported_before_they_are_used(

@@ -65,6 +65,21 @@ def test_it_goes_on_by_the_id_that_was_saved_and_begins_anew_by_another(tmp_path
     assert (tmp_path / "wandb_id").read_text().strip() == second.state_dict()["wandb"]
 
 
+def test_the_id_stays_where_a_run_can_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**_: Any) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr("wandb.init", init)
+    (tmp_path / "wandb_id").write_text("abc\n")
+    logger = offline(mode="online")
+    logger.anew(tmp_path)
+    with pytest.raises(ConnectionError):
+        logger.start(tmp_path, {})
+    assert (tmp_path / "wandb_id").read_text() == "abc\n"
+
+
 def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 

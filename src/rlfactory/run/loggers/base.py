@@ -88,8 +88,12 @@ def group_of(run_dir: Path) -> str | None:
         return None
 
 
-def stored_id(path: Path, known: str | None = None) -> str:
-    """The id that a file holds; a file that is not there gets the known one, or a new one."""
-    if not path.exists():
-        path.write_text((known or uuid.uuid4().hex[:8]) + "\n", encoding="utf-8")
-    return path.read_text(encoding="utf-8").strip()
+def known_id(path: Path, saved: str | None = None) -> str:
+    """The id that a file holds, else the one that was saved, else a new one."""
+    kept = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    return kept or saved or new_id()
+
+
+def new_id() -> str:
+    """One that no other run has."""
+    return uuid.uuid4().hex[:8]

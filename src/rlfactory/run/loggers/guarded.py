@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from rlfactory.run.loggers.base import Logger
-from rlfactory.run.loggers.several import Several
+from rlfactory.run.loggers.several import Several, parts_of
 from rlfactory.run.samples import SampleTable
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 def guarded(logger: Logger, say: Say) -> Several:
     """The logger, or each of its parts, behind a guard; `say` shows a line."""
-    parts = logger.parts if isinstance(logger, Several) else {type(logger).__name__: logger}
+    parts = parts_of(logger)
     return Several(of=[*parts], parts={name: Guarded(p, name, say) for name, p in parts.items()})
 
 

@@ -8,6 +8,11 @@ from rlfactory.run.loggers.base import Logger
 from rlfactory.run.samples import SampleTable
 
 
+def parts_of(logger: Logger) -> dict[str, Logger]:
+    """The parts of several, by name, or the one that there is."""
+    return logger.parts if isinstance(logger, Several) else {type(logger).__name__: logger}
+
+
 @final
 class Several(Logger):
     """Everything goes to each of the parts, in order."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from rlfactory.run.loggers.base import Logger, group_of, stored_id
+from rlfactory.run.loggers.base import Logger, group_of, known_id, new_id
 from rlfactory.run.samples import SampleTable
 
 ID = "trackio_id"
@@ -25,6 +25,7 @@ class Trackio(Logger):
         self.project, self.space = project, space
         self._run: Any = None
         self._id: str | None = None
+        self._anew = False
         self._told = -1
 
     def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
@@ -33,8 +34,7 @@ class Trackio(Logger):
 
     def anew(self, run_dir: Path) -> None:
         """Have the next `start` open a new run."""
-        (run_dir / ID).unlink(missing_ok=True)
-        self._id = None
+        self._anew = True
 
     def state_dict(self) -> dict[str, Any]:
         """The run's id."""
@@ -44,7 +44,7 @@ class Trackio(Logger):
         """Open the run whose id the folder holds, or a new one, and store its id."""
         import trackio
 
-        self._id = stored_id(run_dir / ID, self._id)
+        self._id = new_id() if self._anew else known_id(run_dir / ID, self._id)
         with contextlib.redirect_stdout(io.StringIO()):  # it would break the live lines
             self._run = trackio.init(
                 project=self.project,
@@ -56,6 +56,7 @@ class Trackio(Logger):
                 resume="allow",
                 embed=False,
             )
+        (run_dir / ID).write_text(f"{self._id}\n", encoding="utf-8")  # now that there is one
         self._told = self._run._next_step - 1
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, final
 
-from rlfactory.run.loggers.base import Logger, group_of, stored_id
+from rlfactory.run.loggers.base import Logger, group_of, known_id, new_id
 from rlfactory.run.samples import SampleTable
 
 ID = "wandb_id"
@@ -27,6 +27,7 @@ class Wandb(Logger):
         self.project, self.mode, self.entity, self.tags = project, mode, entity, tags
         self._run: Any = None
         self._id: str | None = None
+        self._anew = False
 
     def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
         """Have the next `start` open the same run, even if the folder has lost its id."""
@@ -34,8 +35,7 @@ class Wandb(Logger):
 
     def anew(self, run_dir: Path) -> None:
         """Have the next `start` open a new run, since one that is there drops what it knows."""
-        (run_dir / ID).unlink(missing_ok=True)
-        self._id = None
+        self._anew = True
 
     def state_dict(self) -> dict[str, Any]:
         """The run's id."""
@@ -45,7 +45,7 @@ class Wandb(Logger):
         """Open the run whose id the folder holds, or a new one, and store its id."""
         import wandb
 
-        self._id = stored_id(run_dir / ID, self._id)
+        self._id = new_id() if self._anew else known_id(run_dir / ID, self._id)
         self._run = wandb.init(
             project=self.project,
             entity=self.entity,
@@ -66,6 +66,7 @@ class Wandb(Logger):
                 finish_timeout_raises=True,
             ),
         )
+        (run_dir / ID).write_text(f"{self._id}\n", encoding="utf-8")  # now that there is one
         self._run.define_metric("*", step_metric="iteration")
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
