@@ -31,6 +31,7 @@ NEEDS = {
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],
     "regularizer/kl_behaviour": ["algo=vgrpo"],
+    "logger/several": ["logger.of=[wandb,tensorboard]"],
     "reward/combine": ["reward.of=[shapes,incompressibility]"],
     "reward/image_function": ["reward.function=judge.py:judge"],
     "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
@@ -50,8 +51,8 @@ OF_TEXTS = {
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
     *("reward/lexicon", "reward/randomwalks", "reward/coherence", "reward/json"),
 }
-NOT_INSTALLED = {"optimizer/adamw_8bit"}
-"""What needs a package that the tests do without: `test_optimizer.py` has a stand-in."""
+NOT_INSTALLED = {"optimizer/adamw_8bit", "logger/trackio"}
+"""What needs a package that the tests do without: their own tests have stand-ins."""
 OF_NOISE = {"dynamics/ddim", "schedule/leading"}
 
 

@@ -39,6 +39,7 @@ SOUND: dict[str, Any] = {
     "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
     "precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"},
     "memory": {"attention": None},
+    "logger": {"of": ["a", "b"]},
 }
 STEPWISE: dict[str, Any] = {
     "algo": {"needs": "transitions"},
@@ -51,6 +52,8 @@ STEPWISE: dict[str, Any] = {
     "reward": {"media": "images", "metadata": ("include",)},
     "prompts": {"metadata": ("tag", "include")},
     "times": {"of_schedule": True},
+    "logger": {"made_of": "parts"},
+    "logger.parts.a": {"package": "json", "extra": None},
 }
 
 
@@ -73,6 +76,7 @@ TINY: dict[str, Any] = {"model": {"path": "zoo:tiny_sd3", "size": 64}}
 WRITER: dict[str, Any] = {"model": {"path": "zoo:tiny_gpt2"}}
 FLUX: dict[str, Any] = {"media": "images", "pipeline": "FluxPipeline"}
 SD3: dict[str, Any] = {"model": {"media": "images", "pipeline": "StableDiffusion3Pipeline"}}
+NOWHERE = {"package": "no_such_package", "extra": "some"}
 SUM: dict[str, Any] = {"regularizer": {"terms": {"a": {}}}}
 
 
@@ -448,6 +452,11 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "model.embedded_guidance",
     ),
     (crossings.prompt_cache_is_a_folder, {"prompt_cache": __file__}, {}, "prompt_cache"),
+    (crossings.parts_are_loggers, {"logger": {"of": []}}, {}, "logger.of"),
+    (crossings.parts_are_loggers, {"logger": {"of": ["a", "a"]}}, {}, "logger.of"),
+    (crossings.parts_are_loggers, {}, {"logger.parts.a": {"made_of": "parts"}}, "logger.parts.a"),
+    (crossings.loggers_are_there, {}, {"logger.parts.b": NOWHERE}, "logger.parts.b"),
+    (crossings.loggers_are_there, {"logger": {}}, {"logger": NOWHERE}, "logger"),
     (crossings.model_folders_hold_models, {"model": {"path": "zoo:nowhere"}}, {}, "model.path"),
     (
         crossings.model_folders_hold_models,
@@ -607,6 +616,8 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.attention_is_known, {"memory": {"attention": "_native_flash"}}, {}),
     (crossings.attention_is_known, {"memory": {"attention": "x"}}, {"model": {"media": "texts"}}),
     (crossings.guidance_guides, {"model": {"guidance": 1.0, "negative_prompt": ""}}, {}),
+    (crossings.parts_are_loggers, {"logger": {}}, {"logger": {}}),
+    (crossings.loggers_are_there, {"logger": {}}, {"logger": {"package": None}}),
     (crossings.guidance_guides, {"model": {"guidance": 0.0, "negative_prompt": ""}}, {}),
     (crossings.guidance_guides, {"model": {"guidance": 4.5, "negative_prompt": "dull"}}, {}),
 ]

@@ -1,7 +1,8 @@
-"""Rewards that are named in a list: typed, planned, frozen, built and amended."""
+"""Rewards and loggers that are named in a list: typed, planned, frozen, built and amended."""
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 import yaml
 
 from rlfactory import cli, worker
-from rlfactory.build import build, rewards
+from rlfactory.build import build, make, rewards
+from rlfactory.crossings import trackers
 from rlfactory.isolated import Isolated
 from rlfactory.plan import make_plan
 from rlfactory.problems import PlanError, mended
@@ -17,6 +19,7 @@ from rlfactory.request import amend, planned
 from rlfactory.reward.base import RewardError
 from rlfactory.reward.combine import Combine
 from rlfactory.reward.jpeg import Incompressibility
+from rlfactory.run.loggers import TensorBoard, Wandb
 
 CPU = torch.device("cpu")
 TWO = ["reward=combine", "reward.of=[shapes,incompressibility]"]
@@ -111,6 +114,74 @@ def test_what_is_wrong_is_said_with_what_to_type(
     assert said in found[key].message
     if remedy is not None:
         assert found[key].remedy == remedy
+
+
+def test_loggers_are_named_in_a_list_too() -> None:
+    words = ["logger=several", "logger.of=[wandb,tensorboard]", "logger.parts.wandb.mode=offline"]
+    node = planned(*words).config["logger"]
+    assert [*node["parts"]] == ["wandb", "tensorboard"]
+    assert node["parts"]["wandb"]["mode"] == "offline"
+    assert node["parts"]["wandb"]["project"] == "rlfactory"
+    made = make(planned(*words).config, "logger")
+    assert [type(part) for part in made.parts.values()] == [Wandb, TensorBoard]
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "said", "remedy"),
+    [
+        (["logger.of=[wanbd]"], "logger.of", "no logger wanbd", "logger.of=[wandb]"),
+        (["logger.of=[x7]"], "logger.of", "no logger x7", "rlfactory list logger"),
+        ([], "logger.of", "is empty", "logger.of=[wandb,tensorboard]"),
+        (["logger.of=[jsonl,jsonl]"], "logger.of", "twice", "logger.of=[jsonl]"),
+        (["logger.of=[several]"], "logger.parts.several", "is several itself", None),
+        (
+            ["logger.of=[jsonl]", "logger.parts.wandb.mode=offline"],
+            "logger.parts.wandb",
+            "names no wandb",
+            "logger.of=[jsonl,wandb]",
+        ),
+        (["logger.of=[wandb]", "logger.parts.wandb.moed=x"], "logger.parts.wandb.moed", "", None),
+        (["logger.of=[wandb]", "logger.parts.wandb.mode=x"], "logger.parts.wandb.mode", "", None),
+    ],
+)
+def test_what_is_wrong_with_several_loggers_is_said(
+    words: list[str], key: str, said: str, remedy: str | None
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        planned("logger=several", *words)
+    (problem,) = refused.value.problems
+    assert problem.key == key
+    assert said in problem.message
+    if remedy is not None:
+        assert problem.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["logger=tensorboard"], "logger"),
+        (["logger=several", "logger.of=[wandb,tensorboard]"], "logger.parts.tensorboard"),
+    ],
+)
+def test_a_logger_that_is_not_installed_names_its_extra(
+    words: list[str], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    with pytest.raises(PlanError) as refused:
+        planned(*words)
+    (problem,) = refused.value.problems
+    assert problem.key == key
+    assert "pip install 'rlfactory[tensorboard]'" in problem.message
+
+
+def test_a_folder_of_that_name_is_no_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bare_folder").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    traits = {"logger": {"package": "bare_folder", "extra": None}}
+    (problem,) = trackers.loggers_are_there({"logger": {}}, traits)
+    assert "type pip install bare_folder" in problem.message
 
 
 def test_the_mended_command_is_the_one_that_was_meant() -> None:

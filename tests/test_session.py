@@ -20,6 +20,7 @@ from rlfactory.run import checkpoint as checkpoint_module
 from rlfactory.run import disk
 from rlfactory.run.disk import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.loggers import NoLogger
 from rlfactory.run.signals import Stop
 from rlfactory.session import Session
 from rlfactory.trainer import Trainer
@@ -434,6 +435,26 @@ def test_a_disk_that_comes_back_is_waited_for(
     said = capsys.readouterr().out
     assert said.count("could not be written: No space left on device") == 2, "once for each"
     assert said.count("could be written now") == 2
+    assert traces(tmp_path / "run") == expected
+
+
+def test_a_logger_that_fails_ends_no_run(
+    sit: Sit,
+    traces: Traces,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = uninterrupted(whole, sit, traces, tmp_path, "nft")
+
+    def gone(self: NoLogger, iteration: int, values: Mapping[str, float]) -> None:
+        if iteration == 2:
+            raise OSError("no network")
+
+    monkeypatch.setattr(NoLogger, "log", gone)
+    assert sit(tmp_path / "run", *IMAGES["nft"]).run() == "done"
+    assert capsys.readouterr().out.count("logger NoLogger failed (no network)") == 1
     assert traces(tmp_path / "run") == expected
 
 

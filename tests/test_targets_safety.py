@@ -47,7 +47,7 @@ def test_a_trusted_package_is_one_whole_name() -> None:
     [
         "torch.optim.swa_utils.deepcopy",  # a function, imported there
         "torch.optim.swa_utils.Module",  # a class, imported there
-        "rlfactory.run.loggers.Path",
+        "rlfactory.run.loggers.base.Path",
         "rlfactory.dynamics.schedule.shifted",  # a function of ours is no component
     ],
 )

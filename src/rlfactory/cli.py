@@ -52,6 +52,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "explain": explain_key,
         "serve": _serve,
         "sweep": _sweep,
+        "sync": _sync,
     }
     command = argv[0] if argv else ""
     asks_for_help = command in subcommands and {"-h", "--help"} & {*argv}
@@ -168,6 +169,12 @@ def _sweep(words: Sequence[str]) -> int:
     return sweep(words)
 
 
+def _sync(words: Sequence[str]) -> int:
+    from rlfactory.on_run import sync
+
+    return sync(words)
+
+
 def explain_key(words: Sequence[str]) -> int:
     """Print where a value comes from."""
     if not words or "=" in words[0]:
@@ -229,6 +236,7 @@ def _refuse_words(overrides: Sequence[str]) -> None:
         "export",
         "serve",
         "sweep",
+        "sync",
         "--help",
         "--version",
     ]

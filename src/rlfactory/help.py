@@ -30,6 +30,7 @@ def show_help() -> int:
     print("  rlfactory export RUN --to PATH [--merge]       for diffusers, transformers and PEFT")
     print("  rlfactory serve reward=NAME [host= port= ...]  a reward for other machines' runs")
     print("  rlfactory sweep [NAME] [size=tiny] [--plan]    the runs of a published table")
+    print("  rlfactory sync RUN... [logger=wandb]           tell a logger all that it missed")
     print("  rlfactory sample|export|... RUN --best         its best checkpoint, not its last")
     print("  rlfactory --cfg job [OVERRIDES]                the whole configuration")
     print('  eval "$(rlfactory -sc install=bash)"           completion; zsh and fish too')

@@ -1,4 +1,4 @@
-"""The commands that go on from a run folder: resume, sample, inspect, export and evaluate."""
+"""The commands that go on from a run folder: resume, sample, inspect, export, evaluate, sync."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -70,6 +70,24 @@ def evaluate(words: Sequence[str]) -> int:
     from rlfactory import worker
 
     return worker.evaluate(run, plan.config, best)
+
+
+def sync(words: Sequence[str]) -> int:
+    """Tell a logger everything that run folders hold, as if it had never heard of them."""
+    from rlfactory.resume import require_owner
+    from rlfactory.run.folder import RunFolder
+    from rlfactory.syncing import chosen_logger, told
+
+    runs, overrides = [w for w in words if "=" not in w], [w for w in words if "=" in w]
+    if not runs:
+        raise PlanError([Problem("RUN", "no run folder named", "rlfactory sync RUN")])
+    configs = {Path(run): chosen_logger(_require_run(Path(run)), overrides) for run in runs}
+    for run in configs:
+        require_owner(run, take_over=False)
+        if not RunFolder(run).metrics.is_file():
+            raise PlanError([Problem(str(run), "has no metrics.jsonl yet")])
+    silence_notices()
+    return max([told(run, config) for run, config in configs.items()])
 
 
 def resume(words: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Rewards named in a list, `reward.of=[...]`: each name becomes a part with its options."""
+"""What is named in a list, `reward.of=[...]`: each name becomes a part with its options."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,14 @@ from typing import Any
 from rlfactory._hydra import Composed, CompositionError, compose_config, options
 from rlfactory.problems import Problem, closest
 
-PARTED = ("reward", "eval_rewards")
-"""The keys that have `of`, names, and `parts`, a mapping of options for each."""
+PARTED = {"reward": "reward", "eval_rewards": "reward", "logger": "logger"}
+"""The keys that may have `of`, names, and `parts`, a mapping of options for each; and the group
+that the names are options of."""
 
 # below these any name is a key, and which ones there are is known only once `of` is read
-_OPEN = re.compile(r"(reward\.(parts|weights|normalise|gates|clips)|eval_rewards\.parts)[.=]")
+_OPEN = re.compile(
+    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts)[.=]"
+)
 
 
 def loosened(word: str) -> str:
@@ -27,11 +30,11 @@ def with_parts(composed: Composed, places: Sequence[str] = ()) -> Composed:
     A part that brings a `_target_` is as it stands. `places` are searched for options too.
     """
     values, problems = dict(composed.values), list(composed.problems)
-    for key in PARTED:
+    for key, group in PARTED.items():
         node = values.get(key)
         if not isinstance(node, Mapping) or not _is_parted(node):
             continue
-        known = _known(tuple(places))
+        known = _known(group, tuple(places))
         parts: dict[str, Any] = {}
         for name in node["of"]:
             given = node["parts"].get(name, {})
@@ -40,9 +43,9 @@ def with_parts(composed: Composed, places: Sequence[str] = ()) -> Composed:
             elif "_target_" in given:
                 parts[name] = given
             elif name in known:
-                parts[name] = {**_option(name, tuple(places)), **given}
+                parts[name] = {**_option(group, name, tuple(places)), **given}
             else:
-                problems.append(_unknown(key, name, [*known], node["of"]))
+                problems.append(_unknown(key, group, name, [*known], node["of"]))
         stray = [name for name in node["parts"] if name not in node["of"]]
         problems += [_stray(key, name, node["of"]) for name in stray]
         values[key] = {**node, "parts": parts}
@@ -61,27 +64,27 @@ def _is_name(name: object) -> bool:
 
 # read once: Hydra can't compose anew while its own command line runs a job
 @cache
-def _known(places: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(options("reward", places))
+def _known(group: str, places: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(options(group, places))
 
 
 @cache
-def _option(name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
-    """The values of an option of the group `reward`."""
+def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values of an option of a group."""
     found = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
     searched = [f"hydra.searchpath=[{found}]"] if places else []
     try:
-        node = compose_config([*searched, f"reward={name}"]).values["reward"]
+        node = compose_config([*searched, f"{group}={name}"]).values[group]
     except CompositionError:
         return {}  # the plan then says that there is no _target_
     return node if isinstance(node, Mapping) else {}
 
 
-def _unknown(key: str, name: str, known: Sequence[str], of: Sequence[str]) -> Problem:
+def _unknown(key: str, group: str, name: str, known: Sequence[str], of: Sequence[str]) -> Problem:
     guess = closest(name, known)
-    message = f"there is no reward {name}; known are {', '.join(sorted(known))}"
+    message = f"there is no {group} {name}; known are {', '.join(sorted(known))}"
     if guess is None:
-        return Problem(f"{key}.of", message, "rlfactory list reward")
+        return Problem(f"{key}.of", message, f"rlfactory list {group}")
     meant = ",".join(guess if other == name else other for other in of)
     return Problem(f"{key}.of", f"{message}. Did you mean {guess}?", f"{key}.of=[{meant}]")
 

@@ -140,7 +140,12 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
 
 def component_problems(config: Config, key: str) -> list[Problem]:
     """The faults of one component by itself, whatever stands beside it."""
-    return [*_component_problems(config, key, config.get(key), {})]
+    signatures: dict[str, Signature] = {}
+    if problems := [*_component_problems(config, key, config.get(key), signatures)]:
+        return problems
+    traits = {name: signature.traits for name, signature in signatures.items()}
+    alone = [rule for rule, reads in RULES.items() if reads == (key,)]
+    return [problem for rule in alone for problem in rule(config, traits)]
 
 
 def _component_problems(

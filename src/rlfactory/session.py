@@ -23,6 +23,7 @@ from rlfactory.run.disk import DiskError, Patience
 from rlfactory.run.evidence import Evidence
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.guards import Guard
+from rlfactory.run.loggers.guarded import guarded
 from rlfactory.run.manifest import read_manifest, versions
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
@@ -65,7 +66,7 @@ class Session:
         self.parts = build(config, watcher.advance)
         guard = Guard(**config["guard"], witness=Evidence(folder.evidence))
         self.trainer = Trainer(self.parts, budget(config), watcher, guard=guard)
-        self.logger = make(config, "logger")
+        self.logger = guarded(make(config, "logger"), self.progress.say)
         self.main = self.parts.reward.main
         self.best = Best(folder.checkpoints, self.main, config["stop"]["kl"])
         options = config["checkpoint"]

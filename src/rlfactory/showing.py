@@ -13,11 +13,12 @@ from rlfactory.run.curves import draw_curves
 from rlfactory.run.disk import Patience
 from rlfactory.run.evaluation import evaluation_metrics
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.run.gallery import STRIP_PROMPTS, gallery, log_pictures
+from rlfactory.run.gallery import STRIP_PROMPTS, gallery
 from rlfactory.run.loggers import Logger
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
 from rlfactory.run.summary import summary_table, where_to_look, write_summary
+from rlfactory.run.telling import tell_samples
 
 
 class Showing:
@@ -51,7 +52,7 @@ class Showing:
         self.gallery.keep(done, evaluation.samples)
         title = f"{self.main} after {done} iterations"
         shown = self.gallery.show(f"eval_{done:06d}", title, evaluation.samples, scores)
-        log_pictures(logger, done, shown)
+        tell_samples(logger, done, shown)
         return scores, evaluation_metrics(scores)
 
     def preview(self, done: int) -> None:

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 
-from rlfactory.run.gallery import Pictures, Texts, gallery, log_pictures
-from rlfactory.run.loggers import NoLogger
+from rlfactory.run.gallery import Pictures, Texts, gallery
 from rlfactory.run.scores import Scores
 from rlfactory.sampler.base import Drawn
 
@@ -74,14 +72,3 @@ def test_a_later_sitting_shows_the_same_strip(tmp_path: Path) -> None:
 def test_nothing_kept_is_no_strip(tmp_path: Path) -> None:
     Pictures(tmp_path, "main", None, 3).conclude(PROMPTS)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("name", "count"), [("a.png", 1), ("a.md", 0)])
-def test_only_pictures_go_to_loggers(
-    name: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[Path] = []
-    logger = NoLogger()
-    monkeypatch.setattr(logger, "images", lambda step, key, path: logged.append(path))
-    log_pictures(logger, 3, Path(name))
-    assert len(logged) == count

@@ -61,6 +61,7 @@ from rlfactory.crossings.sampling import (
     stepwise_needs_likelihood,
     window_within_steps,
 )
+from rlfactory.crossings.trackers import loggers_are_there, parts_are_loggers
 
 # each with the keys that it reads: it is asked only where these are sound by themselves
 RULES: Mapping[Rule, tuple[str, ...]] = {
@@ -108,4 +109,6 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     frozen_weights_suffice: ("precision", "model._target_"),
     attention_is_known: ("memory.attention", "model._target_"),
     guidance_guides: ("model",),
+    parts_are_loggers: ("logger",),
+    loggers_are_there: ("logger",),
 }

@@ -14,8 +14,8 @@ from torch import Tensor
 from rlfactory.pillow import to_pil
 from rlfactory.run.atomic import write_text
 from rlfactory.run.format import number
-from rlfactory.run.loggers import Logger
 from rlfactory.run.pictures import grid, strip
+from rlfactory.run.samples import sample_table
 from rlfactory.run.scores import Scores
 from rlfactory.sampler.base import Drawn
 
@@ -44,6 +44,21 @@ class Gallery(ABC):
     def conclude(self, prompts: Sequence[str]) -> None:
         """Write what was remembered side by side."""
 
+    def _tabulate(self, name: str, title: str, drawn: Drawn, scores: Scores) -> None:
+        """The samples that are shown once more, with all of their scores, for whoever reads JSON;
+        with those of their pictures that were kept before.
+        """
+        values = {self.main: scores.values[self.main], **scores.values}
+        if drawn.kl is not None:
+            values["KL"] = drawn.kl.numpy()
+        columns = {key: column[: self.count].tolist() for key, column in values.items()}
+        texts = None if drawn.texts is None else drawn.texts[: self.count]
+        moment = name.rpartition("_")[2]
+        places = [self.kept / f"{moment}_{row}.png" for row in range(STRIP_PROMPTS)]
+        kept = [place for place in places if place.is_file()]
+        table = sample_table(title, scores.prompts[: self.count], texts, columns, kept)
+        table.save(self.folder / f"{name}.json")
+
 
 class Pictures(Gallery):
     """A grid in PNG, each picture above its prompt and score; a strip with a column a moment."""
@@ -56,6 +71,7 @@ class Pictures(Gallery):
         shown = scores.values[self.main][: self.count].tolist()
         prompts = scores.prompts[: self.count]
         grid(drawn.images[: self.count], prompts, path, title, scores=shown, good=self.good)
+        self._tabulate(name, title, drawn, scores)
         return path
 
     def keep(self, iteration: int, drawn: Drawn) -> None:
@@ -95,6 +111,7 @@ class Texts(Gallery):
         rows = list(zip(numbers, scores.prompts, drawn.texts, strict=True))
         lines += [_row(*row) for row in rows[: self.count]]
         write_text(path, "\n".join(lines) + "\n")
+        self._tabulate(name, title, drawn, scores)
         return path
 
     def keep(self, iteration: int, drawn: Drawn) -> None:
@@ -121,12 +138,6 @@ def gallery(
     """The kind that shows such samples."""
     kind = Pictures if media == "images" else Texts
     return kind(folder, main, good, count)
-
-
-def log_pictures(logger: Logger, iteration: int, path: Path) -> None:
-    """Hand a picture over to where metrics go; texts stay in the folder."""
-    if path.suffix == ".png":
-        logger.images(iteration, "eval/samples", path)
 
 
 def _pixels(path: Path) -> Tensor:

@@ -1,0 +1,124 @@
+"""The real thing, offline: what it wrote is in one file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory.run.loggers.base import SWEEP
+from rlfactory.run.loggers.wandb import Wandb
+from rlfactory.run.samples import SampleTable
+
+
+def offline(**options: Any) -> Wandb:
+    return Wandb(**{"project": "p", "mode": "offline", "entity": None, "tags": ["t"], **options})
+
+
+def record(run_dir: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in run_dir.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_offline_it_keeps_everything_under_one_id_over_two_starts(
+    tmp_path: Path, picture: Path, table: SampleTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWEEP, "awm-tiny")
+    run_dir = tmp_path / "the-run"
+    run_dir.mkdir()
+    for iteration in range(2):
+        logger = offline()
+        logger.start(run_dir, {"algo": {"clip": 0.125}})
+        logger.log(iteration, {"loss/policy": 0.5, "loss/value": float("nan")})
+        if iteration:
+            logger.images(iteration, "eval/samples", picture, "the caption")
+            logger.table(iteration, "eval/table", table)
+        logger.finish()
+        logger.finish()
+    stored = (run_dir / "wandb_id").read_text().strip()
+    folders = list((run_dir / "wandb").glob("offline-run-*"))
+    assert folders
+    assert all(folder.name.endswith(stored) for folder in folders)
+    for said in ("awm-tiny", "the-run", "loss/policy", "the caption", "0.125", "eval/samples"):
+        assert said.encode() in record(run_dir), said
+    (kept,) = run_dir.glob("wandb/offline-run-*/files/media/table/eval/*.json")
+    content = json.loads(kept.read_text())
+    assert content["columns"] == ["image", "prompt", "score"]
+    assert [row[1:] for row in content["data"]] == [["a | cat", 1.0], ["a dog", None]]
+    assert content["data"][1][0] is None
+
+
+def test_it_goes_on_by_the_id_that_was_saved_and_begins_anew_by_another(tmp_path: Path) -> None:
+    first, second = offline(mode="disabled"), offline(mode="disabled")
+    first.start(tmp_path, {})
+    first.finish()
+    saved = first.state_dict()
+    (tmp_path / "wandb_id").unlink()
+    second.go_on(saved, 3)
+    second.start(tmp_path, {})
+    assert second.state_dict() == saved
+    assert (tmp_path / "wandb_id").read_text().strip() == saved["wandb"]
+    second.finish()
+    second.anew(tmp_path)
+    second.start(tmp_path, {})
+    second.finish()
+    assert second.state_dict() != saved
+    assert (tmp_path / "wandb_id").read_text().strip() == second.state_dict()["wandb"]
+
+
+def test_the_id_stays_where_a_run_can_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**_: Any) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr("wandb.init", init)
+    (tmp_path / "wandb_id").write_text("abc\n")
+    logger = offline(mode="online")
+    logger.anew(tmp_path)
+    with pytest.raises(ConnectionError):
+        logger.start(tmp_path, {})
+    assert (tmp_path / "wandb_id").read_text() == "abc\n"
+
+
+def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    class Run:
+        def define_metric(self, name: str, step_metric: str) -> None:
+            asked["metric"] = (name, step_metric)
+
+    def init(**options: Any) -> Run:
+        asked.update(options)
+        return Run()
+
+    monkeypatch.setattr("wandb.init", init)
+    (tmp_path / "sweep.json").write_text('{"name": "awm", "size": "full"}')
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "wandb_id").write_text("abc\n")
+    offline(mode="online", entity="team").start(run_dir, {"seed": 1})
+    found = {key: asked[key] for key in ("id", "resume", "mode", "entity", "group", "name")}
+    assert found == {
+        "id": "abc",
+        "resume": "allow",
+        "mode": "online",
+        "entity": "team",
+        "group": "awm-full",
+        "name": "run",
+    }
+    assert asked["metric"] == ("*", "iteration")
+    assert asked["settings"].finish_timeout > 0
+    assert asked["settings"].finish_timeout_raises
+
+
+def test_steps_are_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[dict[str, float], int]] = []
+    logger = offline()
+
+    class Run:
+        def log(self, values: dict[str, float], step: int) -> None:
+            calls.append((values, step))
+
+    monkeypatch.setattr(logger, "_run", Run())
+    logger.log(7, {"x": 1.0})
+    assert calls == [({"iteration": 7, "x": 1.0}, 7)]
