@@ -119,6 +119,8 @@ def sitting(words: list[str], prepare: Callable[[], None] = lambda: None) -> tup
 def main(folder: Path, words: list[str]) -> None:
     torch.set_num_threads(1)
     every = ["checkpoint.every=1", "checkpoint.keep=null"]
+    # a thread could be so late that the run has ended
+    in_the_loop = "checkpoint.background=false"
     code, said = sitting([f"run_dir={folder / 'whole'}", *words, *every])
     assert code == 0, said
     for phase in (*PHASES, "twice"):
@@ -128,7 +130,7 @@ def main(folder: Path, words: list[str]) -> None:
         typed = [
             f"run_dir={run}",
             *words,
-            *(every if phase == "saving" else ["checkpoint.every=0"]),
+            *([*every, in_the_loop] if phase == "saving" else ["checkpoint.every=0"]),
         ]
         code, said = sitting(typed, lambda moment=moment: watch(moment))
         status = RunFolder(run).read_status()

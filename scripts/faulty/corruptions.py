@@ -83,9 +83,8 @@ def _resumed(place: Path, expected: Traces) -> list[str]:
     run = place / "run"
     code, said = _sat(["resume", str(run)], place / "logs")
     began = f"step_{BEFORE:06d}" if f"going on after iteration {BEFORE} " in said else None
-    found = {name: left for name, left in traces(run).items() if "/damaged_step_" not in name}
     ended = [] if code == 0 else [f"resuming ended with {code}: {said[-1000:]}"]
-    return [*ended, *_errors(run, said, began), *compared(expected, found)]
+    return [*ended, *_errors(run, said, began), *compared(expected, traces(run))]
 
 
 def _errors(run: Path, said: str, used: str | None) -> Iterator[str]:

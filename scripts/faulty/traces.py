@@ -17,11 +17,13 @@ PRESENT = ("config.yaml", "command.txt", "log.txt", "plan.txt", "summary.md", "c
 
 
 def traces(path: Path) -> Traces:
-    """Every file, by what is to be the same in it; and whether its checkpoints are sound."""
+    """Every file, by what is to be the same in it; and whether its checkpoints are sound. What is
+    kept as damaged may be anything.
+    """
     found: Traces = {}
     for file in sorted(p for p in path.rglob("*") if not p.is_dir()):
         name = file.relative_to(path).as_posix()
-        if file.name != MANIFEST_FILE:
+        if file.name != MANIFEST_FILE and "/damaged_step_" not in name:
             found[name] = "is there" if name in PRESENT else _reader(file)(file)
     for step, folder in found_in(RunFolder(path).checkpoints).items():
         found[f"checkpoint {step}"] = _soundness(folder)

@@ -16,7 +16,7 @@ def job(name: str, *words: str, after: str | None = None) -> Job:
 
 def test_each_job_has_its_plan_and_seeds_are_composed_once() -> None:
     jobs = [job("a0", "iterations=3", "seed=0"), job("a1", "iterations=3", "seed=1")]
-    with patch.object(check, "compose_request", wraps=check.compose_request) as composed:
+    with patch.object(check, "planned", wraps=check.planned) as composed:
         plans = plans_of(jobs)
     assert {name: plan.config["iterations"] for name, plan in plans.items()} == {"a0": 3, "a1": 3}
     assert composed.call_count == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.problems import PlanError
-from rlfactory.sweep.folder import clear_unbegun, default_folder, held, joined, take
+from rlfactory.sweep.folder import default_folder, held, joined, take
 from rlfactory.sweep.table import About, Column, Job, Row, Table
 
 ABOUT = About("t", "p", "1", None, "", "")
@@ -77,26 +77,6 @@ def test_a_lock_lives_as_long_as_who_inherited_it(tmp_path: Path) -> None:
     assert take(tmp_path / "lock") is None
     os.close(second)
     assert take(tmp_path / "lock") is not None
-
-
-@pytest.mark.parametrize(
-    ("files", "stays"),
-    [
-        (["STATUS"], False),
-        (["STATUS", "config.yaml"], False),
-        (["STATUS", "config.yaml", "command.txt"], True),
-        (["metrics.jsonl"], True),
-        (["checkpoints/step_000001"], True),
-    ],
-)
-def test_only_what_never_began_is_removed(tmp_path: Path, files: list[str], stays: bool) -> None:
-    run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    for name in files:
-        (run / name).write_text("x")
-    clear_unbegun(run)
-    assert run.exists() == stays
-    clear_unbegun(tmp_path / "none")
 
 
 def test_a_file_of_ones_own_has_a_folder_too() -> None:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlfactory.crossings.beginning import other_family
-from rlfactory.plan import Plan, make_plan
+from rlfactory.plan import Plan
 from rlfactory.problems import PlanError, Problem, key_of
-from rlfactory.request import compose_request, prepare
+from rlfactory.request import planned, prepare
 from rlfactory.sweep.source import Words
 from rlfactory.sweep.table import Job
 
@@ -41,8 +41,7 @@ def _without_seed(words: Words) -> tuple[str, ...]:
 
 def _planned(words: Words) -> tuple[Plan | None, list[Problem]]:
     try:
-        composed = compose_request(prepare(words))
-        return make_plan(composed.values, composed.choices, composed.problems), []
+        return planned(*prepare(words)), []
     except PlanError as error:
         return None, error.problems
 

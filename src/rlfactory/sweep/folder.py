@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,14 +99,3 @@ def job_lock(folder: Path, job: Job) -> Path:
 def job_output(folder: Path, job: Job) -> Path:
     """What a job's process prints."""
     return folder / LOGS / f"{job.folder}.txt"
-
-
-def clear_unbegun(run: Path) -> None:
-    """Remove a run folder whose making was cut off: one without its last file and without metrics.
-
-    `rlfactory` writes command.txt when all else of a new folder is there, and trains after that.
-    """
-    if not run.is_dir() or (run / "command.txt").is_file() or (run / "metrics.jsonl").exists():
-        return
-    if not any((run / "checkpoints").glob("*")):
-        shutil.rmtree(run)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlfactory.sweep.folder import clear_unbegun, job_lock, job_output, take
+from rlfactory.sweep.folder import job_lock, job_output, take
 from rlfactory.sweep.source import Words
 from rlfactory.sweep.status import state_of
 from rlfactory.sweep.table import Job
@@ -58,7 +58,6 @@ def begin(launch: Launch, lock: int, environment: Mapping[str, str]) -> subproce
 
     It inherits the lock, and is asked to stop when the thread that began it ends.
     """
-    clear_unbegun(launch.run)
     with launch.output.open("ab") as output:
         return subprocess.Popen(
             launch.command,
