@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rlfactory._hydra import Composed, CompositionError, compose_config, options
+from rlfactory._hydra import Composed, Composition, CompositionError, options
 from rlfactory.problems import Problem, closest
 
 PARTED = ("reward", "eval_rewards")
@@ -71,7 +71,7 @@ def _option(name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
     found = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
     searched = [f"hydra.searchpath=[{found}]"] if places else []
     try:
-        node = compose_config([*searched, f"reward={name}"]).values["reward"]
+        node = Composition([*searched, f"reward={name}"]).changed().values["reward"]
     except CompositionError:
         return {}  # the plan then says that there is no _target_
     return node if isinstance(node, Mapping) else {}
