@@ -1,10 +1,13 @@
 """Overrides: typed, amended and explained."""
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 
+from rlfactory import request
 from rlfactory.explain import explain
 from rlfactory.plan import make_plan
 from rlfactory.problems import PlanError
@@ -47,6 +50,35 @@ def test_amending_finds_mistakes(frozen: dict[str, Any], word: str) -> None:
 )
 def test_search_paths(word: str, places: list[str]) -> None:
     assert searched([word]) == places
+
+
+def test_mistakes_are_found_in_one_composition() -> None:
+    with patch.object(request, "Composition", wraps=request.Composition) as composed:
+        found = compose_request(["algo=grpo", "iteratons=3", "optimizer.lrr=1", "seed=4"])
+    assert [problem.key for problem in found.problems] == ["iteratons", "optimizer.lrr"]
+    assert found.values["seed"] == 4
+    assert found.overrides == ["algo=grpo", "seed=4"]
+    assert composed.call_count == 1
+
+
+def test_a_group_of_ones_own_is_chosen_and_hydra_knows_what_was_typed(tmp_path: Path) -> None:
+    (tmp_path / "budget").mkdir()
+    (tmp_path / "budget" / "short.yaml").write_text(
+        "# @package _global_\niterations: 3\nrun_dir: a/${hydra:job.override_dirname}\n"
+    )
+    searchpath = f"hydra.searchpath=[{tmp_path}]"
+    values = compose_request([searchpath, "+budget=short", "seed=4"]).values
+    assert values["iterations"] == 3
+    assert values["run_dir"] == "a/+budget=short,seed=4"
+
+
+def test_keys_behind_an_interpolation_are_left_to_hydra(tmp_path: Path) -> None:
+    (tmp_path / "reward").mkdir()
+    (tmp_path / "reward" / "mine.yaml").write_text(
+        "_target_: builtins.dict\nof: ${oc.env:NOT_SET_ANYWHERE}\n"
+    )
+    words = [f"hydra.searchpath=[{tmp_path}]", "reward=mine", "reward.of={a:1}"]
+    assert compose_request(words).values["reward"]["of"] == {"a": 1}
 
 
 def test_a_list_item_can_be_set() -> None:

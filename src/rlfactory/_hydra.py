@@ -11,6 +11,7 @@ import hydra
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -70,16 +71,43 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     return parsed
 
 
-def compose_config(overrides: Sequence[str]) -> Composed:
-    """Compose and resolve, with third parties' folders and packages on the search path."""
+class Composition:
+    """The chosen options merged, and then the values that were typed.
 
-    def work() -> Composed:
-        config = compose("config", overrides=list(overrides), return_hydra_config=True)
-        HydraConfig.instance().set_config(config)
-        return Composed(_plain(config), _choices(config.hydra.runtime.choices))
+    In two steps, so that what the first holds tells which keys there are: composing takes most of
+    the time of a command that is refused.
+    """
 
-    composed: Composed = _initialised(work)
-    return composed
+    def __init__(self, chosen: Sequence[str]) -> None:
+        """Compose, with third parties' folders and packages on the search path."""
+        self._chosen = parse(chosen)
+        self._config: DictConfig = _initialised(
+            lambda: compose("config", overrides=list(chosen), return_hydra_config=True)
+        )
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values as they are written, `${...}` included."""
+        return _unresolved(self._config)
+
+    def changed(self, overrides: Sequence[Override] = ()) -> Composed:
+        """The configuration with values changed, resolved."""
+        ConfigLoaderImpl._apply_overrides_to_config(list(overrides), self._config)
+        _record(self._config.hydra, self._chosen, overrides)
+        HydraConfig.instance().set_config(self._config)
+        return Composed(_plain(self._config), _choices(self._config.hydra.runtime.choices))
+
+
+def _record(inner: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]) -> None:
+    """What `${hydra:overrides.task}` and `${hydra:job.override_dirname}` stand for."""
+    for override in changed:
+        typed = inner.overrides.hydra if override.is_hydra_override() else inner.overrides.task
+        typed.append(override.input_line)
+    naming = inner.job.config.override_dirname
+    own = [override for override in [*chosen, *changed] if not override.is_hydra_override()]
+    inner.job.override_dirname = get_overrides_dirname(
+        own, naming.exclude_keys, naming.item_sep, naming.kv_sep
+    )
 
 
 def _choices(recorded: Mapping[Any, Any]) -> dict[str, str]:
@@ -90,10 +118,14 @@ def _choices(recorded: Mapping[Any, Any]) -> dict[str, str]:
     }
 
 
-def _plain(config: DictConfig) -> dict[str, Any]:
+def _unresolved(config: DictConfig) -> dict[str, Any]:
     with_hydra = OmegaConf.to_container(config, resolve=False)
     assert isinstance(with_hydra, dict)
-    own = OmegaConf.create({k: v for k, v in with_hydra.items() if k != "hydra"})
+    return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    own = OmegaConf.create(_unresolved(config))
     values = OmegaConf.to_container(own, resolve=True, throw_on_missing=False)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}

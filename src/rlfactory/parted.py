@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rlfactory._hydra import Composed, CompositionError, compose_config, options
+from rlfactory._hydra import Composed, Composition, CompositionError, options
 from rlfactory.problems import Problem, closest
 
 PARTED = {"reward": "reward", "eval_rewards": "reward", "logger": "logger"}
@@ -74,7 +74,7 @@ def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]
     found = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
     searched = [f"hydra.searchpath=[{found}]"] if places else []
     try:
-        node = compose_config([*searched, f"{group}={name}"]).values[group]
+        node = Composition([*searched, f"{group}={name}"]).changed().values[group]
     except CompositionError:
         return {}  # the plan then says that there is no _target_
     return node if isinstance(node, Mapping) else {}

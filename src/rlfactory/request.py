@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rlfactory._hydra import Composed, CompositionError, Override, compose_config, options, parse
+from rlfactory._hydra import Composed, Composition, CompositionError, Override, options, parse
 from rlfactory.parted import PARTED, loosened, with_parts
 from rlfactory.plan import Plan, make_plan
 from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
@@ -71,20 +71,15 @@ def compose_request(overrides: Sequence[str]) -> Composed:
     if any(p.key in GROUPS for p in wrong):
         # which keys a component has depends on the choice that was not understood
         kept = [o for o in kept if o.key_or_group.split(".")[0] not in COMPONENTS]
+    chosen = [o for o in kept if _chooses(o, places)]
+    composition = _composed(chosen, places, problems)
+    mistakes = _key_problems([o for o in kept if o not in chosen], composition.values)
+    problems += mistakes
+    kept = [o for o in kept if o.key_or_group not in {p.key for p in mistakes}]
     try:
-        composed = _composed(kept)
+        composed = composition.changed([o for o in kept if o not in chosen])
     except CompositionError as error:
-        if unread := [p for o in kept if (p := _unread(o, places)) is not None]:
-            raise PlanError([*problems, *unread]) from error
-        chosen = [o for o in kept if o.key_or_group in GROUPS or o.key_or_group == SEARCHPATH]
-        composed = _composed_or_fail(chosen, problems)
-        mistakes = _key_problems([o for o in kept if o not in chosen], composed.values)
-        if not mistakes:
-            raise PlanError([*problems, _explained(error)]) from error
-        kept = [o for o in kept if o.key_or_group not in {p.key for p in mistakes}]
-        problems += mistakes
-        if kept != chosen:
-            composed = _composed_or_fail(kept, problems)
+        raise PlanError([*problems, _explained(error)]) from error
     composed = replace(composed, problems=problems, overrides=_lines(kept))
     return with_parts(with_own_targets(composed, _lines(kept)), places)
 
@@ -211,15 +206,23 @@ def _unread(override: Override, places: Sequence[str]) -> Problem | None:
     return Problem(group, f"{path} holds no mapping of keys to values")
 
 
-def _composed(kept: Sequence[Override]) -> Composed:
-    return compose_config(_lines(kept))
+def _chooses(override: Override, places: Sequence[str]) -> bool:
+    """Does an override say which files are merged, and not what a value is?"""
+    key = override.key_or_group
+    if key in GROUPS or key == SEARCHPATH or "/" in key or override.package is not None:
+        return True
+    # a group of one's own, which only its folder tells from a new key
+    return override.is_add() and "." not in key and bool(options(key, places))
 
 
-def _composed_or_fail(kept: Sequence[Override], problems: Sequence[Problem]) -> Composed:
+def _composed(
+    chosen: Sequence[Override], places: Sequence[str], problems: Sequence[Problem]
+) -> Composition:
     try:
-        return _composed(kept)
+        return Composition(_lines(chosen))
     except CompositionError as error:
-        raise PlanError([*problems, _explained(error)]) from error
+        unread = [p for o in chosen if (p := _unread(o, places)) is not None]
+        raise PlanError([*problems, *(unread or [_explained(error)])]) from error
 
 
 def _key_problems(others: Sequence[Override], values: Mapping[str, Any]) -> list[Problem]:
@@ -239,12 +242,12 @@ def _misspelt(override: Override, values: Mapping[str, Any]) -> Problem | None:
             node = node[int(part)]
         elif isinstance(node, Mapping) and part in node:
             node = node[part]
-        elif override.is_add():
+        elif override.is_add() or (isinstance(node, str) and "${" in node):
             return None
         else:
             known = [*node, *(GROUPS if depth == 0 else [])] if isinstance(node, Mapping) else []
             return unknown_key(key, known, ".".join(parts[: depth + 1]))
-    if override.is_add():
+    if override.is_add() and not isinstance(override.value(), list | dict):
         return Problem(key, "exists already, so + can't add it", f"{key}={override.value()}")
     return None
 

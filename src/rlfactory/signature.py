@@ -206,6 +206,8 @@ def _union(kinds: list[Any]) -> Any:
 def _named_type(module: Module, name: str, node: ast.expr) -> Any:
     if name in _BUILTINS:
         return _BUILTINS[name]
+    if name == "Tensor":  # no need to read the whole of torch's first file
+        return _Unknown
     where, found = resolve_expression(module, node)
     if isinstance(found, ast.ClassDef) and "ABC" in _names_of_bases(found):
         return types.Component

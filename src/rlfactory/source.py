@@ -107,6 +107,8 @@ def _defined(item: ast.stmt) -> set[str]:
 
 
 def _resolve_in(module_name: str, name: str, asking: Module) -> tuple[Module, ast.stmt | None]:
+    if module_name == "typing":  # long, and its names mean what they are called
+        return asking, None
     try:
         return resolve(load(module_name), name)
     except (TargetError, RecursionError):

@@ -46,12 +46,11 @@ def leave(number, frame):
     status("interrupted" if number == signal.SIGINT else "preempted"); os._exit(128 + number)
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, leave)
-if not (run / "command.txt").exists():
-    run.mkdir(parents=True)                       # fails where something is there
-    (run / "checkpoints").mkdir()
+if not (run / "config.yaml").exists():            # it comes last
+    (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     status("running")
-    (run / "config.yaml").write_text("iterations: 1\\n")
     (run / "command.txt").write_text(" ".join(sys.argv[1:]))
+    (run / "config.yaml").write_text("iterations: 1\\n")
 if (run / "STATUS").read_text() == "done":
     sys.exit(0)
 status("running")
@@ -84,7 +83,9 @@ for i in range(done, int(words["iterations"])):
         file.write(json.dumps(line) + "\\n")
     (run / "checkpoints" / ".state").write_text(json.dumps([i + 1, value]))
     os.replace(run / "checkpoints" / ".state", state)
-with (run / "finished").open("a") as file:
+begun = done < int(words["iterations"])
+if begun or not (run / "finished").exists():      # else killed between this line and the last
+  with (run / "finished").open("a") as file:
     file.write(f"{os.environ.get('CUDA_VISIBLE_DEVICES')}\\n")
 status("done")
 """

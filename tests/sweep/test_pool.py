@@ -146,7 +146,6 @@ def test_a_folder_whose_making_was_cut_off_is_made_again(drive: Drive, tmp_path:
     assert ended(drive("rows=v-grpo-one", "seed=1"))[0] == 0
     (run / "checkpoints").mkdir(parents=True)
     (run / "STATUS").write_text("running\n")
-    (run / "config.yaml").write_text("iter")
     assert ended(drive("rows=v-grpo-one", "seed=0"))[0] == 0
     assert len(json.loads((tmp_path / FOLDER / "sweep.json").read_text())["jobs"]) == 2
 

@@ -246,6 +246,13 @@ BREAKS: dict[str, list[Break]] = {
             ("eval_rewards.of=[combine]", "eval_rewards"),
         )
     ],
+    "parts_are_loggers": [
+        _of(
+            ("logger=several logger.of=[]", "logger.of"),
+            ("logger=several logger.of=[jsonl,jsonl]", "logger.of"),
+            ("logger=several logger.of=[several]", "logger.parts.several"),
+        )
+    ],
     "parts_are_named": [
         _parts("reward.weights.shape=1", key="reward.weights.shape"),
         _parts("reward.clips.shape=[0,1]", key="reward.clips.shape"),
@@ -319,8 +326,8 @@ BREAKS: dict[str, list[Break]] = {
         _of(("model.negative_prompt=blurred", "model.guidance")),
     ],
 }
-ELSEWHERE = {"prompt_files_are_readable", "prompt_cache_is_a_folder"}
-"""Rules about files, which cases of paths break."""
+ELSEWHERE = {"prompt_files_are_readable", "prompt_cache_is_a_folder", "loggers_are_there"}
+"""Rules about files, which cases of paths break, and about what is installed."""
 
 
 def crossed(rng: random.Random) -> Case:

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from rlfactory.run.folder import RunFolder
 
+# the parser in C is ten times faster; a report reads hundreds of files
+SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 Array = NDArray[np.float64]
 Series = tuple[Array, Array]
 """The iterations `[N]` at which a metric was measured, and its finite values `[N]`."""
@@ -78,10 +81,8 @@ def _text(path: Path) -> str:
 
 
 def _config(path: Path) -> Mapping[str, Any]:
-    # the parser in C is ten times faster; a report reads hundreds of these
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        found = yaml.load(_text(path), loader)
+        found = yaml.load(_text(path), SafeLoader)
     except yaml.YAMLError as error:
         raise Damaged(f"config.yaml is no YAML ({' '.join(str(error).split())})") from error
     if not isinstance(found, dict) or "iterations" not in found:
