@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from rlfactory._hydra import Composed, Composition, CompositionError, options
+from rlfactory._hydra import Composed, Composition, CompositionError, options, plain_option
 from rlfactory.problems import Problem, closest
 
 PARTED = {"reward": "reward", "eval_rewards": "reward", "logger": "logger"}
@@ -64,8 +65,8 @@ def _is_name(name: object) -> bool:
 
 # read once: Hydra can't compose anew while its own command line runs a job
 @cache
-def _known(group: str, places: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(options(group, places))
+def _known(group: str, places: tuple[str, ...]) -> Mapping[str, Path]:
+    return options(group, places)
 
 
 @cache
@@ -74,6 +75,9 @@ def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]
     found = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
     searched = [f"hydra.searchpath=[{found}]"] if places else []
     try:
+        plain = plain_option(_known(group, places)[name], group)
+        if plain is not None:
+            return plain
         node = Composition([*searched, f"{group}={name}"]).changed().values[group]
     except CompositionError:
         return {}  # the plan then says that there is no _target_

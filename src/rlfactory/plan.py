@@ -13,8 +13,6 @@ from rlfactory.cost import accumulated, evaluations, per_iteration
 from rlfactory.crossings import RULES
 from rlfactory.crossings.base import Traits
 from rlfactory.crossings.cautions import cautions
-from rlfactory.estimate.advice import notes, told
-from rlfactory.estimate.memory import estimate
 from rlfactory.problems import PlanError, Problem, unknown_key
 from rlfactory.settings import COMPONENTS, GROUPS, Settings
 from rlfactory.signature import Signature, read
@@ -209,6 +207,9 @@ def _trusted(config: Config) -> list[str]:
 
 def _derive(config: Config, traits: Traits) -> dict[str, str]:
     """The arithmetic that follows from the budget, spelled out, and what to be aware of."""
+    from rlfactory.estimate.advice import notes, told  # a refusal needs none of it
+    from rlfactory.estimate.memory import estimate
+
     groups, size = config["prompts_per_iteration"], config["group_size"]
     samples, updates = groups * size, config["updates_per_iteration"]
     in_all = updates * config["epochs"]
