@@ -52,7 +52,11 @@ class Border:
     def save(self) -> None:
         """A checkpoint of it, unless there is one."""
         parts = self.trainer.parts
-        about = {"step": self.done, "config": digest(self.state["config"])}
+        about = {
+            "step": self.done,
+            "config": digest(self.state["config"]),
+            "world_size": parts.hardware.world_size,
+        }
         self.keeper.save(self.done, self.state, parts.model, self.exported, parts.optimizer, about)
 
     def keep(self) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm
+from rlfactory.hardware.base import Hardware
 from rlfactory.isolated import Isolated
 from rlfactory.model.averaging import Average
 from rlfactory.model.base import Resolution
@@ -42,13 +43,22 @@ def ignore(count: int) -> None:
     """Ignore progress."""
 
 
-def build(config: Config, advance: Advance = ignore) -> Parts:
+def hardware_of(config: Config) -> Hardware:
+    """Where a run computes; of several processes each makes its own, and waits for the others."""
+    halved = make(config, "precision").learning == torch.float16
+    hardware: Hardware = make(config, "hardware", loss_scaling=halved)
+    return hardware
+
+
+def build(
+    config: Config, advance: Advance = ignore, hardware: Hardware | None = None
+) -> Parts:
     """Everything that a run needs. The weight sets that its parts compare with are kept from the
     start. `advance` is told of samples that are drawn, and of smaller steps with 0; it may raise.
     """
     prompts = make(config, "prompts")
     precision, memory = make(config, "precision"), make(config, "memory")
-    hardware = make(config, "hardware", loss_scaling=precision.learning == torch.float16)
+    hardware = hardware or hardware_of(config)
     device = _reward_device(config, hardware.device)
     reward, eval_rewards = rewards(config, device)
     held_out = prompts.held_out(config["evaluation"]["prompts"])
@@ -65,6 +75,7 @@ def build(config: Config, advance: Advance = ignore) -> Parts:
         memory=memory,
         prompt_cache=cache,
     )
+    hardware.prepare(model)
     model.evaluations.watch = partial(advance, 0)
     dynamics = make(config, "dynamics", process=model.forward_process)
     # texts have no noise levels
@@ -238,4 +249,5 @@ def evaluator(config: Config, parts: Parts, watcher: Watcher) -> Evaluator:
         prompts=parts.prompts.held_out(config["evaluation"]["prompts"]),
         seed=config["seed"],
         watcher=watcher,
+        hardware=parts.hardware,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlfactory import __version__
 from rlfactory.problems import PlanError, Problem, closest, key_of, report
+from rlfactory.ranks import follows, is_quiet
 from rlfactory.settings import GROUPS
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def main() -> None:
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()
     except PlanError as error:
-        print(report(error.problems, sys.argv[1:]), file=sys.stderr)
+        if not is_quiet():
+            print(report(error.problems, sys.argv[1:]), file=sys.stderr)
         code = 2
     except BrokenPipeError:
         # whoever read us has gone; python would complain again when it closes stdout
@@ -95,11 +97,15 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
 
     Where a run of the same plan has begun in that folder, it goes on.
     """
+    from rlfactory.launch import Sitting, require_possible, sit
     from rlfactory.on_run import silence_notices
     from rlfactory.resume import begun_in, go_on
     from rlfactory.run.atomic import write_text
     from rlfactory.run.folder import RunFolder, RunFolderError
 
+    if follows(plan.config["hardware"]):
+        return _follow(plan, FORCE in typed)
+    require_possible(plan.config)
     if (frozen := begun_in(plan)) is not None:
         silence_notices()
         return go_on(plan, frozen, FORCE in typed, TAKE_OVER in typed)
@@ -112,9 +118,18 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
         raise _unusable(error) from error
     print(plan.table(color=sys.stdout.isatty()), flush=True)
     silence_notices()
-    from rlfactory import worker
+    return sit(Sitting(plan.run_dir), plan.config)
 
-    return worker.run(plan.run_dir)
+
+def _follow(plan: "Plan", force: bool) -> int:
+    """Train as another process of this command says, which a launcher has started as well."""
+    import yaml
+
+    from rlfactory import worker
+    from rlfactory.on_run import silence_notices
+
+    silence_notices()
+    return worker.follow(None, yaml.safe_load(plan.frozen()), force=force)
 
 
 def check(overrides: Sequence[str]) -> int:

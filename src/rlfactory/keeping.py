@@ -6,13 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch.optim import Optimizer
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
 from rlfactory.run.atomic import flush
 from rlfactory.run.best import Best
-from rlfactory.run.checkpoint import begin_checkpoint, checkpoint_bytes, checkpoint_of
+from rlfactory.run.checkpoint import (
+    begin_checkpoint,
+    checkpoint_bytes,
+    checkpoint_of,
+    gather_checkpoint,
+)
 from rlfactory.run.disk import Patience
 from rlfactory.run.folder import RunFolder, enough_space
 from rlfactory.run.retention import Retention
@@ -22,7 +27,8 @@ from rlfactory.run.writer import Writer
 class Keeper:
     """Writes checkpoints of a run, and removes those that are not to stay.
 
-    `saved` is the iteration of the last one; `timely` are those made because it was time.
+    `saved` is the iteration of the last one; `timely` are those made because it was time. Of
+    several processes the one that `leads` writes; the others hand over what is theirs.
     """
 
     def __init__(
@@ -31,8 +37,10 @@ class Keeper:
         options: Mapping[str, Any],
         best: Best,
         patience: Patience | None = None,
+        *,
+        leads: bool = True,
     ) -> None:
-        self.folder, self.best = folder, best
+        self.folder, self.best, self.leads = folder, best, leads
         self.patience = patience or Patience(folder.path)
         self.every, self.seconds = options["every"], 60 * options["minutes"]
         self.retention = Retention(options["keep"], options["keep_every"])
@@ -41,11 +49,14 @@ class Keeper:
         self.timely: set[int] = set()
         self._since = time.monotonic()
 
-    def is_time(self, done: int) -> bool:
-        """Whether there is to be a checkpoint after so many iterations; remembers that it was."""
+    def is_time(self, done: int, agreed: Callable[[bool], bool] = bool) -> bool:
+        """Whether there is to be a checkpoint after so many iterations; remembers that it was.
+
+        What a clock says is `agreed` upon by all processes.
+        """
         waited = time.monotonic() - self._since
         by_number = due(done, self.every) or due(done, self.retention.keep_every)
-        if not by_number and not 0 < self.seconds <= waited:
+        if not by_number and not (self.seconds > 0 and agreed(self.seconds <= waited)):
             return False
         self.timely.add(done)
         return True
@@ -56,10 +67,13 @@ class Keeper:
         state: Mapping[str, Any],
         model: ImageModel | TextModel,
         exported: str,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         about: Mapping[str, Any],
     ) -> None:
         """A checkpoint of this iteration, unless it has one; and the best one's name beside it."""
+        if not self.leads:
+            self._hand_over(done, model, exported, optimizer)
+            return
         self.writer.wait()  # before there is another copy
         write: Callable[[], None] = _nothing
         if self.saved != done:
@@ -71,6 +85,14 @@ class Keeper:
             write = begin_checkpoint(place, model, exported, state, optimizer, about, over)
             self.saved, self._since = done, time.monotonic()
         self.writer.do(partial(self._finish, write, frozenset(self.timely), self.best.step))
+
+    def _hand_over(
+        self, done: int, model: ImageModel | TextModel, exported: str, optimizer: Optimizer
+    ) -> None:
+        """What the one that writes asks of all."""
+        if self.saved != done:
+            gather_checkpoint(model, exported, optimizer)
+            self.saved, self._since = done, time.monotonic()
 
     def _finish(self, write: Callable[[], None], timely: frozenset[int], best: int | None) -> None:
         try:

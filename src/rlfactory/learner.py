@@ -1,7 +1,7 @@
 """What is done with an iteration's samples: optimiser steps, each on its own share of them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,6 +11,7 @@ from rlfactory import keyed
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
 from rlfactory.batch import Batch, Items, TokenBatch
+from rlfactory.dealing import everyones, own_numbers, own_of, pooled
 from rlfactory.fault import fault
 from rlfactory.model.averaging import Clock
 from rlfactory.model.weights import POLICY
@@ -24,12 +25,17 @@ from rlfactory.scoring import require_replay
 from rlfactory.suspicion import Place, of_gradient, of_micro_batch
 
 
+def nothing() -> None:
+    """There is nobody to meet."""
+
+
 @dataclass
 class Learner:
     """Moves the policy, and the weight sets that follow it.
 
     `updates` counts optimiser steps; `has_moved` says that weights may have moved since someone
-    noted where things stand. `guard` judges each update before it is made.
+    noted where things stand. `guard` judges each update before it is made. `meet` is called after
+    each, where all processes are.
     """
 
     parts: Parts
@@ -38,28 +44,32 @@ class Learner:
     guard: Guard = field(default_factory=Guard)
     updates: int = 0
     has_moved: bool = False
+    meet: Callable[[], None] = nothing
 
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
         """`epochs` passes of `updates_per_iteration` optimiser steps, each on its own share.
 
-        Where no sample can teach anything, nothing is learned.
+        Where no sample can teach anything, nothing is learned. Of several processes each computes
+        the gradient of its own samples; shares, weights and measures are those of all.
         """
         parts, budget, tally = self.parts, self.budget, Tally()
+        whole = everyones(rollout)
         self.guard.begin()
         self._set_learning_rate(iteration)
         rollout = self._remember(rollout, iteration)
         for epoch in range(budget.epochs):
             if self._far_enough(tally):
                 break
-            for number, share in enumerate(self._shares(len(rollout), iteration, epoch)):
+            for number, share in enumerate(self._shares(len(whole), iteration, epoch)):
                 if len(share):
                     update = epoch * budget.updates_per_iteration + number
-                    self._learn_from(rollout[share], Place(iteration, update), tally)
+                    self._learn_from(rollout, share, Place(iteration, update), tally)
                     fault("between_updates")
+                    self.meet()
         metrics = tally.means()
-        self._steer("iteration", metrics, rollout)
+        self._steer("iteration", metrics, whole)
         if KL in metrics and rollout.tokens is not None:
-            metrics["kl/sequence"] = metrics[KL] * rollout.mean_length
+            metrics["kl/sequence"] = metrics[KL] * whole.mean_length
         coefficients = parts.regularizer.coefficients
         metrics |= {name: coefficient.value for name, coefficient in coefficients.items()}
         metrics["optimizer/lr"] = parts.optimizer.param_groups[0]["lr"]
@@ -74,14 +84,17 @@ class Learner:
         parts, budget, algo = self.parts, self.budget, self.parts.algo
         if not algo.surrogate:
             return rollout
-        shares = self._shares(len(rollout), iteration, 0)
+        whole = everyones(rollout)
+        shares = self._shares(len(whole), iteration, 0)
         if algo.shortcut and algo.behaviour == POLICY and budget.epochs == 1:
             shares = shares[1:]
+        if not any(map(len, shares)):
+            return rollout
         return remembered(
             algo,
             parts.model,
             rollout,
-            shares,
+            own_numbers(rollout, torch.cat(list(shares))),
             micro_batch=budget.micro_batch,
             seed=budget.seed,
             iteration=iteration,
@@ -93,25 +106,29 @@ class Learner:
         order = torch.randperm(count, generator=keyed.generator(self.budget.seed, "order", *key))
         return order.tensor_split(self.budget.updates_per_iteration)
 
-    def _learn_from(self, samples: Rollout, place: Place, tally: Tally) -> None:
+    def _learn_from(self, rollout: Rollout, share: Tensor, place: Place, tally: Tally) -> None:
         """One optimiser step, unless what it comes from is not finite."""
         parts, budget = self.parts, self.budget
-        batch = parts.algo.items(samples, parts.model, seed=budget.seed, iteration=place.iteration)
+        samples = parts.algo.compared(everyones(rollout)[share])
+        own = own_of(rollout, samples)
+        batch = self._items(own, place)
         if place.update == 0:
-            total = len(batch) * budget.updates_per_iteration * budget.epochs
+            total = len(batch or ()) * budget.updates_per_iteration * budget.epochs
             self.watcher.phase("learn", total=total)
-        measured, found = self._accumulate(batch, samples, place)
+        measured, found = self._accumulate(batch, own, place)
         if self.guard.refuses(found, parts.hardware):
             parts.optimizer.zero_grad(set_to_none=True)
             return
-        for metrics in measured:
+        for metrics in pooled(measured, parts.hardware):
             tally.extend(metrics)
         if tally.latest("ratio/first_max_dev") is None:
             require_replay(tally, parts.algo.ratio_tolerance)
         norm = self._update()
         if norm is None:
             return
-        found = None if math.isfinite(norm) else of_gradient(norm, batch, samples, place)
+        found = None
+        if not math.isfinite(norm) and batch is not None:
+            found = of_gradient(norm, batch, own, place)
         if self.guard.refuses(found, parts.hardware):
             return
         self.guard.made()
@@ -120,6 +137,16 @@ class Learner:
         for name, decay in self._follow("step", place.iteration).items():
             tally.add(name, decay)
         self._steer("step", tally.latest_of("kl/"), samples)
+
+    def _items(self, own: Rollout, place: Place) -> Items | TokenBatch | None:
+        """What learning from samples takes; None of none, as a process may have of a share."""
+        if not len(own):
+            return None
+        algo, seed = self.parts.algo, self.budget.seed
+        batch: Items | TokenBatch = algo.items(
+            own, self.parts.model, seed=seed, iteration=place.iteration
+        )
+        return batch
 
     def _far_enough(self, tally: Tally) -> bool:
         """Whether the last update has moved the policy by more than `target_kl`."""
@@ -143,7 +170,7 @@ class Learner:
             group["lr"] = scale * group.setdefault("peak_lr", group["lr"])
 
     def _accumulate(
-        self, batch: Items | TokenBatch, samples: Rollout, place: Place
+        self, batch: Items | TokenBatch | None, samples: Rollout, place: Place
     ) -> tuple[list[Mapping[str, Tensor]], Finding | None]:
         """The gradient of the mean loss, times its weight, and of the mean penalty; returns what
         was measured, and what was not finite first. All micro-batches are gone through even then,
@@ -151,12 +178,15 @@ class Learner:
         """
         parts, measured = self.parts, list[Mapping[str, Tensor]]()
         found: Finding | None = None
-        chunks: Iterator[Batch | TokenBatch] = batch.split(self.budget.micro_batch)
-        for number, chunk in enumerate(chunks):
+        everything = parts.hardware.total(0 if batch is None else batch.weight)
+        chunks = parts.hardware.evened(self._chunks(batch), self._spare(samples, place))
+        for number, (chunk, counts) in enumerate(chunks):
             loss = parts.algo.loss(parts.model, chunk)
             penalty, divergences = parts.regularizer.penalty(parts.model, chunk, loss.outputs)
             total = samples.weight * loss.value + penalty
-            parts.hardware.backward(total * (chunk.weight / batch.weight))
+            parts.hardware.backward(total * (chunk.weight / everything if counts else 0.0))
+            if not counts:
+                continue
             # a term that has the name of one of the algorithm's metrics takes its place
             metrics = loss.metrics | divergences
             measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
@@ -166,6 +196,15 @@ class Learner:
                 found = of_micro_batch(wrong, chunk, loss, metrics, samples, here)
             self.watcher.advance(len(chunk))
         return measured, found
+
+    def _chunks(self, batch: Items | TokenBatch | None) -> Iterator[Batch | TokenBatch]:
+        return iter(()) if batch is None else batch.split(self.budget.micro_batch)
+
+    def _spare(self, samples: Rollout, place: Place) -> Batch | TokenBatch | None:
+        """A micro-batch that is worth nothing, for a process that has run out of its own."""
+        if samples.whole is None or samples.whole.spare is None:
+            return None
+        return next(self._chunks(self._items(samples.whole.spare, place)))
 
     def _update(self) -> float | None:
         """The gradient's norm; None where it overflowed. Where it is not finite nothing moves."""

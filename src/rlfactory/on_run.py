@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.problems import PlanError, Problem, key_of
+from rlfactory.ranks import follows
 
 EVALUATED = (
     *("evaluation", "eval_rewards", "scoring", "seed", "sample_batch", "prompt_cache"),
@@ -93,6 +94,7 @@ def sync(words: Sequence[str]) -> int:
 def resume(words: Sequence[str]) -> int:
     """Go on with a run."""
     from rlfactory.arguments import resume_arguments
+    from rlfactory.launch import Sitting, require_possible, sit
     from rlfactory.resume import is_done, require_owner
 
     a = resume_arguments(words)
@@ -100,13 +102,16 @@ def resume(words: Sequence[str]) -> int:
     if a.until is not None and a.until > frozen["iterations"]:
         message = f"is {a.until}, and the run has {frozen['iterations']} iterations"
         raise PlanError([Problem("--until", message)])
+    silence_notices()
+    if follows(frozen["hardware"]):
+        from rlfactory import worker
+
+        return worker.follow(a.run, frozen, a.until, a.force)
     if is_done(a.run, frozen) and not a.force:
         return 0
     require_owner(a.run, a.take_over)
-    silence_notices()
-    from rlfactory import worker
-
-    return worker.run(a.run, a.until, a.force, a.take_over)
+    require_possible(frozen)
+    return sit(Sitting(a.run, a.until, a.force, a.take_over), frozen)
 
 
 def silence_notices() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from rlfactory.launch import Sitting, sit
 from rlfactory.older import frozen_problems
 from rlfactory.plan import Plan
 from rlfactory.problems import PlanError, Problem
@@ -66,9 +67,8 @@ def go_on(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> i
         return 0
     if not force and is_done(plan.run_dir, frozen):
         return 0
-    from rlfactory import worker
-
-    return worker.run(plan.run_dir, force=force, take_over=take_over)
+    sitting = Sitting(plan.run_dir, force=force, take_over=take_over)
+    return sit(sitting, plan.config if force else frozen)
 
 
 def is_done(path: Path, frozen: Config) -> bool:

@@ -50,6 +50,15 @@ class Tokens:
     reference_log_prob: Tensor | None = None
 
 
+class Whole:
+    """The `samples` of all processes, light, of which a rollout has a part; `spare` is one of its
+    own that is worth nothing. No dataclass: rows of a rollout are rows of the same whole.
+    """
+
+    def __init__(self, samples: "Rollout", spare: "Rollout | None" = None) -> None:
+        self.samples, self.spare = samples, spare
+
+
 @dataclass(frozen=True)
 class Rollout:
     """One iteration's samples. `index` counts them globally and keys their randomness.
@@ -59,7 +68,8 @@ class Rollout:
     `peers` `[B]` numbers those whom an advantage compares, where they are fewer than a group.
     `old` `[B, T]` is the behaviour policy's surrogate likelihood, NaN where learning is on-policy.
     `weight` is the factor on the mean loss over these samples: below 1 where others, whose loss is
-    zero, were left out of a mean that is meant to be over all.
+    zero, were left out of a mean that is meant to be over all. `whole` is what these samples are a
+    part of, where other processes have others.
     """
 
     prompts: list[str]
@@ -79,6 +89,7 @@ class Rollout:
     peers: Tensor | None = None
     old: Tensor | None = None
     weight: float = 1.0
+    whole: Whole | None = None
 
     def __len__(self) -> int:
         return len(self.groups)

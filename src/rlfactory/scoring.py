@@ -79,7 +79,9 @@ def zero_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, float]:
 
 
 def _sample_metrics(rollout: Rollout) -> dict[str, float]:
-    """How different the samples are, and how long."""
+    """How different the samples are, and how long; nothing where neither is known."""
+    if rollout.images is None and rollout.texts is None:
+        return {}
     if rollout.images is not None:
         return {"diversity/pairwise": pairwise_distance(rollout.images, rollout.groups)}
     tokens, texts = present(rollout.tokens, "tokens"), present(rollout.texts, "texts")

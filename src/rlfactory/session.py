@@ -1,6 +1,7 @@
 """One training run, from its first evaluation to its last picture, in one sitting or several."""
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlfactory.border import Border
-from rlfactory.build import Config, budget, build, make
+from rlfactory.build import Config, budget, build, hardware_of, make
 from rlfactory.fault import fault
+from rlfactory.hardware.base import Hardware
 from rlfactory.interruption import Interruptible
 from rlfactory.keeping import Keeper
+from rlfactory.learner import nothing
 from rlfactory.model.base import ImageModel
 from rlfactory.parts import Metrics
 from rlfactory.rollout import Rollout
@@ -23,6 +26,7 @@ from rlfactory.run.disk import DiskError, Patience
 from rlfactory.run.evidence import Evidence
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.guards import Guard
+from rlfactory.run.loggers import NoLogger
 from rlfactory.run.loggers.guarded import guarded
 from rlfactory.run.manifest import read_manifest, versions
 from rlfactory.run.metrics import MetricsLog, read
@@ -46,6 +50,8 @@ class Session:
 
     Where the folder has a checkpoint it goes on from there, as if it had never stopped; `force`
     says that the configuration may be another one by now. `until` is an iteration to stop after.
+    Of several processes, which bring their `hardware`, all have a session and one leads: the others
+    compute, decide the same, and write and show nothing.
     """
 
     def __init__(
@@ -55,18 +61,24 @@ class Session:
         until: int | None = None,
         force: bool = False,
         stop: Stop | None = None,
+        hardware: Hardware | None = None,
     ) -> None:
         self.folder, self.config, self.until = folder, config, until
         self.stop = stop or Stop()
-        self.progress = Progress(config["iterations"], stream=sys.stdout)
-        sweep(folder.checkpoints)
-        begin = newest(folder.checkpoints, self.progress.say)
+        self.hardware = hardware or hardware_of(config)
+        self.leads = self.hardware.rank == 0
+        stream = sys.stdout if self.leads else Path(os.devnull).open("w")
+        self.progress = Progress(config["iterations"], stream=stream)
+        begin = self._beginning()
         state = {} if begin is None else _agreeing(begin, config, force)
-        watcher = Interruptible(self.progress, self._leave)
-        self.parts = build(config, watcher.advance)
+        alone = self.hardware.world_size == 1
+        watcher = Interruptible(self.progress, self._leave if alone else nothing)
+        self.parts = build(config, watcher.advance, self.hardware)
         guard = Guard(**config["guard"], witness=Evidence(folder.evidence))
         self.trainer = Trainer(self.parts, budget(config), watcher, guard=guard)
-        self.logger = guarded(make(config, "logger"), self.progress.say)
+        self.trainer.meet = nothing if alone else self._meet
+        logger = make(config, "logger") if self.leads else NoLogger()
+        self.logger = guarded(logger, self.progress.say)
         self.main = self.parts.reward.main
         self.best = Best(folder.checkpoints, self.main, config["stop"]["kl"])
         options = config["checkpoint"]
@@ -76,24 +88,41 @@ class Session:
             folder.path, seconds, self.progress.say, lambda: bool(self.stop.asked)
         )
         self.showing = Showing(config, folder, self.parts, watcher, self.patience)
-        self.keeper = Keeper(folder, options, self.best, self.patience)
+        self.keeper = Keeper(folder, options, self.best, self.patience, leads=self.leads)
         snapshot = Snapshot() if options["snapshot"] else None
         self.border = Border(self.trainer, self.keeper, self.showing.weights, snapshot)
         self.done = 0
         self.looked = -1  # the last iteration whose weights were looked at as is its turn
         self.before: Scores | None = None
         self.after: Scores | None = None
-        there = rewind(folder, state.get("iterations", -1), state.get("lines", 0))
+        there = self._rewound(state)
         if begin is not None:
             self._go_on(begin, state, there)
         elif config.get("begin_from") is not None:
             begin_with(Path(config["begin_from"]), self.parts.model)
-        self.best.write()
+        if self.leads:
+            self.best.write()
         self.logger.start(folder.path, config)
-        self.metrics = MetricsLog(folder.metrics, [self.logger])
-        past = read(folder.metrics) if folder.metrics.exists() else []
+        self.metrics = MetricsLog(folder.metrics if self.leads else None, [self.logger])
+        past = read(folder.metrics) if self.leads and folder.metrics.exists() else []
         self.adviser = Adviser(self.main, past, state.get("advice", {}))
         self._note()
+
+    def _beginning(self) -> Path | None:
+        """The checkpoint to go on from; the process that leads looks for it, and tidies up."""
+        found: Path | None = None
+        if self.leads:
+            sweep(self.folder.checkpoints)
+            found = newest(self.folder.checkpoints, self.progress.say)
+        name = self.hardware.tell(None if found is None else found.name)
+        return None if name is None else self.folder.checkpoints / name
+
+    def _rewound(self, state: Mapping[str, Any]) -> int:
+        """How many lines of metrics there are, once the folder is as the checkpoint knew it."""
+        there = 0
+        if self.leads:
+            there = rewind(self.folder, state.get("iterations", -1), state.get("lines", 0))
+        return self.hardware.tell(there)
 
     def _go_on(self, begin: Path, state: Mapping[str, Any], lines: int) -> None:
         """Take up everything as a checkpoint has it."""
@@ -142,8 +171,9 @@ class Session:
         )
         if outcome in ("interrupted", "preempted"):
             # what follows takes seconds, and whoever stops a machine may not wait for them
-            self.folder.set_status(self.stop.status)
-        if self.before is not None:
+            if self.leads:
+                self.folder.set_status(self.stop.status)
+        if self.before is not None and self.leads:
             self.showing.conclude(self.before, self.after, [*self.adviser.given.values()])
             self.logger.finish()
         return outcome
@@ -157,6 +187,7 @@ class Session:
         self.after = self.evaluate() if self._is_finished else None
 
     def _hold(self) -> None:
+        self._agree()
         self.stop.leave()
         self.border.hold()
 
@@ -169,7 +200,16 @@ class Session:
     def _is_finished(self) -> bool:
         return self.trainer.ended is not None or self.done == self.trainer.budget.iterations
 
+    def _meet(self) -> None:
+        """All processes leave at the same point, whichever of them was asked to."""
+        self._agree()
+        self._leave()
+
+    def _agree(self) -> None:
+        self.stop.asked = int(self.hardware.largest(self.stop.asked))
+
     def _is_to_stop(self) -> bool:
+        self._agree()
         return bool(self.stop.asked) or (self.until is not None and self.done >= self.until)
 
     def after_iteration(self, iteration: int, metrics: Metrics, rollout: Rollout) -> None:
@@ -180,7 +220,7 @@ class Session:
         fault("after_iteration")
         self.progress.iteration(iteration, metrics, self.main)
         self.adviser.hear(self.done, metrics, self.progress.say)
-        is_time = not self._is_finished and self.keeper.is_time(self.done)
+        is_time = not self._is_finished and self.keeper.is_time(self.done, self.hardware.any)
         self._note()
         self.keeper.writer.check()
         if is_time:

@@ -11,7 +11,7 @@ from rlfactory.keeping import due
 from rlfactory.parts import Metrics, Parts, Watcher
 from rlfactory.run.curves import draw_curves
 from rlfactory.run.disk import Patience
-from rlfactory.run.evaluation import evaluation_metrics
+from rlfactory.run.evaluation import Evaluation, evaluation_metrics
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.gallery import STRIP_PROMPTS, gallery
 from rlfactory.run.loggers import Logger
@@ -24,7 +24,8 @@ from rlfactory.run.telling import tell_samples
 class Showing:
     """Judges the weights of a run on its held-out prompts, and keeps pictures and tables of that.
 
-    `weights` names the set that is judged; `patience` is for the disk.
+    `weights` names the set that is judged; `patience` is for the disk. All processes judge, and the
+    one that leads keeps.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Showing:
         self.folder, self.patience, self.main = folder, patience, reward.main
         self.weights: str = settings["weights"]
         self.every, self.preview_every = settings["every"], settings["preview_every"]
-        self.evaluator = evaluator(config, parts, watcher)
+        self.evaluator, self.leads = evaluator(config, parts, watcher), parts.hardware.rank == 0
         self.gallery = gallery(
             parts.model.media, folder.samples, reward.main, reward.good, settings["grid"]
         )
@@ -47,18 +48,26 @@ class Showing:
         """Scores and a grid of the weights as they are now, and what to log of the scores."""
         evaluation = self.evaluator(self.weights)
         scores = evaluation.scores
+        if self.leads:
+            self._keep(done, evaluation, logger)
+        return scores, evaluation_metrics(scores)
+
+    def _keep(self, done: int, evaluation: Evaluation, logger: Logger) -> None:
+        """What there is to be seen of an evaluation."""
+        scores = evaluation.scores
         self.patience.over(partial(scores.save, self.folder.evaluation(done)), "scores")
         fault("evaluating")
         self.gallery.keep(done, evaluation.samples)
         title = f"{self.main} after {done} iterations"
         shown = self.gallery.show(f"eval_{done:06d}", title, evaluation.samples, scores)
         tell_samples(logger, done, shown)
-        return scores, evaluation_metrics(scores)
 
     def preview(self, done: int) -> None:
         """A column of the strip, if it is its turn."""
         if due(done, self.preview_every):
-            self.gallery.keep(done, self.evaluator.preview(self.weights, STRIP_PROMPTS))
+            shown = self.evaluator.preview(self.weights, STRIP_PROMPTS)
+            if self.leads:
+                self.gallery.keep(done, shown)
 
     def first(self) -> Scores:
         """The scores of the weights that training began with, as an earlier sitting found them."""

@@ -11,14 +11,15 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from rlfactory.dealing import gathered, own_rows, picture_metrics, with_whole
 from rlfactory.fault import fault
-from rlfactory.learner import Learner
+from rlfactory.learner import Learner, nothing
 from rlfactory.model.evaluations import Evaluations, evaluation_metrics
 from rlfactory.nest import join, present
 from rlfactory.parts import Budget, Metrics, Parts, Watcher
 from rlfactory.regularizer.base import KL
 from rlfactory.reward.base import Samples, judge
-from rlfactory.rollout import Rollout
+from rlfactory.rollout import Rollout, Whole
 from rlfactory.run.guards import Guard
 from rlfactory.scoring import reward_metrics, samples_of, scored, zero_groups
 
@@ -30,7 +31,8 @@ class Trainer:
     """Runs the loop over its parts.
 
     `evaluations` counts those of the network, `seconds` the time of earlier sittings; `ended` says
-    why no iteration follows, where there are some left.
+    why no iteration follows, where there are some left. `meet` is called where all processes are
+    at the same point; it may raise, in all of them.
     """
 
     parts: Parts
@@ -40,12 +42,17 @@ class Trainer:
     seconds: float = 0.0
     ended: str | None = None
     guard: Guard = field(default_factory=Guard)
+    meet: Callable[[], None] = nothing
     learner: Learner = field(init=False)
     _seconds: dict[str, float] = field(default_factory=dict)
     _started: float | None = None
 
     def __post_init__(self) -> None:
         self.learner = Learner(self.parts, self.budget, self.watcher, self.guard)
+        self.learner.meet = self._meet
+
+    def _meet(self) -> None:
+        self.meet()
 
     def run(
         self,
@@ -67,7 +74,8 @@ class Trainer:
                 self.parts.model.evaluations.taken()  # what was evaluated in between is no cost
                 with self._timed("sample"):
                     rollout = self.sample(iteration, gathering.add)
-                drawn, sampled = len(rollout), self._evaluations()
+                hardware = self.parts.hardware
+                drawn, sampled = int(hardware.total(len(rollout))), self._evaluations()
                 with self._timed("score"):
                     rollout, metrics = self.score(rollout, gathering.scores)
                 with self._timed("learn"):
@@ -78,7 +86,7 @@ class Trainer:
                 metrics["nfe/total"] = self.evaluations
             metrics |= {f"time/{name}": spent for name, spent in self._seconds.items()}
             metrics["time/score_hidden"] = gathering.hidden
-            metrics["memory/peak_gb"] = self.parts.hardware.peak_memory()
+            metrics["memory/peak_gb"] = hardware.largest(hardware.peak_memory())
             # before it is reported, so that what is saved then knows of it
             self.ended = self._reason_to_stop(metrics)
             if self.ended is not None:
@@ -92,13 +100,17 @@ class Trainer:
         return self.seconds + sitting
 
     def _evaluations(self) -> Evaluations:
-        """Those since the last time, which also go into the total."""
-        counted = self.parts.model.evaluations.taken()
+        """Those of all processes since the last time, which also go into the total."""
+        counted, hardware = self.parts.model.evaluations.taken(), self.parts.hardware
+        counted = Evaluations(
+            int(hardware.total(counted.forward)), int(hardware.total(counted.trained))
+        )
         self.evaluations += counted.forward + counted.trained
         return counted
 
     def _reason_to_stop(self, metrics: Metrics) -> str | None:
-        if self.elapsed / 60 > (self.budget.max_minutes or math.inf):
+        late = self.elapsed / 60 > (self.budget.max_minutes or math.inf)
+        if self.parts.hardware.any(late):
             return f"max_minutes={self.budget.max_minutes} have passed"
         reward = metrics[f"reward/{self.parts.reward.main}/mean"]
         return self.parts.stop.update(metrics.get(KL), reward)
@@ -116,13 +128,15 @@ class Trainer:
             budget.prompts_per_iteration, seed=budget.seed, iteration=iteration
         )
         groups = torch.arange(len(prompts)).repeat_interleave(budget.group_size)
-        self.watcher.phase("sample", total=len(groups))
+        rows = own_rows(groups, parts.hardware)
+        self.watcher.phase("sample", total=len(groups if rows is None else rows))
         drawn = []
         with parts.model.weights(parts.algo.behaviour):
             for batch in parts.sampler.batches(
-                prompts, groups, seed=budget.seed, iteration=iteration
+                prompts, groups, seed=budget.seed, iteration=iteration, rows=rows
             ):
                 fault("sampling")
+                self.meet()  # groups are dealt evenly, so all draw equally many batches
                 drawn.append(batch)
                 if finished is not None:
                     finished(samples_of(batch))
@@ -133,23 +147,30 @@ class Trainer:
     ) -> tuple[Rollout, Metrics]:
         """Rewards and advantages; samples that could not be scored are left out of both.
 
-        `found` waits for scores that were begun while the samples were drawn.
+        `found` waits for scores that were begun while the samples were drawn. Of several processes
+        each has its part, and all know and compare the whole.
         """
-        parts = self.parts
+        parts, hardware = self.parts, self.parts.hardware
         self.watcher.phase("score", total=len(rollout))
         found = found or partial(self._judge, samples_of(rollout))
-        rollout = replace(rollout, rewards=found())
-        metrics = reward_metrics(rollout)
-        trained = parts.reward.normalised(rollout.rewards, rollout.groups)
-        rollout = replace(rollout, rewards=trained)
+        rollout = whole = replace(rollout, rewards=found())
+        if hardware.world_size > 1:
+            # before any are left out, so that all processes run the network equally often
+            rollout = parts.regularizer.shape(parts.model, rollout)
+            whole = gathered(rollout, hardware)
+            rollout = replace(rollout, whole=Whole(whole))
+        metrics = reward_metrics(whole) | picture_metrics(rollout, hardware)
+        trained = parts.reward.normalised(whole.rewards, whole.groups)
+        whole = replace(whole, rewards=trained)
         names = parts.algo.trained_scores(parts.reward.main)
-        rollout = scored(rollout, names, self.budget.max_failed)
-        metrics |= zero_groups(rollout, names)
-        rollout = parts.regularizer.shape(parts.model, rollout)
-        rollout = parts.algo.appraise(rollout, parts.reward.main)
-        if len(rollout):
-            metrics["advantage/std"] = float(present(rollout.advantage, "advantages").std())
-        return rollout, metrics
+        whole = scored(whole, names, self.budget.max_failed)
+        metrics |= zero_groups(whole, names)
+        if hardware.world_size == 1:
+            whole = parts.regularizer.shape(parts.model, whole)
+        whole = parts.algo.appraise(whole, parts.reward.main)
+        if len(whole):
+            metrics["advantage/std"] = float(present(whole.advantage, "advantages").std())
+        return with_whole(rollout, whole), metrics
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

@@ -13,15 +13,17 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from rlfactory.build import Config, build, evaluator
+from rlfactory.build import Config, build, evaluator, hardware_of
 from rlfactory.estimate.exhausted import explained, is_exhaustion
-from rlfactory.hardware.base import HardwareError
+from rlfactory.hardware.base import HardwareError, LostError
 from rlfactory.inspection.errors import InspectionError
+from rlfactory.joining import DifferentError, alone, joined
 from rlfactory.model.pipeline import ModelError
 from rlfactory.model.weights import REFERENCE
 from rlfactory.older import filled, frozen_problems, newer
 from rlfactory.parts import Parts
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.ranks import is_many
 from rlfactory.reward.base import RewardError
 from rlfactory.run.best import best_step
 from rlfactory.run.checkpoint import checkpoint_of, load_checkpoint, newest
@@ -87,10 +89,35 @@ def run(path: Path, until: int | None = None, force: bool = False, take_over: bo
     return 1 if status == "failed" else _ended(path, status, stop, config)
 
 
+def follow(path: Path | None, config: Config, until: int | None = None, force: bool = False) -> int:
+    """Train as one of several processes that another one leads, and which knows the run folder
+    where no `path` is given; returns the exit code.
+    """
+    stop = Stop(quiet=True)
+    try:
+        with stop:
+            hardware = hardware_of(config)
+            folder = RunFolder(joined(hardware, config, path))
+            with folder.attach_log(hardware.rank):
+                outcome = Session(config, folder, until, force, stop, hardware).run()
+    except KeyboardInterrupt:
+        return stop.code
+    except (TrainingError, LostError, DifferentError):  # the first process says so too
+        return 1
+    except MENDABLE as error:
+        _say_error(f"in process {os.environ.get('RANK', '?')}: {error}")
+        return 1
+    return 0 if outcome in ("done", "paused") else stop.code
+
+
 def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, force: bool) -> Status:
     """One sitting; the status that it leaves."""
     try:
-        outcome = Session(config, folder, until, force, stop).run()
+        hardware = None
+        if is_many(config["hardware"]):
+            hardware = hardware_of(config)
+            joined(hardware, config, folder.path)
+        outcome = Session(config, folder, until, force, stop, hardware).run()
     except KeyboardInterrupt:
         return stop.status
     except Exception as error:
@@ -213,7 +240,7 @@ def _with_weights(
     Of `sets`, those that the run did not keep are the weights that it began with.
     """
     try:
-        checkpoint = _checkpoint(path, best)
+        checkpoint, config = _checkpoint(path, best), alone(config)
         parts = build(config)
         for name in sets:
             parts.model.weights.add(name)

@@ -29,7 +29,7 @@ def make(kind: type[Any] = AWM, **options: Any) -> Any:
 def remember(
     algo: Any, model: ImageModel, rollout: Rollout, shares: Sequence[list[int]], size: int = 100
 ) -> Tensor | None:
-    rows = [torch.tensor(share, dtype=torch.int64) for share in shares]
+    rows = torch.tensor([row for share in shares for row in share], dtype=torch.int64)
     return remembered(algo, model, rollout, rows, micro_batch=size, seed=0, iteration=4).old
 
 

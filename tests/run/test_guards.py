@@ -1,5 +1,6 @@
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,12 @@ def finding(update: int = 2, **changes: object) -> Finding:
 class Others(Local):
     """One of several processes; another one has found something."""
 
-    def any(self, flag: bool) -> bool:
-        return True
+    def first(self, flag: bool) -> int:
+        return 1
+
+    def tell(self, value: Any, source: int = 0) -> Any:
+        assert source == 1
+        return "its words"
 
 
 def test_what_is_finite_passes() -> None:
@@ -93,8 +98,8 @@ def test_an_update_that_is_made_begins_a_new_row() -> None:
     assert guard.metrics() == {"guard/skipped": 0.0}
 
 
-def test_what_another_process_found_counts_as_well() -> None:
+def test_what_another_process_found_is_told_in_its_words() -> None:
     guard = Guard("skip", 1, lambda found: Path("never"))
     assert guard.refuses(None, Others(device="cpu"))
-    with pytest.raises(GuardError, match="Another process's loss or gradient is not finite"):
+    with pytest.raises(GuardError, match="its words It is number 2 in a row"):
         guard.refuses(None, Others(device="cpu"))

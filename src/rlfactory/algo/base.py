@@ -58,6 +58,12 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         """The names of the scores that train; `main` is the reward's own."""
         return [main] if self.advantage is None else self.advantage.names(main)
 
+    def compared(self, samples: Rollout) -> Rollout:
+        """The samples of one update, of all processes, with what they are compared with each other
+        for. Light: no latents, transitions or conditions.
+        """
+        return samples
+
     @abstractmethod
     def items(self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int) -> ItemsT:
         """All that learning from `rollout` takes, sample after sample."""

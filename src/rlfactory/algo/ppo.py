@@ -112,13 +112,19 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             scores, torch.ones_like(scores, dtype=torch.bool), shift_mean=self.reward_shift
         )
 
+    def compared(self, samples: Rollout) -> Rollout:
+        """The advantages whitened, where that is done in each minibatch."""
+        if self.normalize != "minibatch":
+            return samples
+        tokens = present(samples.tokens, "tokens")
+        advantage = whiten(present(samples.advantage, "advantages"), tokens.mask)
+        return replace(samples, advantage=advantage)
+
     def items(self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int) -> TokenBatch:
         """One item a response."""
         del model, seed, iteration
         tokens = present(rollout.tokens, "tokens")
         advantage = present(rollout.advantage, "advantages")
-        if self.normalize == "minibatch":
-            advantage = whiten(advantage, tokens.mask)
         return TokenBatch(tokens, advantage, present(rollout.returns, "returns"))
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:

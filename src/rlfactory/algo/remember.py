@@ -1,6 +1,5 @@
 """What the behaviour policy says of samples, asked before the policy moves away from it."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,19 +17,19 @@ def remembered(
     algo: Algorithm[Any, Any, Any],
     model: ImageModel | TextModel,
     rollout: Rollout,
-    shares: Sequence[Tensor],
+    samples: Tensor,
     *,
     micro_batch: int,
     seed: int,
     iteration: int,
 ) -> Rollout:
-    """The rollout with `old` scores `[B, T]` of the samples in `shares`, NaN for the others.
+    """The rollout with `old` scores `[B, T]` of some of its `samples`, NaN for the others.
 
     The items are those that learning will see: their noise depends on keys alone.
     """
-    if not any(map(len, shares)):
-        return rollout
-    samples = torch.cat(list(shares))
+    if not len(samples):
+        with model.weights(algo.behaviour):  # other processes enter it too, and divide the network
+            return rollout
     items = algo.items(rollout[samples], model, seed=seed, iteration=iteration)
     with model.weights(algo.behaviour):
         scores = torch.cat([algo.scores(model, batch) for batch in items.split(micro_batch)])

@@ -17,8 +17,10 @@ from rlfactory.crossings.combined import (
 )
 from rlfactory.crossings.computing import (
     attention_is_known,
+    divided_networks_train_whole,
     frozen_weights_suffice,
     guidance_guides,
+    processes_share_groups,
     replay_computes_alike,
 )
 from rlfactory.crossings.data import (
@@ -109,6 +111,8 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     frozen_weights_suffice: ("precision", "model._target_"),
     attention_is_known: ("memory.attention", "model._target_"),
     guidance_guides: ("model",),
+    processes_share_groups: ("hardware", "prompts_per_iteration"),
+    divided_networks_train_whole: ("hardware", "model", "precision"),
     parts_are_loggers: ("logger",),
     loggers_are_there: ("logger",),
 }

@@ -9,6 +9,40 @@ from rlfactory.signature import read
 _BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"
 
 
+def processes_share_groups(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Groups are whole, and every process has equally many."""
+    node, prompts = config["hardware"], config["prompts_per_iteration"]
+    count = node.get("processes", 1)
+    if prompts % count:
+        near = _nearest(count, [n for n in range(1, prompts + 1) if prompts % n == 0])
+        more = -(-prompts // count) * count
+        message = f"is {count}, which does not divide the {prompts} groups of an iteration"
+        yield Problem(
+            "hardware.processes",
+            f"{message}; nearest are {near}, or prompts_per_iteration={more}",
+            f"hardware.processes={near.split(', ')[0]}",
+        )
+
+
+def _nearest(count: int, allowed: list[int]) -> str:
+    return ", ".join(map(str, sorted(sorted(allowed, key=lambda n: abs(n - count))[:3])))
+
+
+def divided_networks_train_whole(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Adapters are small enough for every process, and losses can't be scaled part by part."""
+    if config["hardware"].get("strategy") != "fsdp2":
+        return
+    if config["model"].get("finetune") == "lora":
+        message = "is fsdp2, which divides a network that is trained whole, and this is LoRA"
+        yield Problem("hardware.strategy", message, "hardware.strategy=ddp")
+    if config["precision"].get("learning") == "float16":
+        message = "is fsdp2, and float16 scales its losses; allowed are fp32 and bf16"
+        yield Problem("hardware.strategy", message, "rlfactory list precision")
+    if config["model"].get("value_path") is not None:
+        message = "is fsdp2, and a critic of its own is not divided; allowed is a head"
+        yield Problem("hardware.strategy", message, "model.value_path=null")
+
+
 def replay_computes_alike(config: Config, traits: Traits) -> Iterator[Problem]:
     """A replayed step is as likely as when it was drawn, so it is computed as it was then."""
     rollout, learning = config["precision"]["rollout"], config["precision"]["learning"]

@@ -1,19 +1,29 @@
 """The contract of the hardware: what in a loop differs between one process and many."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+T = TypeVar("T")
 
 
 class HardwareError(RuntimeError):
     """A device that is not there; the message says what to type instead."""
 
 
+class LostError(HardwareError):
+    """Another process of the run does not answer any more."""
+
+
 class Hardware(ABC):
-    """`rank` of `world_size` processes, computing on `device`."""
+    """`rank` of `world_size` processes, computing on `device`.
+
+    Whatever asks others is called by all processes, in the same order. What is not abstract is
+    what it means where there is one process.
+    """
 
     device: torch.device
     rank: int
@@ -43,6 +53,38 @@ class Hardware(ABC):
     @abstractmethod
     def any(self, flag: bool) -> bool:
         """Whether it is so in any process; all of them ask, and all get the same answer."""
+
+    def first(self, flag: bool) -> int | None:
+        """The lowest rank for which it is so; None where it is for none."""
+        return 0 if flag else None
+
+    def total(self, value: float) -> float:
+        """The sum over all processes."""
+        return value
+
+    def largest(self, value: float) -> float:
+        """The largest of all processes' values."""
+        return value
+
+    def gather_texts(self, texts: Sequence[str]) -> list[str]:
+        """Those of all processes, in rank order."""
+        return list(texts)
+
+    def tell(self, value: T, source: int = 0) -> T:
+        """What rank `source` has in the place of this value, which is fit for JSON."""
+        del source
+        return value
+
+    def prepare(self, model: Any) -> None:
+        """Divide a model that has just been made, where that is the way."""
+        del model
+
+    def evened(self, chunks: Iterator[T], spare: T | None) -> Iterator[tuple[T, bool]]:
+        """`chunks`, each with whether it counts. Where a network is divided, all processes run it
+        equally often: one that has fewer chunks than another gets `spare` in their place.
+        """
+        del spare
+        return ((chunk, True) for chunk in chunks)
 
     @abstractmethod
     def peak_memory(self) -> float:

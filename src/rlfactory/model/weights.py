@@ -35,6 +35,7 @@ class Weights:
         self._compared = dict(parameters)
         self._adapters_off = adapters_off
         self._offload = offload
+        self.is_divided = False
         self._sets: dict[str, list[Tensor]] = {}
         self.in_use = POLICY
 

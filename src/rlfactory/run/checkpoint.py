@@ -108,6 +108,18 @@ def _finish(
     os.replace(unfinished, folder)
 
 
+def gather_checkpoint(
+    model: ImageModel | TextModel, exported: str, optimizer: torch.optim.Optimizer
+) -> None:
+    """The part of saving that all processes take, where each has a part of the network."""
+    if not model.weights.is_divided:
+        return
+    model.weights.whole_state()
+    whole(optimizer.state_dict())
+    with model.weights(exported), model.weights.gathered():
+        pass
+
+
 @contextmanager
 def _whole(folder: Path) -> Iterator[None]:
     """Leaves no part of a folder where its making fails."""

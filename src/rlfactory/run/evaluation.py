@@ -7,9 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlfactory.dealing import in_order, own_rows, scores_in_order, texts_in_order
+from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
 from rlfactory.overlap import Scorer
+from rlfactory.nest import take
 from rlfactory.parts import Watcher
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples, judge
@@ -21,6 +24,7 @@ from rlfactory.scoring import require_scored
 
 _DIVERSITY_PROMPTS = 16
 _DIVERSITY_SAMPLES = 4
+HELD_OUT = "_held_out"
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Evaluator:
     """Draws one sample of each prompt, with random numbers keyed by seed and prompt number.
 
     The `others` judge them too, each by its name; where more than `max_failed` of the samples get
-    no score from one of these, that is an error.
+    no score from one of these, that is an error. Of several processes each draws and judges its
+    part, and all get the whole.
     """
 
     model: ImageModel | TextModel
@@ -48,43 +53,84 @@ class Evaluator:
     others: Mapping[str, Reward] = field(default_factory=dict)
     scorer: Scorer = field(default_factory=Scorer)
     max_failed: float = 1.0
+    hardware: Hardware | None = None
 
     def __call__(self, weights: str) -> Evaluation:
         """Evaluate the weight set of that name."""
         few = self.prompts[:_DIVERSITY_PROMPTS]
         repeated = [prompt for prompt in few for _ in range(_DIVERSITY_SAMPLES)]
         self.watcher.phase("evaluate", total=len(self.prompts) + len(repeated))
+        groups = torch.arange(len(few)).repeat_interleave(_DIVERSITY_SAMPLES)
+        rows, others = self._dealt(self._groups()), self._dealt(groups)
         with self.scorer.begin(self._judge) as gathering:
             with self.model.weights(weights):
-                drawn = self.draw(self.prompts, "evaluation")
-                gathering.add(self._samples(drawn))
-                several = self.draw(repeated, "diversity")
-            found = gathering.scores()
-        groups = torch.arange(len(few)).repeat_interleave(_DIVERSITY_SAMPLES)
+                drawn = self.draw(self.prompts, "evaluation", rows)
+                gathering.add(self._samples(drawn, rows))
+                several = self.draw(repeated, "diversity", others)
+            found = self._found(gathering.scores(), rows)
+        drawn, several = self._whole(drawn, rows), self._whole(several, others)
         spread = diversity(several.images, several.texts, groups)
         return Evaluation(self._scores(drawn, found, spread), drawn)
 
     def preview(self, weights: str, count: int) -> Drawn:
         """The first `count` samples of an evaluation."""
+        shown = self.prompts[:count]
+        rows = self._dealt(torch.arange(len(shown)))
         with self.model.weights(weights):
-            return self.draw(self.prompts[:count], "evaluation")
+            drawn = self.draw(shown, "evaluation", rows)
+        return self._whole(drawn, rows)
 
-    def draw(self, prompts: Sequence[Prompt], stream: str) -> Drawn:
-        """One sample for each prompt."""
+    def draw(self, prompts: Sequence[Prompt], stream: str, rows: Tensor | None = None) -> Drawn:
+        """One sample for each prompt, or for those of some rows."""
         texts = [prompt.text for prompt in prompts]
-        return self.sampler.draw(texts, seed=self.seed, stream=stream)
+        return self.sampler.draw(texts, seed=self.seed, stream=stream, rows=rows)
 
-    def _samples(self, drawn: Drawn) -> Samples:
-        """What rewards see: the samples, those of equal prompts a group."""
+    def _groups(self) -> Tensor:
+        """Equal prompts are a group."""
         prompts = [prompt.text for prompt in self.prompts]
         number = {text: i for i, text in enumerate(dict.fromkeys(prompts))}
+        return torch.tensor([number[text] for text in prompts])
+
+    def _samples(self, drawn: Drawn, rows: Tensor | None) -> Samples:
+        """What rewards see: the samples, those of equal prompts a group."""
+        numbers = torch.arange(len(self.prompts)) if rows is None else rows
+        prompts = take(self.prompts, numbers)
         return Samples(
-            prompts=prompts,
-            metadata=[prompt.metadata for prompt in self.prompts],
-            groups=torch.tensor([number[text] for text in prompts]),
+            prompts=[prompt.text for prompt in prompts],
+            metadata=[prompt.metadata for prompt in prompts],
+            groups=self._groups()[numbers],
             images=drawn.images,
             texts=drawn.texts,
         )
+
+    def _dealt(self, groups: Tensor) -> Tensor | None:
+        """The rows that are this process's; None where all are."""
+        return None if self.hardware is None else own_rows(groups, self.hardware)
+
+    def _whole(self, drawn: Drawn, rows: Tensor | None) -> Drawn:
+        """All processes' samples, by the number of their prompt."""
+        hardware = self.hardware
+        if rows is None or hardware is None:
+            return drawn
+
+        def every(values: Tensor | None) -> Tensor | None:
+            return None if values is None else in_order(values, rows, hardware)
+
+        texts = drawn.texts
+        return Drawn(
+            images=every(drawn.images),
+            texts=None if texts is None else texts_in_order(texts, rows, hardware),
+            kl=every(drawn.kl),
+            lengths=every(drawn.lengths),
+        )
+
+    def _found(self, scores: Mapping[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
+        """All processes' scores; an error where one of the others lacks too many."""
+        if rows is not None and self.hardware is not None:
+            scores = scores_in_order(scores, rows, self.hardware)
+        for name in self._others():
+            require_scored(scores, [_held_out(name, scores)], self.max_failed)
+        return dict(scores)
 
     def _others(self) -> dict[str, Reward]:
         """Those that are not asked anyway, as what trains or as a part of it."""
@@ -95,12 +141,9 @@ class Evaluator:
         """The scores of the reward that trains, and of the others."""
         found = judge(self.reward, samples)
         # one of the same name and other options must not take a score's place
-        others = {f"{n}_held_out" if n in found else n: r for n, r in self._others().items()}
+        others = {f"{n}{HELD_OUT}" if n in found else n: r for n, r in self._others().items()}
         given = {name: judge(other, samples) for name, other in others.items()}
-        scores = together(others, given, found)
-        for name in others:
-            require_scored(scores, [name], self.max_failed)
-        return scores
+        return together(others, given, found)
 
     def _scores(self, drawn: Drawn, found: Mapping[str, Tensor], spread: float) -> Scores:
         prompts = [prompt.text for prompt in self.prompts]
@@ -112,6 +155,11 @@ class Evaluator:
             diversity=spread,
             kl=_per_token(drawn),
         )
+
+
+def _held_out(name: str, scores: Mapping[str, Tensor]) -> str:
+    """What a reward's score is called that only evaluations ask."""
+    return f"{name}{HELD_OUT}" if f"{name}{HELD_OUT}" in scores else name
 
 
 def _per_token(drawn: Drawn) -> float:

@@ -158,9 +158,14 @@ class RunFolder:
         raise RunFolderError(f"{self.path} is not a run folder: it {found}")
 
     @contextmanager
-    def attach_log(self) -> Iterator[None]:
-        """Send our log messages, everyone's warnings and a passing exception to log.txt."""
-        handler = _Log(self.log, encoding="utf-8")
+    def attach_log(self, rank: int = 0) -> Iterator[None]:
+        """Send our log messages, everyone's warnings and a passing exception to log.txt.
+
+        A process of another rank has a log of its own, there once it has an error to tell.
+        """
+        path = self.log if rank == 0 else self.path / f"log_rank{rank}.txt"
+        handler = _Log(path, encoding="utf-8", delay=rank > 0)
+        handler.setLevel(logging.ERROR if rank else logging.NOTSET)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         ours, root = logging.getLogger("rlfactory"), logging.getLogger()
         level = ours.level

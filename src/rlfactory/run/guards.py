@@ -75,12 +75,16 @@ class Guard:
         """Whether this update is not to be made, which all processes agree on; GuardError where the
         run is to stop.
         """
-        if not hardware.any(found is not None):
+        first = hardware.first(found is not None)
+        if first is None:
             return False
         self.row += 1
-        if found is not None and self.place is None:
-            self.place = self.witness(found)
-        said = told(found, self.place)
+        said = ""
+        if found is not None and first == hardware.rank:
+            if self.place is None:
+                self.place = self.witness(found)
+            said = told(found, self.place)
+        said = hardware.tell(said, first)
         if self.non_finite == "stop":
             raise GuardError(f"{said} {_remedy(self.max_skipped)}")
         if self.row > self.max_skipped:
@@ -101,10 +105,8 @@ class Guard:
         return {} if self.non_finite == "stop" else {"guard/skipped": float(self.skipped)}
 
 
-def told(found: Finding | None, place: Path | None) -> str:
-    """A finding in words; None is another process's."""
-    if found is None:
-        return "Another process's loss or gradient is not finite; this update was not made."
+def told(found: Finding, place: Path | None) -> str:
+    """A finding in words."""
     named = ", ".join(_counted(name, rows, found) for name, rows in found.rows.items())
     where = f"iteration {found.iteration}, update {found.update}"
     if found.micro_batch is not None:

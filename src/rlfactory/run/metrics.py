@@ -16,14 +16,16 @@ Record = dict[str, float | None]
 class MetricsLog:
     """Appends one JSON object per call: `iteration`, `time` and the values.
 
-    `time` is in seconds since the start; in an existing file it goes on from the last line.
+    `time` is in seconds since the start; in an existing file it goes on from the last line. Without
+    a path, as in a process that another one leads, nothing is kept.
     """
 
-    def __init__(self, path: Path, loggers: Sequence[Logger] = ()) -> None:
+    def __init__(self, path: Path | None, loggers: Sequence[Logger] = ()) -> None:
         self.path = path
         self.loggers = tuple(loggers)
-        _cut_torn_line(path)
-        past = read(path) if path.exists() else []
+        if path is not None:
+            _cut_torn_line(path)
+        past = read(path) if path is not None and path.exists() else []
         self.lines = len(past)
         self._start = time.monotonic() - ((past[-1]["time"] or 0.0) if past else 0.0)
 
@@ -33,7 +35,8 @@ class MetricsLog:
         for name, value in values.items():
             record[name] = float(value) if math.isfinite(value) else None
         # opened for each line, so that a killed run keeps every line but the one being written
-        _append(self.path, (json.dumps(record, allow_nan=False) + "\n").encode())
+        if self.path is not None:
+            _append(self.path, (json.dumps(record, allow_nan=False) + "\n").encode())
         self.lines += 1
         for logger in self.loggers:
             logger.log(iteration, values)

@@ -23,13 +23,14 @@ class Interruption(Exception):
 
 class Stop:
     """Within `with`, signals are heard. Within `wished()` too, a first one only sets `asked` to its
-    number, and whoever works calls `leave` now and then; any other one interrupts at once.
+    number, and whoever works calls `leave` now and then; any other one interrupts at once. A
+    `quiet` one says nothing: another process does.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.asked, self.quiet = 0, quiet
         self._is_patient = False
         self._heard = 0.0
         self._former: dict[int, Any] = {}
@@ -84,4 +85,5 @@ class Stop:
         self.asked, self._heard = self.asked or number, now
         if not (first and self._is_patient):
             raise KeyboardInterrupt
-        os.write(2, SAID)  # not print: it may have been interrupted in the middle of one
+        if not self.quiet:
+            os.write(2, SAID)  # not print: it may have been interrupted in the middle of one

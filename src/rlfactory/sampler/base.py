@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from rlfactory.nest import join
@@ -41,10 +42,25 @@ class Sampler(ABC):
 
     @abstractmethod
     def batches(
-        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
     ) -> Iterator[Rollout]:
-        """The batches of a rollout as they are drawn, in order; they may cut groups."""
+        """The batches of a rollout as they are drawn, in order; they may cut groups. `rows` are
+        the numbers of the samples to draw, one after another; None is all.
+        """
 
     @abstractmethod
-    def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:
-        """One sample of each prompt, the same whenever it is asked for."""
+    def draw(
+        self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
+    ) -> Drawn:
+        """One sample of each prompt, the same whenever it is asked for; or of some of them."""
+
+
+def numbers(count: int, rows: Tensor | None) -> Tensor:
+    """The rows that are meant, of so many."""
+    return torch.arange(count) if rows is None else rows

@@ -16,7 +16,7 @@ from rlfactory.model.sampling import Drawing, branch, branch_at_each, follow, so
 from rlfactory.nest import chunks
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Condition, Rollout, Transitions
-from rlfactory.sampler.base import Advance, Drawn, Sampler
+from rlfactory.sampler.base import Advance, Drawn, Sampler, numbers
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,13 @@ class ImageSampler(Sampler):
         self.advance = advance
 
     def batches(
-        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
     ) -> Iterator[Rollout]:
         """Latents, pictures, and the window's transitions."""
         total = len(self.sigmas) - 1
@@ -74,9 +80,11 @@ class ImageSampler(Sampler):
         if self.kept is not None:
             steps = self.kept.window.steps(total, seed=seed, iteration=iteration)
         unit = self._alike(steps)
-        for rows in chunks(len(groups), max(self.batch // unit, 1) * unit):
+        drawn = numbers(len(groups), rows)
+        for part_of in chunks(len(drawn), max(self.batch // unit, 1) * unit):
+            index = drawn[part_of]
             with self.model.precision.sampling():
-                part = self._part(prompts, groups[rows], rows, steps, seed, iteration)
+                part = self._part(prompts, groups[index], index, steps, seed, iteration)
             yield part
 
     def _alike(self, steps: Sequence[int]) -> int:
@@ -140,11 +148,14 @@ class ImageSampler(Sampler):
             return None
         return groups * len(steps) + index // self.kept.branches % len(steps)
 
-    def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:
+    def draw(
+        self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
+    ) -> Drawn:
         """By the ODE, from noise keyed by a prompt's number."""
         images = []
-        for rows in chunks(len(prompts), self.batch):
-            index = rows.tolist()
+        drawn = numbers(len(prompts), rows)
+        for part in chunks(len(drawn), self.batch):
+            index = drawn[part].tolist()
             condition = self.model.encode([prompts[i] for i in index])
             noise = keyed.normal(seed, stream, [], index, self.evaluation_shape)
             start = noise.to(self.model.device)

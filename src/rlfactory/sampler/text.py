@@ -13,7 +13,7 @@ from rlfactory.model.weights import REFERENCE
 from rlfactory.nest import chunks, join, take
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Rollout, Tokens
-from rlfactory.sampler.base import Advance, Drawn, Sampler
+from rlfactory.sampler.base import Advance, Drawn, Sampler, numbers
 
 
 class TextSampler(Sampler):
@@ -26,29 +26,37 @@ class TextSampler(Sampler):
         self.advance = advance
 
     def batches(
-        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
     ) -> Iterator[Rollout]:
         """Tokens with their log-probabilities and values, and texts."""
-        own = [prompts[g] for g in groups]
-        index = torch.arange(len(groups))
+        every = [prompts[g] for g in groups]
+        index = numbers(len(groups), rows)
         uniform = keyed.uniform(seed, "tokens", [iteration], index.tolist(), [self.dynamics.length])
-        drawn = self._tokens([prompt.text for prompt in own], uniform)
-        for rows, tokens in zip(chunks(len(own), self.batch), drawn, strict=True):
-            asked = take(own, rows)
+        drawn = self._tokens([prompt.text for prompt in every], index, uniform)
+        for part, tokens in zip(chunks(len(index), self.batch), drawn, strict=True):
+            asked = take(every, index[part])
             yield Rollout(
                 prompts=[prompt.text for prompt in asked],
                 metadata=[prompt.metadata for prompt in asked],
-                groups=groups[rows],
-                index=index[rows],
+                groups=groups[index[part]],
+                index=index[part],
                 tokens=tokens,
                 texts=self.model.texts(tokens),
             )
 
-    def draw(self, prompts: Sequence[str], *, seed: int, stream: str) -> Drawn:
+    def draw(
+        self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
+    ) -> Drawn:
         """Completions, keyed by a prompt's number; and their KL where a reference is kept."""
-        index = list(range(len(prompts)))
-        uniform = keyed.uniform(seed, stream, [], index, [self.dynamics.length])
-        tokens = join([*self._tokens(prompts, uniform)])
+        index = numbers(len(prompts), rows)
+        uniform = keyed.uniform(seed, stream, [], index.tolist(), [self.dynamics.length])
+        tokens = join([*self._tokens(prompts, index, uniform)])
         kl = self._divergence(tokens) if REFERENCE in self.model.weights else None
         lengths = tokens.mask.sum(1).cpu()
         return Drawn(texts=self.model.texts(tokens), kl=kl, lengths=lengths)
@@ -63,11 +71,13 @@ class TextSampler(Sampler):
     def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
         return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
 
-    def _tokens(self, prompts: Sequence[str], uniform: Tensor) -> Iterator[Tokens]:
-        # all at once, so that every batch has the same width
+    def _tokens(
+        self, prompts: Sequence[str], index: Tensor, uniform: Tensor
+    ) -> Iterator[Tokens]:
+        # all at once, so that every batch has the same width, in every process
         ids, mask = self.model.encode(prompts)
-        for rows in chunks(len(ids), self.batch):
-            drawn = take(uniform, rows).to(self.model.device)
+        for part in chunks(len(index), self.batch):
+            rows, drawn = index[part], take(uniform, part).to(self.model.device)
             tokens = self.model.rollout(take(ids, rows), take(mask, rows), self.dynamics, drawn)
-            self.advance(len(rows))
+            self.advance(len(part))
             yield tokens

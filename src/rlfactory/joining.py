@@ -1,0 +1,44 @@
+"""How processes find that they are of one run, and a run goes on in one process alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlfactory.hardware.base import Hardware, HardwareError
+from rlfactory.ranks import is_many
+from rlfactory.run.manifest import digest
+from rlfactory.sameness import NO_MATTER
+
+Config = Mapping[str, Any]
+
+
+class DifferentError(HardwareError):
+    """Processes that were started with different configurations; all of them know."""
+
+
+def joined(hardware: Hardware, config: Config, path: Path | None) -> Path:
+    """The run folder of the process that leads; DifferentError unless all have its configuration.
+
+    Whoever is started by torchrun or SLURM reads the command by itself, on a machine of its own.
+    """
+    ours = digest({key: value for key, value in config.items() if key not in NO_MATTER})
+    leader = hardware.tell({"config": ours, "path": None if path is None else str(path)})
+    same = [line == leader["config"] for line in hardware.gather_texts([ours])]
+    if not all(same):
+        others = ", ".join(str(rank) for rank, is_same in enumerate(same) if not is_same)
+        raise DifferentError(
+            f"process {others} has another configuration than process 0: type the same command for"
+            " all, and have the same files of your own on all machines"
+        )
+    return Path(leader["path"]) if path is None else path
+
+
+def alone(config: Config) -> Config:
+    """The configuration of a run with one process in the place of several, to look at what it
+    learned.
+    """
+    node = config["hardware"]
+    if not is_many(node):
+        return config
+    kept = {key: node[key] for key in ("device", "threads", "memory_gb")}
+    return {**config, "hardware": {"_target_": "rlfactory.hardware.local.Local", **kept}}

@@ -1,0 +1,91 @@
+"""Runs of one and of several processes, forked off one that has imported what they need.
+
+`python teams.py FOLDER` reads a JSON list of sittings on its standard input, each with `words` (a
+command line) and `processes`, does them in turn, and prints one JSON object for each. Not a test.
+"""
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory import cli, session, worker  # noqa: F401  (what a sitting needs, once for all)
+from rlfactory.hardware import distributed  # noqa: F401
+from rlfactory.launch import HOST
+from rlfactory.ranks import Place, variables
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])
+
+
+def member(words: Sequence[str], env: Mapping[str, str], said: int) -> int:
+    """A process that types `words`, as torchrun would have it; its number."""
+    child = os.fork()
+    if child:
+        return child
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    os.environ.update(env)
+    sys.argv, code = ["rlfactory", *words], 1
+    try:
+        cli.main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def sitting(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Exit codes of all processes, and what they said."""
+    count, port = asked["processes"], free_port()
+    with tempfile.TemporaryFile() as said:
+        members = []
+        for rank in range(count):
+            place = Place(rank, count, rank, HOST, port)
+            env = {} if count == 1 else variables(place)
+            words = [*asked["words"], *asked.get("others", {}).get(str(rank), [])]
+            env |= asked.get("env", {}).get(str(rank), {})
+            members.append(member(words, env, said.fileno()))
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in members]
+        said.seek(0)
+        return {"codes": codes, "said": said.read().decode()}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    showing = sys.modules["rlfactory.showing"]
+    showing.draw_curves = lambda *_, **__: None  # type: ignore[attr-defined]
+    for asked in json.load(sys.stdin):
+        print(json.dumps(sitting(asked)), flush=True)
+
+
+def ran(sittings: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """What came of sittings, done in a process of their own in `folder`."""
+    import subprocess
+
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=json.dumps(list(sittings)),
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+if __name__ == "__main__":
+    main()
