@@ -50,9 +50,7 @@ def hardware_of(config: Config) -> Hardware:
     return hardware
 
 
-def build(
-    config: Config, advance: Advance = ignore, hardware: Hardware | None = None
-) -> Parts:
+def build(config: Config, advance: Advance = ignore, hardware: Hardware | None = None) -> Parts:
     """Everything that a run needs. The weight sets that its parts compare with are kept from the
     start. `advance` is told of samples that are drawn, and of smaller steps with 0; it may raise.
     """

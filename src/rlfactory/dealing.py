@@ -135,7 +135,7 @@ def pooled(measured: Sequence[Measured], hardware: Hardware) -> list[Measured]:
     parts = [values.get(name, torch.empty(0)) for name in names]
     sizes = hardware.gather(torch.tensor([[len(part) for part in parts]]))
     flat = hardware.gather(torch.cat(parts) if parts else torch.empty(0))
-    pieces = flat.split(sizes.flatten().tolist())
+    pieces = torch.split(flat, sizes.flatten().tolist())
     return [{name: torch.cat(pieces[i :: len(names)]) for i, name in enumerate(names)}]
 
 

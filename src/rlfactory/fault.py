@@ -1,7 +1,8 @@
 """Accidents on demand: what tests of resuming have happen at a named point of the loop.
 
-RLFACTORY_FAULT=POINT:ACTION[:NTH] has it happen when the point is passed for the NTH time (else the
-first) in this process. Nothing else reads the variable, and without it nothing happens.
+RLFACTORY_FAULT=POINT:ACTION[:NTH][@RANK] has it happen when the point is passed for the NTH time
+(else the first) in this process, or in that of a rank alone. Nothing else reads the variable, and
+without it nothing happens.
 """
 
 import os
@@ -32,23 +33,24 @@ def fault(point: str) -> None:
 
 
 def _happen(wish: str, point: str) -> None:
-    where, action, number = _understood(wish)
-    if where != point:
+    where, action, number, rank = _understood(wish)
+    if where != point or rank not in ("", os.environ.get("RANK", "0")):
         return
     _passed[wish] = _passed.get(wish, 0) + 1
     if _passed[wish] == number:
         ACTIONS[action](point)
 
 
-def _understood(wish: str) -> tuple[str, str, int]:
-    point, _, rest = wish.partition(":")
+def _understood(wish: str) -> tuple[str, str, int, str]:
+    told, _, rank = wish.partition("@")
+    point, _, rest = told.partition(":")
     action, _, number = rest.partition(":")
-    if point not in POINTS or action not in ACTIONS or not (number or "1").isdigit():
+    if point not in POINTS or action not in ACTIONS or not f"{number or 1}{rank}".isdigit():
         raise ValueError(
-            f"{VARIABLE}={wish} is not POINT:ACTION[:NTH]; points are {', '.join(POINTS)},"
+            f"{VARIABLE}={wish} is not POINT:ACTION[:NTH][@RANK]; points are {', '.join(POINTS)},"
             f" actions {', '.join(ACTIONS)}"
         )
-    return point, action, int(number or 1)
+    return point, action, int(number or 1), rank
 
 
 def _kill(point: str) -> None:

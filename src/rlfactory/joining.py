@@ -22,15 +22,15 @@ def joined(hardware: Hardware, config: Config, path: Path | None) -> Path:
     Whoever is started by torchrun or SLURM reads the command by itself, on a machine of its own.
     """
     ours = digest({key: value for key, value in config.items() if key not in NO_MATTER})
-    leader = hardware.tell({"config": ours, "path": None if path is None else str(path)})
-    same = [line == leader["config"] for line in hardware.gather_texts([ours])]
+    leader, place = hardware.tell((ours, str(path)))
+    same = [line == leader for line in hardware.gather_texts([ours])]
     if not all(same):
         others = ", ".join(str(rank) for rank, is_same in enumerate(same) if not is_same)
         raise DifferentError(
             f"process {others} has another configuration than process 0: type the same command for"
             " all, and have the same files of your own on all machines"
         )
-    return Path(leader["path"]) if path is None else path
+    return Path(place) if path is None else path
 
 
 def alone(config: Config) -> Config:

@@ -1,13 +1,14 @@
 """One training run, from its first evaluation to its last picture, in one sitting or several."""
 
+import io
 import logging
-import os
 import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from rlfactory.beginning import agreeing, beginning, rewound
 from rlfactory.border import Border
 from rlfactory.build import Config, budget, build, hardware_of, make
 from rlfactory.fault import fault
@@ -21,21 +22,19 @@ from rlfactory.rollout import Rollout
 from rlfactory.run.advice import Adviser
 from rlfactory.run.begin import begin_with
 from rlfactory.run.best import Best
-from rlfactory.run.checkpoint import load_checkpoint, load_optimizer, load_state, newest, sweep
+from rlfactory.run.checkpoint import load_checkpoint, load_optimizer
 from rlfactory.run.disk import DiskError, Patience
 from rlfactory.run.evidence import Evidence
-from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.folder import RunFolder
 from rlfactory.run.guards import Guard
 from rlfactory.run.loggers import NoLogger
 from rlfactory.run.loggers.guarded import guarded
 from rlfactory.run.manifest import read_manifest, versions
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.run.progress import Progress
-from rlfactory.run.rewind import rewind
 from rlfactory.run.scores import Scores
 from rlfactory.run.signals import Interruption, Stop
 from rlfactory.run.snapshot import Snapshot
-from rlfactory.sameness import differences, told
 from rlfactory.showing import Showing
 from rlfactory.state import state_of, take_up
 from rlfactory.trainer import Trainer
@@ -67,10 +66,10 @@ class Session:
         self.stop = stop or Stop()
         self.hardware = hardware or hardware_of(config)
         self.leads = self.hardware.rank == 0
-        stream = sys.stdout if self.leads else Path(os.devnull).open("w")
+        stream = sys.stdout if self.leads else io.StringIO()
         self.progress = Progress(config["iterations"], stream=stream)
-        begin = self._beginning()
-        state = {} if begin is None else _agreeing(begin, config, force)
+        begin = beginning(folder, self.hardware, self.progress.say)
+        state = {} if begin is None else agreeing(begin, config, force)
         alone = self.hardware.world_size == 1
         watcher = Interruptible(self.progress, self._leave if alone else nothing)
         self.parts = build(config, watcher.advance, self.hardware)
@@ -95,7 +94,7 @@ class Session:
         self.looked = -1  # the last iteration whose weights were looked at as is its turn
         self.before: Scores | None = None
         self.after: Scores | None = None
-        there = self._rewound(state)
+        there = rewound(folder, self.hardware, state)
         if begin is not None:
             self._go_on(begin, state, there)
         elif config.get("begin_from") is not None:
@@ -108,26 +107,11 @@ class Session:
         self.adviser = Adviser(self.main, past, state.get("advice", {}))
         self._note()
 
-    def _beginning(self) -> Path | None:
-        """The checkpoint to go on from; the process that leads looks for it, and tidies up."""
-        found: Path | None = None
-        if self.leads:
-            sweep(self.folder.checkpoints)
-            found = newest(self.folder.checkpoints, self.progress.say)
-        name = self.hardware.tell(None if found is None else found.name)
-        return None if name is None else self.folder.checkpoints / name
-
-    def _rewound(self, state: Mapping[str, Any]) -> int:
-        """How many lines of metrics there are, once the folder is as the checkpoint knew it."""
-        there = 0
-        if self.leads:
-            there = rewind(self.folder, state.get("iterations", -1), state.get("lines", 0))
-        return self.hardware.tell(there)
-
     def _go_on(self, begin: Path, state: Mapping[str, Any], lines: int) -> None:
         """Take up everything as a checkpoint has it."""
         load_checkpoint(begin, self.parts.model)
-        load_optimizer(begin, self.parts.optimizer, self._has_other_optimizer(state))
+        keep, model = self._has_other_optimizer(state), self.parts.model
+        load_optimizer(begin, self.parts.optimizer, keep, model)
         take_up(self.trainer, state)
         self.best.load_state_dict(state["best"])
         self.logger.go_on(state["logger"], state["iterations"])
@@ -169,10 +153,9 @@ class Session:
         outcome: Outcome = (
             "done" if self.after else self.stop.status if self.stop.asked else "paused"
         )
-        if outcome in ("interrupted", "preempted"):
+        if self.leads and outcome in ("interrupted", "preempted"):
             # what follows takes seconds, and whoever stops a machine may not wait for them
-            if self.leads:
-                self.folder.set_status(self.stop.status)
+            self.folder.set_status(self.stop.status)
         if self.before is not None and self.leads:
             self.showing.conclude(self.before, self.after, [*self.adviser.given.values()])
             self.logger.finish()
@@ -269,14 +252,3 @@ class Session:
             **state_of(self.trainer),
             "config": dict(self.config),
         }
-
-
-def _agreeing(begin: Path, config: Config, force: bool) -> dict[str, Any]:
-    """The state of a checkpoint; RunFolderError if another configuration made it, unless forced."""
-    state = load_state(begin)
-    if (found := differences(state["config"], config)) and not force:
-        raise RunFolderError(
-            f"{begin} was made with another configuration ({told(found)}); add --force to go on"
-            " with this one all the same"
-        )
-    return state

@@ -1,6 +1,6 @@
 """Runs of one and of several processes, forked off one that has imported what they need.
 
-`python teams.py FOLDER` reads a JSON list of sittings on its standard input, each with `words` (a
+`python teams.py` reads a JSON list of sittings on its standard input, each with `words` (a
 command line) and `processes`, does them in turn, and prints one JSON object for each. Not a test.
 """
 
@@ -10,12 +10,11 @@ import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlfactory import cli, session, worker  # noqa: F401  (what a sitting needs, once for all)
+from rlfactory import cli, showing, worker  # noqa: F401  (what a sitting needs, once for all)
 from rlfactory.hardware import distributed  # noqa: F401
 from rlfactory.launch import HOST
 from rlfactory.ranks import Place, variables
@@ -63,28 +62,9 @@ def sitting(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    showing = sys.modules["rlfactory.showing"]
-    showing.draw_curves = lambda *_, **__: None  # type: ignore[attr-defined]
+    showing.draw_curves = lambda *_, **__: None  # type: ignore[assignment]
     for asked in json.load(sys.stdin):
         print(json.dumps(sitting(asked)), flush=True)
-
-
-def ran(sittings: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """What came of sittings, done in a process of their own in `folder`."""
-    import subprocess
-
-    source = str(Path(__file__).parents[2] / "src")
-    done = subprocess.run(
-        [sys.executable, __file__],
-        input=json.dumps(list(sittings)),
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,9 @@ from rlfactory.hardware.gradients import sum_gradients
 from rlfactory.hardware.local import Local
 from rlfactory.ranks import Place, place
 from rlfactory.types import NonNegativeInt, Positive, PositiveInt
+
+if TYPE_CHECKING:
+    from rlfactory.hardware.sharded import Sharded
 
 T = TypeVar("T")
 
@@ -58,11 +61,7 @@ class Distributed(Hardware):
         self._local = Local(loss_scaling, device=device, threads=threads)
         self.device = self._local.device = _device_of(self._local.device, here)
         self._connect(here, timeout)
-        self._sharded: Any = None
-        if strategy == "fsdp2":
-            from rlfactory.hardware.sharded import Sharded
-
-            self._sharded = Sharded()
+        self._sharded = _sharded() if strategy == "fsdp2" else None
 
     def _connect(self, here: Place, timeout: float) -> None:
         if dist.is_initialized():  # by an earlier run in this process
@@ -71,10 +70,12 @@ class Distributed(Hardware):
         wait = timedelta(seconds=timeout)
         with _asking(f"no contact at {here.address}:{here.port}"):
             if here.world == 1:
-                store: Any = dist.HashStore()
+                store: Any = dist.HashStore()  # type: ignore[attr-defined]
             else:
                 leads = here.rank == 0
-                store = dist.TCPStore(here.address, here.port, here.world, leads, wait)
+                store = dist.TCPStore(  # type: ignore[attr-defined]
+                    here.address, here.port, here.world, leads, wait
+                )
             dist.init_process_group(
                 backend, store=store, rank=here.rank, world_size=here.world, timeout=wait
             )
@@ -200,6 +201,12 @@ def _device_of(kind: torch.device, here: Place) -> torch.device:
         )
     torch.cuda.set_device(here.local)
     return torch.device("cuda", here.local)
+
+
+def _sharded() -> "Sharded":
+    from rlfactory.hardware.sharded import Sharded  # what it imports takes a second
+
+    return Sharded()
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def sum_gradients(parameters: Sequence[nn.Parameter], bucket: int = BUCKET) -> N
     sent = [(group, _sent(group)) for group in buckets(gradients, bucket)]
     for group, (flat, work) in sent:
         work.wait()
-        pieces = flat.split([gradient.numel() for gradient in group])
+        pieces = torch.split(flat, [gradient.numel() for gradient in group])
         for gradient, piece in zip(group, pieces, strict=True):
             gradient.copy_(piece.view_as(gradient))
 

@@ -1,6 +1,6 @@
 """Any causal language model of transformers, with a critic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +50,7 @@ class CausalLM(TextModel):
         self.device = device
         self.network, self.tokenizer = load_language_model(path)
         self.network.to(device).requires_grad_(False).eval()
+        self.inside = _call  # a network that is divided among processes is gathered meanwhile
         self.begin_with_end = begin_with_end
         self.context: int = self.network.config.max_position_embeddings
         critic: ValueHead | ValueModel
@@ -127,15 +128,20 @@ class CausalLM(TextModel):
 
     def forward(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """One pass over prompts and responses; with a value model one of its own as well."""
-        read = _read(tokens)
-        before = _before(self._hidden(*read, None), tokens)
+        before, logits = self.inside(self._read_through, tokens)
         if isinstance(self.critic, ValueHead):
-            return self._logits(before), self.critic(before)
-        return self._logits(before), _before(self.critic(*read), tokens)
+            return logits, self.critic(before)
+        return logits, _before(self.critic(*_read(tokens)), tokens)
 
     def logits(self, tokens: Tokens) -> Tensor:
         """`forward` without the critic."""
-        return self._logits(_before(self._hidden(*_read(tokens), None), tokens))
+        logits: Tensor = self.inside(self._read_through, tokens)[1]
+        return logits
+
+    def _read_through(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """The states before the real tokens of the responses, and what they say of these."""
+        before = _before(self._hidden(*_read(tokens), None), tokens)
+        return before, self._logits(before)
 
     def _hidden(
         self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None
@@ -216,6 +222,10 @@ class CausalLM(TextModel):
         else:
             state = {k: v.detach().cpu().contiguous() for k, v in self.critic.state_dict().items()}
             save_file(state, folder / VALUE_HEAD_FILE)
+
+
+def _call(work: Callable[[Tokens], Any], tokens: Tokens) -> Any:
+    return work(tokens)
 
 
 def _read(tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:

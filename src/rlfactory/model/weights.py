@@ -7,7 +7,8 @@ and belongs to no other set.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,32 @@ from torch import Tensor, nn
 POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
 
 
+class Division(Protocol):
+    """How a network's parameters are divided among processes, each of which has its rows."""
+
+    def gathered(self, anew: bool = False) -> AbstractContextManager[None]:
+        """The network whole, for passes without a gradient."""
+
+    def regather(self) -> None:
+        """Where it is whole, have it so with the values that there are now."""
+
+    def whole(self, name: str, part: Tensor) -> Tensor:
+        """A tensor of a parameter's form, on the CPU, from all processes' parts."""
+
+    def part(self, name: str, whole: Tensor) -> Tensor:
+        """This process's part of it."""
+
+    def standing_in(self, values: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+        """The network as one that has these whole parameters, for what saves it."""
+
+
 class Weights:
     """`policy` is live; every other set is kept beside it, swapped in for a `with`.
 
     `parameters` is all that is trained, `critic` the part of it that has no other set; `in_use` is
     the set that the network has now. With `offload` the other sets are kept on the CPU: a swap then
-    exchanges the values, a tensor at a time, and takes no more of the device.
+    exchanges the values, a tensor at a time, and takes no more of the device. Where the network is
+    divided among processes, so is every set; a `with` is then for passes without a gradient.
     """
 
     def __init__(
@@ -35,9 +56,15 @@ class Weights:
         self._compared = dict(parameters)
         self._adapters_off = adapters_off
         self._offload = offload
-        self.is_divided = False
+        self.division: Division | None = None
         self._sets: dict[str, list[Tensor]] = {}
         self.in_use = POLICY
+
+    def divide(self, parts: Mapping[str, nn.Parameter], division: Division) -> None:
+        """Go on with this process's `parts` of parameters, by name."""
+        self.parameters |= parts
+        self._compared |= {name: parts[name] for name in self._compared if name in parts}
+        self.division = division
 
     def add(self, name: str) -> None:
         """Keep a set under `name`, equal to the policy as it is now."""
@@ -58,23 +85,30 @@ class Weights:
         outer, self.in_use = self.in_use, name
         try:
             if name in (POLICY, outer):
-                yield
+                with self._gathered(anew=False):
+                    yield
             elif name == REFERENCE and self._adapters_off is not None:
                 with self._adapters_off():
                     yield
             else:
                 self._swap(name)
                 try:
-                    yield
+                    with self._gathered(anew=True):
+                        yield
                 finally:
                     self._swap(name)
+                    if self.division is not None:
+                        self.division.regather()
         finally:
             self.in_use = outer
+
+    def _gathered(self, anew: bool) -> AbstractContextManager[None]:
+        return nullcontext() if self.division is None else self.division.gathered(anew)
 
     def _swap(self, name: str) -> None:
         kept = self._sets[name]
         for i, parameter in enumerate(self._compared.values()):
-            if self._offload:
+            if self._offload or self.division is not None:
                 policy = self._copy(parameter.data)
                 parameter.data.copy_(kept[i])
                 kept[i] = policy
@@ -91,8 +125,24 @@ class Weights:
         for mine, theirs in zip(kept, live, strict=True):
             mine.lerp_(theirs.to(mine.device), 1 - decay)
 
+    def whole_state(self) -> dict[str, Tensor]:
+        """`state_dict` on the CPU, undivided; all processes ask for it together."""
+        parts, division = self.state_dict(), self.division
+        if division is None:
+            return {key: part.to("cpu", copy=True) for key, part in parts.items()}
+        return {key: division.whole(key.split("/", 1)[1], part) for key, part in parts.items()}
+
+    def load_whole(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `whole_state` gave, in however many processes that was."""
+        division = self.division
+        if division is None:
+            self.load_state_dict(state)
+            return
+        parts = {key: division.part(key.split("/", 1)[1], value) for key, value in state.items()}
+        self.load_state_dict(parts)
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Every set's tensors under `set/parameter`."""
+        """Every set's tensors under `set/parameter`; of a divided network this process's part."""
         live = {f"{POLICY}/{k}": p.detach() for k, p in self.parameters.items()}
         kept = {
             f"{name}/{k}": t

@@ -1,9 +1,11 @@
 """A fresh run that begins with what another one learned."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors.torch import load_file
+from torch import Tensor
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
@@ -28,7 +30,7 @@ def begin_with(run: Path, model: ImageModel | TextModel) -> None:
     saved = load_file(checkpoint / WEIGHTS_FILE)
     state = {key: value for key, value in saved.items() if key.startswith(f"{POLICY}/")}
     there = {key: value.shape for key, value in state.items()}
-    wanted = {f"{POLICY}/{name}": p.shape for name, p in model.weights.parameters.items()}
+    wanted = {key: value.shape for key, value in _policy(model).items()}
     if there != wanted:
         key = min(k for k in there.keys() | wanted.keys() if there.get(k) != wanted.get(k))
         raise RunFolderError(
@@ -36,11 +38,18 @@ def begin_with(run: Path, model: ImageModel | TextModel) -> None:
             f" {_size(there.get(key))} there and {_size(wanted.get(key))} here; choose the model as"
             " that run did, or type begin_from=null"
         )
-    model.weights.load_state_dict(state)
+    model.weights.load_whole(state)
     for name in (EMA, OLD):
         if name in model.weights:
             model.weights.update(name, decay=0.0)
     log.info("beginning with the weights of %s", checkpoint)
+
+
+def _policy(model: ImageModel | TextModel) -> Mapping[str, Tensor]:
+    """A model's own, as they would be saved."""
+    weights = model.weights
+    state = weights.state_dict() if weights.division is None else weights.whole_state()
+    return {key: value for key, value in state.items() if key.startswith(f"{POLICY}/")}
 
 
 def _size(shape: tuple[int, ...] | None) -> str:

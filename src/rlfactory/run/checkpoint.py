@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch import Tensor
 from rlfactory.fault import fault
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
+from rlfactory.model.weights import POLICY
 from rlfactory.run.atomic import flush
 from rlfactory.run.manifest import DamagedError, verify, versions, write_manifest
 from rlfactory.run.tensors import pack, unpack
@@ -65,13 +66,13 @@ def begin_checkpoint(
     """The part of saving that needs the model to stand still; what it returns does the rest, in any
     thread, of copies on the CPU. `write` does what writes; it may do it again.
     """
-    weights = {k: v.to("cpu", copy=True) for k, v in model.weights.state_dict().items()}
-    moments, tensors = pack(optimizer.state_dict() if optimizer is not None else None)
+    weights = model.weights.whole_state()
+    moments, tensors = pack(_moments(model, optimizer) if optimizer is not None else None)
     plain, _ = pack(state)
     if optimizer is not None:
         plain["optimizer"] = moments
     unfinished = folder.with_name(f".{folder.name}")
-    with _whole(unfinished), model.weights(exported):
+    with _whole(unfinished), _standing(model, exported, weights):
         write(partial(_export, model, unfinished))
     noted = {"world_size": WORLD_SIZE, "versions": versions(), **(about or {})}
     rest = partial(_finish, unfinished, folder, weights, tensors, plain, noted)
@@ -112,12 +113,46 @@ def gather_checkpoint(
     model: ImageModel | TextModel, exported: str, optimizer: torch.optim.Optimizer
 ) -> None:
     """The part of saving that all processes take, where each has a part of the network."""
-    if not model.weights.is_divided:
-        return
-    model.weights.whole_state()
-    whole(optimizer.state_dict())
-    with model.weights(exported), model.weights.gathered():
-        pass
+    if model.weights.division is not None:
+        model.weights.whole_state()
+        _moments(model, optimizer)
+
+
+def _moments(model: ImageModel | TextModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimiser's state, undivided."""
+    state = optimizer.state_dict()
+    if (division := model.weights.division) is None:
+        return state
+    return {**state, "state": _mapped(division.whole, state["state"], model, optimizer)}
+
+
+def _mapped(
+    change: Callable[[str, Tensor], Tensor],
+    state: Mapping[int, Mapping[str, Any]],
+    model: ImageModel | TextModel,
+    optimizer: torch.optim.Optimizer,
+) -> dict[int, dict[str, Any]]:
+    """An optimiser's tensors, each changed as one of the parameter that it belongs to."""
+    names = {id(p): name for name, p in model.weights.parameters.items()}
+    moved = [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
+    return {
+        number: {
+            k: change(moved[number], v) if isinstance(v, Tensor) else v for k, v in own.items()
+        }
+        for number, own in state.items()
+    }
+
+
+def _standing(
+    model: ImageModel | TextModel, exported: str, weights: Mapping[str, Tensor]
+) -> AbstractContextManager[None]:
+    """The network with the weights of a set, for what saves it."""
+    if (division := model.weights.division) is None:
+        return model.weights(exported)
+    values = {key.removeprefix(f"{POLICY}/"): value for key, value in weights.items()}
+    prefix = f"{exported}/"
+    values |= {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+    return division.standing_in(values)
 
 
 @contextmanager
@@ -132,19 +167,26 @@ def _whole(folder: Path) -> Iterator[None]:
 
 def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
     """Restore every weight set."""
-    model.weights.load_state_dict(load_file(folder / WEIGHTS_FILE))
+    model.weights.load_whole(load_file(folder / WEIGHTS_FILE))
 
 
 def load_optimizer(
-    folder: Path, optimizer: torch.optim.Optimizer, keep_options: bool = False
+    folder: Path,
+    optimizer: torch.optim.Optimizer,
+    keep_options: bool = False,
+    model: ImageModel | TextModel | None = None,
 ) -> None:
-    """Restore the optimiser's moments, and its options unless those it has are to be kept."""
+    """Restore the optimiser's moments, and its options unless those it has are to be kept. Of a
+    `model` whose network is divided, it moves a part.
+    """
     packed = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))["optimizer"]
     state = unpack(packed, load_file(folder / OPTIMIZER_FILE))
     if keep_options:
         for saved, made in zip(state["param_groups"], optimizer.param_groups, strict=True):
             saved.pop("peak_lr", None)
             saved.update({key: value for key, value in made.items() if key != "params"})
+    if model is not None and (division := model.weights.division) is not None:
+        state["state"] = _mapped(division.part, state["state"], model, optimizer)
     optimizer.load_state_dict(state)
 
 

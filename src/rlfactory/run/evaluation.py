@@ -11,8 +11,8 @@ from rlfactory.dealing import in_order, own_rows, scores_in_order, texts_in_orde
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
-from rlfactory.overlap import Scorer
 from rlfactory.nest import take
+from rlfactory.overlap import Scorer
 from rlfactory.parts import Watcher
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples, judge

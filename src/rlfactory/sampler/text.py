@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from rlfactory import keyed
@@ -71,9 +70,7 @@ class TextSampler(Sampler):
     def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
         return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
 
-    def _tokens(
-        self, prompts: Sequence[str], index: Tensor, uniform: Tensor
-    ) -> Iterator[Tokens]:
+    def _tokens(self, prompts: Sequence[str], index: Tensor, uniform: Tensor) -> Iterator[Tokens]:
         # all at once, so that every batch has the same width, in every process
         ids, mask = self.model.encode(prompts)
         for part in chunks(len(index), self.batch):

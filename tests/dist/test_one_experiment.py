@@ -1,0 +1,122 @@
+"""The same experiment on one process and on two: by DDP, and with a divided network (FSDP2)."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]
+
+Ran = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
+Traces = Callable[[Path], dict[str, Any]]
+
+SMALL = ["evaluation.prompts=3", "evaluation.grid=3", "checkpoint.minutes=0"]
+# Adam divides by the root of a gradient's square: at its usual eps, rounding errors of gradients
+# that should be 0 are steps of the size of lr
+FIRM = ["optimizer.eps=1e-5"]
+IMAGES = [*SMALL, *FIRM, "prompts_per_iteration=2", "group_size=5", "updates_per_iteration=5"]
+WORDS = {
+    "grpo": ["algo=grpo", "regularizer=kl_v", "schedule.steps=4", "sample_batch=5", *IMAGES],
+    "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
+    "ppo": [
+        *("model=tiny_gpt2", "prompts_per_iteration=10", "updates_per_iteration=5"),
+        *("sample_batch=5", "dynamics.length=8", *SMALL, *FIRM),
+    ],
+}
+"""Four iterations of five updates: twenty. One process draws the batches that two would."""
+TWO = ["hardware.device=cpu", "hardware.processes=2", "hardware.timeout=120"]
+LENGTH = ["iterations=4"]
+
+
+def sitting(name: str, *words: str, processes: int = 2) -> dict[str, Any]:
+    hardware = [] if any(w.startswith("hardware=") for w in words) else ["hardware=cpu"]
+    several = TWO if processes > 1 else []
+    return {"words": [f"run_dir={name}", *words, *hardware, *several], "processes": processes}
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(sorted((run / "checkpoints").glob("step_*"))[-1] / "weights.safetensors")
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same_experiment(one: Path, other: Path) -> None:
+    """Rewards to the last bit, parameters within 1e-6, and other metrics nearly."""
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys()
+    far = max(float((ours[key] - theirs[key]).abs().max()) for key in ours)
+    moved = [(ours[k] - ours[f"reference{k[6:]}"]).abs().max() for k in ours if "policy/" in k
+             and f"reference{k[6:]}" in ours]
+    assert far < 1e-6
+    assert max(moved) > 1e-4, "otherwise it means nothing"
+    for mine, others in zip(metrics(one), metrics(other), strict=True):
+        assert mine.keys() == others.keys()
+        for name in mine:
+            if name.startswith(("reward/", "eval/", "text/")):
+                assert mine[name] == pytest.approx(others[name], abs=1e-7), name
+
+
+@pytest.mark.parametrize("algo", WORDS)
+def test_two_processes_are_one(algo: str, ran: Ran, tmp_path: Path, traces: Traces) -> None:
+    words = [*WORDS[algo], *LENGTH]
+    found = ran(
+        [
+            sitting("one", *words, processes=1),
+            sitting("ddp", *words, "hardware=ddp"),
+            sitting("again", *words, "hardware=ddp"),
+            sitting("fsdp2", *words, "hardware=fsdp2"),
+        ]
+    )
+    assert [code for each in found for code in each["codes"]] == [0] * 7, found
+    assert_same_experiment(tmp_path / "one", tmp_path / "ddp")
+    assert_same_experiment(tmp_path / "one", tmp_path / "fsdp2")
+    assert traces(tmp_path / "ddp") == traces(tmp_path / "again")
+    said = found[1]["said"]
+    assert said.count("iteration 4/4") == 1, "the others are quiet"
+
+
+@pytest.mark.parametrize("hardware", ["ddp", "fsdp2"])
+def test_a_signal_to_one_ends_all_and_they_go_on_exactly(
+    hardware: str, ran: Ran, tmp_path: Path, traces: Traces
+) -> None:
+    words = [*WORDS["nft"], "iterations=3", f"hardware={hardware}"]
+    stop = sitting("stopped", *words)
+    stop["env"] = {"1": {"RLFACTORY_FAULT": "between_updates:term:7"}}
+    found = ran([sitting("whole", *words), stop, sitting("stopped", *words)])
+    assert [each["codes"] for each in found] == [[0, 0], [143, 143], [0, 0]], found
+    assert "Preempted" in found[1]["said"]
+    assert "going on after iteration 1" in found[2]["said"]
+    assert traces_without(traces(tmp_path / "stopped"), "step_000001") == traces(tmp_path / "whole")
+
+
+def traces_without(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """But for the checkpoint that was made because it was stopped."""
+    return {key: value for key, value in found.items() if not key.startswith(name)}
+
+
+def test_from_two_to_one_and_back(ran: Ran, tmp_path: Path) -> None:
+    words = [*WORDS["nft"], "iterations=3"]
+
+    def part(until: int, hardware: str, processes: int) -> dict[str, Any]:
+        kept = "checkpoint.every=1"
+        begun = sitting("run", *words, f"hardware={hardware}", kept, processes=processes)
+        stops = {"RLFACTORY_FAULT": f"sampling:term:{until}"} if until else {}
+        begun["env"] = {"0": stops}
+        return begun | {"words": [*begun["words"], "--force"]}
+
+    found = ran(
+        [
+            sitting("one", *words, processes=1),
+            part(2, "fsdp2", 2),
+            part(3, "ddp", 1),
+            part(0, "fsdp2", 2),
+        ]
+    )
+    assert [each["codes"] for each in found] == [[0], [143, 143], [143], [0, 0]], found
+    assert_same_experiment(tmp_path / "one", tmp_path / "run")
