@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +32,7 @@ from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
+from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.sampling import Drawing, walk
 from rlfactory.model.weights import Weights
@@ -185,6 +188,70 @@ def loop(
         return Trainer(build(config), budget(config), Silent())
 
     return begin
+
+
+class Threaded(Local):
+    """One of several processes that are threads: they wait for each other at every question."""
+
+    def __init__(self, rank: int, count: int, table: list[Any], barrier: threading.Barrier) -> None:
+        super().__init__(device="cpu")
+        self.rank, self.world_size = rank, count
+        self._table, self._barrier = table, barrier
+
+    def _all(self, value: Any) -> list[Any]:
+        self._table[self.rank] = value
+        self._barrier.wait()
+        found = list(self._table)
+        self._barrier.wait()
+        return found
+
+    def gather(self, values: Tensor) -> Tensor:
+        return torch.cat(self._all(values))
+
+    def gather_texts(self, texts: Sequence[str]) -> list[str]:
+        return [text for part in self._all(list(texts)) for text in part]
+
+    def total(self, value: float) -> float:
+        return float(sum(self._all(value)))
+
+    def largest(self, value: float) -> float:
+        return float(max(self._all(value)))
+
+    def any(self, flag: bool) -> bool:
+        return any(self._all(flag))
+
+    def first(self, flag: bool) -> int | None:
+        return next((rank for rank, found in enumerate(self._all(flag)) if found), None)
+
+    def tell(self, value: Any, source: int = 0) -> Any:
+        return self._all(value)[source]
+
+    def step(self, optimizer: Any, parameters: Sequence[nn.Parameter], limit: float) -> Any:
+        every = self._all([None if p.grad is None else p.grad.clone() for p in parameters])
+        for parameter, grads in zip(parameters, zip(*every, strict=True), strict=True):
+            known = [grad for grad in grads if grad is not None]
+            parameter.grad = sum(known, torch.zeros_like(parameter)) if known else None
+        return super().step(optimizer, parameters, limit)
+
+
+@pytest.fixture
+def together() -> Callable[..., list[Any]]:
+    """What some work on a `hardware` gives in each of several processes, which are threads."""
+
+    def run(count: int, work: Callable[[Threaded], Any]) -> list[Any]:
+        table, barrier = [None] * count, threading.Barrier(count, timeout=20)
+
+        def one(rank: int) -> Any:
+            try:
+                return work(Threaded(rank, count, table, barrier))
+            except BaseException:
+                barrier.abort()
+                raise
+
+        with ThreadPoolExecutor(count) as pool:
+            return [future.result() for future in [pool.submit(one, r) for r in range(count)]]
+
+    return run
 
 
 @cache

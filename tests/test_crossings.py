@@ -40,6 +40,7 @@ SOUND: dict[str, Any] = {
     "precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"},
     "memory": {"attention": None},
     "logger": {"of": ["a", "b"]},
+    "hardware": {"processes": 2, "strategy": "ddp"},
 }
 STEPWISE: dict[str, Any] = {
     "algo": {"needs": "transitions"},
@@ -423,6 +424,20 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "precision.weights",
     ),
     (crossings.attention_is_known, {"memory": {"attention": "flsh"}}, {}, "memory.attention"),
+    (crossings.processes_share_groups, {"hardware": {"processes": 3}}, {}, "hardware.processes"),
+    *(
+        (
+            crossings.divided_networks_train_whole,
+            {"hardware": {"strategy": "fsdp2"}, **changes},
+            {},
+            "hardware.strategy",
+        )
+        for changes in (
+            {"model": {"finetune": "lora"}},
+            {"model": {"value_path": "owner/name"}},
+            {"precision": {"learning": "float16"}},
+        )
+    ),
     (
         crossings.attention_is_known,
         {"memory": {"attention": "native"}},
@@ -616,6 +631,9 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.attention_is_known, {"memory": {"attention": "_native_flash"}}, {}),
     (crossings.attention_is_known, {"memory": {"attention": "x"}}, {"model": {"media": "texts"}}),
     (crossings.guidance_guides, {"model": {"guidance": 1.0, "negative_prompt": ""}}, {}),
+    (crossings.processes_share_groups, {"hardware": {}}, {}),
+    (crossings.divided_networks_train_whole, {"hardware": {"strategy": "fsdp2"}}, {}),
+    (crossings.divided_networks_train_whole, {"model": {"finetune": "lora"}}, {}),
     (crossings.parts_are_loggers, {"logger": {}}, {"logger": {}}),
     (crossings.loggers_are_there, {"logger": {}}, {"logger": {"package": None}}),
     (crossings.guidance_guides, {"model": {"guidance": 0.0, "negative_prompt": ""}}, {}),
@@ -874,3 +892,18 @@ def test_a_run_to_begin_with_is_one_of_the_same_model(
     found = [*crossings.begins_with_a_run({"begin_from": str(tmp_path), "model": ours}, {})]
     assert [p.key for p in found] == (["begin_from"] if said else [])
     assert all(said in p.message for p in found)
+
+
+@pytest.mark.parametrize(
+    ("count", "near", "remedy"),
+    [(3, "1, 2, 4", 2), (5, "2, 4, 8", 4), (16, "2, 4, 8", 8), (8, None, None)],
+)
+def test_the_processes_that_are_proposed_divide(
+    count: int, near: str | None, remedy: int | None
+) -> None:
+    config = merged(SOUND, {"hardware": {"processes": count}, "prompts_per_iteration": 8})
+    problems = list(crossings.processes_share_groups(config, STEPWISE))
+    assert len(problems) == (near is not None)
+    for problem in problems:
+        assert f"the 8 groups of an iteration; nearest are {near}, or" in problem.message
+        assert problem.remedy == f"hardware.processes={remedy}"

@@ -29,7 +29,7 @@ def main() -> None:
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()
     except PlanError as error:
-        if not is_quiet():
+        if not is_quiet(sys.argv):
             print(report(error.problems, sys.argv[1:]), file=sys.stderr)
         code = 2
     except BrokenPipeError:

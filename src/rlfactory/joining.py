@@ -4,20 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.hardware.base import Hardware, HardwareError
+from rlfactory.hardware.base import CommonError, Hardware, LostError
 from rlfactory.ranks import is_many
 from rlfactory.run.manifest import digest
 from rlfactory.sameness import NO_MATTER
 
 Config = Mapping[str, Any]
-
-
-class DifferentError(HardwareError):
-    """Processes that were started with different configurations; all of them know."""
+_TRAFFIC = ("Connection closed by peer", "Connection reset by peer", "gloo/transport", "NCCL")
 
 
 def joined(hardware: Hardware, config: Config, path: Path | None) -> Path:
-    """The run folder of the process that leads; DifferentError unless all have its configuration.
+    """The run folder of the process that leads; CommonError unless all have its configuration.
 
     Whoever is started by torchrun or SLURM reads the command by itself, on a machine of its own.
     """
@@ -26,11 +23,21 @@ def joined(hardware: Hardware, config: Config, path: Path | None) -> Path:
     same = [line == leader for line in hardware.gather_texts([ours])]
     if not all(same):
         others = ", ".join(str(rank) for rank, is_same in enumerate(same) if not is_same)
-        raise DifferentError(
+        raise CommonError(
             f"process {others} has another configuration than process 0: type the same command for"
             " all, and have the same files of your own on all machines"
         )
     return Path(place) if path is None else path
+
+
+def told_apart(error: Exception) -> Exception:
+    """An error, or a LostError where it is that of torch's own traffic between processes."""
+    said = str(error)
+    if isinstance(error, RuntimeError) and any(word in said for word in _TRAFFIC):
+        lost = LostError(f"another process does not answer any more: {said.splitlines()[0]}")
+        lost.__cause__ = error
+        return lost
+    return error
 
 
 def alone(config: Config) -> Config:

@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,12 @@ def is_to_launch(node: Node) -> bool:
     return is_many(node) and place(node) is None and node["processes"] > 1
 
 
-def is_quiet() -> bool:
+def is_quiet(typed: Sequence[str]) -> bool:
     """Whether a launcher has given this process a rank other than 0: the first one speaks."""
-    return os.environ.get("RANK", "0") != "0"
+    rank = os.environ.get("RANK")
+    if rank is None and "hardware=slurm" in typed:
+        rank = os.environ.get("SLURM_PROCID")
+    return rank not in (None, "0")
 
 
 def variables(here: Place) -> dict[str, str]:

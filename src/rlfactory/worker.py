@@ -15,9 +15,9 @@ from rich.table import Table
 
 from rlfactory.build import Config, build, evaluator, hardware_of
 from rlfactory.estimate.exhausted import explained, is_exhaustion
-from rlfactory.hardware.base import HardwareError, LostError
+from rlfactory.hardware.base import CommonError, HardwareError, LostError
 from rlfactory.inspection.errors import InspectionError
-from rlfactory.joining import DifferentError, alone, joined
+from rlfactory.joining import alone, joined, told_apart
 from rlfactory.model.pipeline import ModelError
 from rlfactory.model.weights import REFERENCE
 from rlfactory.older import filled, frozen_problems, newer
@@ -102,9 +102,13 @@ def follow(path: Path | None, config: Config, until: int | None = None, force: b
                 outcome = Session(config, folder, until, force, stop, hardware).run()
     except KeyboardInterrupt:
         return stop.code
-    except (TrainingError, LostError, DifferentError):  # the first process says so too
+    except (TrainingError, CommonError):  # the first process says so too
         return 1
-    except MENDABLE as error:
+    except Exception as error:
+        if isinstance(told_apart(error), LostError):
+            return 1
+        if not isinstance(error, MENDABLE):
+            raise
         _say_error(f"in process {os.environ.get('RANK', '?')}: {error}")
         return 1
     return 0 if outcome in ("done", "paused") else stop.code
@@ -124,6 +128,7 @@ def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, for
         with suppress(OSError):  # it may be what failed
             folder.set_status("failed")
         log.exception("the run failed")
+        error = told_apart(error)
         out = is_exhaustion(error)
         if not out and not isinstance(error, MENDABLE):
             raise

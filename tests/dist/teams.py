@@ -26,6 +26,18 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def of_slurm(place: Place) -> dict[str, str]:
+    """What srun would tell a task."""
+    return {
+        "SLURM_PROCID": str(place.rank),
+        "SLURM_NTASKS": str(place.world),
+        "SLURM_LOCALID": str(place.local),
+        "SLURM_JOB_ID": "7",
+        "SLURM_LAUNCH_NODE_IPADDR": place.address,
+        "MASTER_PORT": str(place.port),
+    }
+
+
 def member(words: Sequence[str], env: Mapping[str, str], said: int) -> int:
     """A process that types `words`, as torchrun would have it; its number."""
     child = os.fork()
@@ -52,6 +64,8 @@ def sitting(asked: Mapping[str, Any]) -> dict[str, Any]:
         for rank in range(count):
             place = Place(rank, count, rank, HOST, port)
             env = {} if count == 1 else variables(place)
+            if asked.get("slurm"):
+                env = of_slurm(place)
             words = [*asked["words"], *asked.get("others", {}).get(str(rank), [])]
             env |= asked.get("env", {}).get(str(rank), {})
             members.append(member(words, env, said.fileno()))

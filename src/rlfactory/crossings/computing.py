@@ -14,18 +14,16 @@ def processes_share_groups(config: Config, traits: Traits) -> Iterator[Problem]:
     node, prompts = config["hardware"], config["prompts_per_iteration"]
     count = node.get("processes", 1)
     if prompts % count:
-        near = _nearest(count, [n for n in range(1, prompts + 1) if prompts % n == 0])
+        divisors = [n for n in range(1, prompts + 1) if prompts % n == 0]
+        near = sorted(divisors, key=lambda n: (abs(n - count), n))[:3]
+        named = ", ".join(map(str, sorted(near)))
         more = -(-prompts // count) * count
         message = f"is {count}, which does not divide the {prompts} groups of an iteration"
         yield Problem(
             "hardware.processes",
-            f"{message}; nearest are {near}, or prompts_per_iteration={more}",
-            f"hardware.processes={near.split(', ')[0]}",
+            f"{message}; nearest are {named}, or prompts_per_iteration={more}",
+            f"hardware.processes={near[0]}",
         )
-
-
-def _nearest(count: int, allowed: list[int]) -> str:
-    return ", ".join(map(str, sorted(sorted(allowed, key=lambda n: abs(n - count))[:3])))
 
 
 def divided_networks_train_whole(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -18,6 +18,10 @@ class LostError(HardwareError):
     """Another process of the run does not answer any more."""
 
 
+class CommonError(HardwareError):
+    """What all processes of a run find alike, so that one of them is enough to say it."""
+
+
 class Hardware(ABC):
     """`rank` of `world_size` processes, computing on `device`.
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rlfactory.hardware.base import Hardware, HardwareError, LostError
+from rlfactory.hardware.base import CommonError, Hardware, HardwareError, LostError
 from rlfactory.hardware.gradients import sum_gradients
 from rlfactory.hardware.local import Local
 from rlfactory.ranks import Place, place
@@ -54,7 +54,7 @@ class Distributed(Hardware):
         here = place(node) or Place(0, 1, 0, "", 0)
         self.rank, self.world_size = here.rank, here.world
         if here.world != processes:
-            raise HardwareError(
+            raise CommonError(
                 f"hardware.processes={processes}, but the launcher has started {here.world};"
                 f" type hardware.processes={here.world}, or have it start {processes}"
             )

@@ -1,0 +1,102 @@
+"""What may happen to a run of several processes, from its start to the loss of one."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.dist, pytest.mark.timeout(600)]
+
+Ran = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
+Traces = Callable[[Path], dict[str, Any]]
+Typed = Callable[..., Any]
+
+SMALL = [
+    *("evaluation.prompts=2", "evaluation.grid=2", "evaluation.preview_every=0"),
+    *("prompts_per_iteration=2", "group_size=2", "updates_per_iteration=1", "schedule.steps=3"),
+    *("iterations=3", "checkpoint.every=1", "checkpoint.keep=null"),
+]
+TWO = ["hardware=ddp", "hardware.device=cpu", "hardware.processes=2", "hardware.timeout=60"]
+
+
+def both(*words: str, **more: Any) -> dict[str, Any]:
+    return {"words": [*SMALL, *TWO, *words], "processes": 2, **more}
+
+
+def test_a_lost_process_ends_the_run_which_goes_on(
+    command: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traces: Traces
+) -> None:
+    whole = command(*SMALL, *TWO, "run_dir=whole")
+    assert whole.returncode == 0, whole.stderr
+    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
+    lost = command(*SMALL, *TWO, "run_dir=lost")
+    assert lost.returncode == 1
+    assert "process 1 was ended by SIGKILL" in lost.stderr
+    assert "another process does not answer any more" in lost.stderr
+    assert (tmp_path / "lost" / "STATUS").read_text() == "failed\n"
+    assert not (tmp_path / "lost" / "OWNER").exists()
+    # in a process that begins after two iterations, nothing is passed a third time
+    again = command("resume", "lost")
+    assert again.returncode == 0, again.stderr
+    assert traces(tmp_path / "lost") == traces(tmp_path / "whole")
+
+
+def test_restarts_recover_by_themselves(
+    command: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@0")
+    found = command(*SMALL, *TWO, "run_dir=run", "hardware.restarts=1")
+    assert found.returncode == 0, found.stderr
+    assert "process 0 was ended by SIGKILL" in found.stderr
+    assert "starting all processes again" in found.stderr
+    assert "going on after iteration 2" in found.stdout
+    assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
+
+
+def test_torchrun_starts_the_processes_as_well(tmp_path: Path) -> None:
+    import os
+    import subprocess
+    source = str(Path(__file__).parents[2] / "src")
+    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0"]
+    found = subprocess.run(
+        [sys.executable, *torchrun, "-m", "rlfactory.cli", *SMALL, *TWO, "run_dir=run"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("iteration 3/3") == 1
+    assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
+
+
+def test_what_is_wrong_is_said_once(ran: Ran, tmp_path: Path) -> None:
+    found = ran(
+        [
+            both("run_dir=a", others={"1": ["seed=1"]}),
+            both("run_dir=b", "hardware.processes=1"),
+            both("run_dir=c", "optimizer.lr=-1"),
+        ]
+    )
+    different, miscounted, refused = found
+    assert different["codes"] == [1, 1], different
+    assert different["said"].count("process 1 has another configuration than process 0") == 1
+    assert miscounted["codes"] == [1, 1], miscounted
+    said = "hardware.processes=1, but the launcher has started 2"
+    assert miscounted["said"].count(said) == 1
+    assert refused["codes"] == [2, 2], refused
+    assert refused["said"].count("error: optimizer.lr") == 1
+    assert not (tmp_path / "c").exists()
+
+
+def test_tasks_of_slurm_are_processes(ran: Ran, tmp_path: Path) -> None:
+    words = ["hardware=slurm", "iterations=1", "run_dir=run"]
+    asked = both(*words, slurm=True)
+    (found,) = ran([asked])
+    assert found["codes"] == [0, 0], found
+    assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
