@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from rlfactory.dealing import (
+    Deal,
     everyones,
     gathered,
-    in_order,
     own_numbers,
     own_of,
     own_rows,
     pooled,
-    scores_in_order,
-    texts_in_order,
     with_whole,
 )
 from rlfactory.hardware.base import Hardware
@@ -56,9 +54,10 @@ def test_one_process_has_all_and_gathers_nothing() -> None:
     assert own_of(rollout, rollout) is rollout
     assert with_whole(rollout, rollout) is rollout
     values = torch.arange(3)
-    assert in_order(values, None, hardware) is values
-    assert texts_in_order(["a"], None, hardware) == ["a"]
-    assert scores_in_order({"r": values}, None, hardware) == {"r": values}
+    deal = Deal(None, hardware)
+    assert deal.all_of(values) is values
+    assert deal.texts(["a"]) == ["a"]
+    assert deal.scores({"r": values}) == {"r": values}
     assert pooled([{"a": values}], hardware) == [{"a": values}]
 
 
@@ -82,8 +81,8 @@ def test_what_was_dealt_comes_back_in_order(count: int, together: Together) -> N
     def work(hardware: Hardware) -> Any:
         rows = own_rows(GROUPS, hardware)
         assert rows is not None
-        texts = texts_in_order([f"é{n}" for n in rows.tolist()], rows, hardware)
-        return in_order(rows * 10, rows, hardware).tolist(), texts
+        deal = Deal(rows, hardware)
+        return deal.all_of(rows * 10).tolist(), deal.texts([f"é{n}" for n in rows.tolist()])
 
     for values, texts in together(count, work):
         assert values == [0, 10, 20, 30, 40, 50]
@@ -95,7 +94,7 @@ def test_a_score_that_only_one_has_is_missing_elsewhere(together: Together) -> N
         rows = own_rows(GROUPS, hardware)
         assert rows is not None
         scores = {"r": rows.float()} | ({"s": rows.float()} if hardware.rank else {})
-        return scores_in_order(scores, rows, hardware)
+        return Deal(rows, hardware).scores(scores)
 
     for found in together(2, work):
         assert [*found] == ["r", "s"]

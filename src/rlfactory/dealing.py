@@ -28,32 +28,40 @@ def own_rows(groups: Tensor, hardware: Hardware) -> Tensor | None:
     return torch.isin(groups, mine if len(mine) else distinct[:1]).nonzero().flatten()
 
 
-def in_order(values: Tensor, rows: Tensor | None, hardware: Hardware) -> Tensor:
-    """The rows of all processes, each of which has those of the numbers `rows`, by number."""
-    if rows is None:
-        return values
-    order = _order(hardware.gather(rows))
-    return hardware.gather(values)[order.to(values.device)]
+class Deal:
+    """How samples are dealt: this process has those of the numbers `rows`; None is all.
 
+    What it gathers comes in the order of the numbers, each once.
+    """
 
-def texts_in_order(texts: list[str], rows: Tensor | None, hardware: Hardware) -> list[str]:
-    """The same of texts."""
-    if rows is None:
-        return texts
-    order = _order(hardware.gather(rows))
-    return take(hardware.gather_texts(texts), order)
+    def __init__(self, rows: Tensor | None, hardware: Hardware) -> None:
+        self.rows, self.hardware = rows, hardware
+        self._order = None if rows is None else _firsts(hardware.gather(rows))
 
+    def all_of(self, values: Tensor) -> Tensor:
+        """All processes' rows."""
+        if self._order is None:
+            return values
+        return self.hardware.gather(values)[self._order.to(values.device)]
 
-def scores_in_order(
-    scores: Mapping[str, Tensor], rows: Tensor | None, hardware: Hardware
-) -> dict[str, Tensor]:
-    """The same of scores by name, NaN where a process has none of a name."""
-    if rows is None:
-        return dict(scores)
-    names = _names([*scores], hardware)
-    none = torch.full((len(rows),), torch.nan)
-    table = torch.stack([scores.get(name, none) for name in names], 1)
-    return dict(zip(names, in_order(table, rows, hardware).unbind(1), strict=True))
+    def all_if(self, values: Tensor | None) -> Tensor | None:
+        """The same of what need not be there, in all of them or in none."""
+        return None if values is None else self.all_of(values)
+
+    def texts(self, texts: list[str]) -> list[str]:
+        """All processes' texts."""
+        return (
+            texts if self._order is None else take(self.hardware.gather_texts(texts), self._order)
+        )
+
+    def scores(self, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All processes' scores by name, NaN where one has none of a name."""
+        if self.rows is None:
+            return dict(scores)
+        names = _names([*scores], self.hardware)
+        none = torch.full((len(self.rows),), torch.nan)
+        table = self.all_of(torch.stack([scores.get(name, none) for name in names], 1))
+        return dict(zip(names, table.unbind(1), strict=True))
 
 
 def gathered(rollout: Rollout, hardware: Hardware) -> Rollout:
@@ -62,22 +70,21 @@ def gathered(rollout: Rollout, hardware: Hardware) -> Rollout:
     """
     if hardware.world_size == 1:
         return rollout
-    rows = rollout.index
-
-    def all_of(values: Tensor | None) -> Tensor | None:
-        return None if values is None else in_order(values, rows, hardware)
-
-    texts = rollout.texts
+    deal = Deal(rollout.index, hardware)
+    index, tokens, texts = deal.all_of(rollout.index), rollout.tokens, rollout.texts
+    if tokens is not None:
+        columns: dict[str, Any] = {f.name: getattr(tokens, f.name) for f in fields(tokens)}
+        tokens = Tokens(**{name: deal.all_if(column) for name, column in columns.items()})
     return Rollout(
-        prompts=texts_in_order(rollout.prompts, rows, hardware),
-        metadata=[{}] * len(hardware.gather(rows)),
-        groups=in_order(rollout.groups, rows, hardware),
-        index=in_order(rows, rows, hardware),
-        tokens=_tokens(rollout.tokens, all_of),
-        texts=None if texts is None else texts_in_order(texts, rows, hardware),
-        rewards=scores_in_order(rollout.rewards, rows, hardware),
-        penalty=all_of(rollout.penalty),
-        peers=all_of(rollout.peers),
+        prompts=deal.texts(rollout.prompts),
+        metadata=[{}] * len(index),
+        groups=deal.all_of(rollout.groups),
+        index=index,
+        tokens=tokens,
+        texts=None if texts is None else deal.texts(texts),
+        rewards=deal.scores(rollout.rewards),
+        penalty=deal.all_if(rollout.penalty),
+        peers=deal.all_if(rollout.peers),
     )
 
 
@@ -147,7 +154,7 @@ def picture_metrics(rollout: Rollout, hardware: Hardware) -> dict[str, float]:
     return {"diversity/pairwise": hardware.total(ours) / hardware.world_size}
 
 
-def _order(numbers: Tensor) -> Tensor:
+def _firsts(numbers: Tensor) -> Tensor:
     """Where each number stands first, by number."""
     order = numbers.argsort(stable=True)
     found = numbers[order]
@@ -157,12 +164,6 @@ def _order(numbers: Tensor) -> Tensor:
 def _names(names: Sequence[str], hardware: Hardware) -> list[str]:
     """The names that any process has, in an order that all agree on."""
     return list(dict.fromkeys(hardware.gather_texts(names)))
-
-
-def _tokens(tokens: Tokens | None, all_of: Any) -> Tokens | None:
-    if tokens is None:
-        return None
-    return Tokens(**{f.name: all_of(getattr(tokens, f.name)) for f in fields(tokens)})
 
 
 def _worthless(whole: Rollout) -> Tensor:

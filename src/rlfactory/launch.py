@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from rlfactory.problems import PlanError, Problem
-from rlfactory.ranks import Place, is_to_launch, variables
+from rlfactory.ranks import Place, is_many, is_to_launch, variables
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 STOPPED = frozenset(128 + number for number in HEARD)
@@ -52,6 +52,10 @@ def sit(sitting: Sitting, config: Mapping[str, Any]) -> int:
 def require_possible(config: Mapping[str, Any]) -> None:
     """PlanError where the processes that are asked for can't be started."""
     node = config["hardware"]
+    if not is_many(node) and (count := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        message = f"is for one process, and a launcher has started {count}"
+        several = f"hardware=ddp hardware.processes={count}"
+        raise PlanError([Problem("hardware", f"{message}; type {several}", "hardware=ddp")])
     if not is_to_launch(node):
         return
     if node["launcher"] == "slurm":
@@ -115,7 +119,7 @@ class _Team:
         end: float | None = None
         while any(member.poll() is None for member in self._members):
             time.sleep(GLANCE)
-            if end is None and self._lost():
+            if end is None and (self._lost() or self._members[0].poll() is not None):
                 end = time.monotonic() + self.node["timeout"] + GRACE
             if end is not None and time.monotonic() > end:
                 self._end()

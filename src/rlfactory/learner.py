@@ -117,7 +117,7 @@ class Learner:
             self.watcher.phase("learn", total=total)
         measured, found = self._accumulate(batch, own, place)
         if self.guard.refuses(found, parts.hardware):
-            parts.optimizer.zero_grad(set_to_none=True)
+            parts.hardware.forget(parts.optimizer)
             return
         for metrics in pooled(measured, parts.hardware):
             tally.extend(metrics)

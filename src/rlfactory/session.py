@@ -35,6 +35,7 @@ from rlfactory.run.progress import Progress
 from rlfactory.run.scores import Scores
 from rlfactory.run.signals import Interruption, Stop
 from rlfactory.run.snapshot import Snapshot
+from rlfactory.scoring import TrainingError
 from rlfactory.showing import Showing
 from rlfactory.state import state_of, take_up
 from rlfactory.trainer import Trainer
@@ -142,7 +143,8 @@ class Session:
                 except DiskError:
                     raise
                 except Exception as error:
-                    self.border.rescue()
+                    if self._is_everyones(error):
+                        self.border.rescue()
                     if not self.stop.asked:
                         raise
                     # parts of a run may have been stopped first, as the process of a reward is by
@@ -160,6 +162,12 @@ class Session:
             self.showing.conclude(self.before, self.after, [*self.adviser.given.values()])
             self.logger.finish()
         return outcome
+
+    def _is_everyones(self, error: Exception) -> bool:
+        """Whether what is saved now is at hand: of a divided network all processes hand over their
+        part, and have met the same error if it came from what they all know.
+        """
+        return self.parts.model.weights.division is None or isinstance(error, TrainingError)
 
     def _train(self) -> None:
         self.before = self.evaluate() if self.looked < 0 else self.showing.first()

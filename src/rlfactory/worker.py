@@ -100,6 +100,7 @@ def follow(path: Path | None, config: Config, until: int | None = None, force: b
             folder = RunFolder(joined(hardware, config, path))
             with folder.attach_log(hardware.rank):
                 outcome = Session(config, folder, until, force, stop, hardware).run()
+            hardware.close()
     except KeyboardInterrupt:
         return stop.code
     except (TrainingError, CommonError):  # the first process says so too
@@ -122,6 +123,8 @@ def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, for
             hardware = hardware_of(config)
             joined(hardware, config, folder.path)
         outcome = Session(config, folder, until, force, stop, hardware).run()
+        if hardware is not None:
+            hardware.close()
     except KeyboardInterrupt:
         return stop.status
     except Exception as error:

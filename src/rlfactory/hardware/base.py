@@ -83,6 +83,14 @@ class Hardware(ABC):
         """Divide a model that has just been made, where that is the way."""
         del model
 
+    def forget(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clear the gradients without a step."""
+        optimizer.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        """Let go of the other processes; none of them is asked again."""
+        return
+
     def evened(self, chunks: Iterator[T], spare: T | None) -> Iterator[tuple[T, bool]]:
         """`chunks`, each with whether it counts. Where a network is divided, all processes run it
         equally often: one that has fewer chunks than another gets `spare` in their place.

@@ -103,6 +103,17 @@ class Distributed(Hardware):
             sum_gradients(parameters)
         return self._local.step(optimizer, parameters, max_grad_norm)
 
+    def forget(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clear the gradients, also of a divided network."""
+        super().forget(optimizer)
+        if self._sharded is not None:
+            self._sharded.forget()
+
+    def close(self) -> None:
+        """Leave the group of processes."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
     def evened(self, chunks: Iterator[T], spare: T | None) -> Iterator[tuple[T, bool]]:
         """Equally many in all processes, where the network is divided."""
         if self._sharded is None:

@@ -112,9 +112,13 @@ class Sharded:
         if norm < float("inf"):
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        self.forget()
+        return norm
+
+    def forget(self) -> None:
+        """Clear the gradients of what is divided."""
         for divided in self._divided.values():
             divided.grad = None
-        return norm
 
     def _norm(self, parameters: Sequence[nn.Parameter]) -> float:
         """That of all processes' parts, and of what is whole everywhere once."""
@@ -126,6 +130,11 @@ class Sharded:
         parts = squares[1:].clone()
         dist.all_reduce(parts)
         return float((squares[0] + parts[0]).sqrt())
+
+    @property
+    def processes(self) -> int:
+        """Among how many it is divided."""
+        return dist.get_world_size()
 
     def whole(self, name: str, part: Tensor) -> Tensor:
         """A tensor of a parameter's form on the CPU, of which each process has its `part`."""

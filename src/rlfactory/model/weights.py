@@ -19,6 +19,10 @@ POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
 class Division(Protocol):
     """How a network's parameters are divided among processes, each of which has its rows."""
 
+    @property
+    def processes(self) -> int:
+        """How many there are."""
+
     def gathered(self, anew: bool = False) -> AbstractContextManager[None]:
         """The network whole, for passes without a gradient."""
 

@@ -206,7 +206,8 @@ def checkpoint_bytes(
     size = sum(t.numel() * t.element_size() for t in tensors.values())
     moments = [] if optimizer is None else [v for s in optimizer.state.values() for v in s.values()]
     kept = sum(v.numel() * v.element_size() for v in moments if isinstance(v, Tensor))
-    return size + size // len(sets) + kept
+    parts = 1 if model.weights.division is None else model.weights.division.processes
+    return parts * (size + size // len(sets) + kept)
 
 
 def checkpoint_of(checkpoints: Path, step: int) -> Path:

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlfactory.dealing import in_order, own_rows, scores_in_order, texts_in_order
+from rlfactory.dealing import Deal, own_rows
 from rlfactory.hardware.base import Hardware
+from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
 from rlfactory.nest import take
@@ -25,6 +26,8 @@ from rlfactory.scoring import require_scored
 _DIVERSITY_PROMPTS = 16
 _DIVERSITY_SAMPLES = 4
 HELD_OUT = "_held_out"
+ONE: Hardware = Local(device="cpu")
+"""Who has all samples."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Evaluator:
     others: Mapping[str, Reward] = field(default_factory=dict)
     scorer: Scorer = field(default_factory=Scorer)
     max_failed: float = 1.0
-    hardware: Hardware | None = None
+    hardware: Hardware = ONE
 
     def __call__(self, weights: str) -> Evaluation:
         """Evaluate the weight set of that name."""
@@ -61,24 +64,24 @@ class Evaluator:
         repeated = [prompt for prompt in few for _ in range(_DIVERSITY_SAMPLES)]
         self.watcher.phase("evaluate", total=len(self.prompts) + len(repeated))
         groups = torch.arange(len(few)).repeat_interleave(_DIVERSITY_SAMPLES)
-        rows, others = self._dealt(self._groups()), self._dealt(groups)
+        deal, spread_over = self._dealt(self._groups()), self._dealt(groups)
         with self.scorer.begin(self._judge) as gathering:
             with self.model.weights(weights):
-                drawn = self.draw(self.prompts, "evaluation", rows)
-                gathering.add(self._samples(drawn, rows))
-                several = self.draw(repeated, "diversity", others)
-            found = self._found(gathering.scores(), rows)
-        drawn, several = self._whole(drawn, rows), self._whole(several, others)
+                drawn = self.draw(self.prompts, "evaluation", deal.rows)
+                gathering.add(self._samples(drawn, deal.rows))
+                several = self.draw(repeated, "diversity", spread_over.rows)
+            found = self._found(deal.scores(gathering.scores()))
+        drawn, several = _whole(drawn, deal), _whole(several, spread_over)
         spread = diversity(several.images, several.texts, groups)
         return Evaluation(self._scores(drawn, found, spread), drawn)
 
     def preview(self, weights: str, count: int) -> Drawn:
         """The first `count` samples of an evaluation."""
         shown = self.prompts[:count]
-        rows = self._dealt(torch.arange(len(shown)))
+        deal = self._dealt(torch.arange(len(shown)))
         with self.model.weights(weights):
-            drawn = self.draw(shown, "evaluation", rows)
-        return self._whole(drawn, rows)
+            drawn = self.draw(shown, "evaluation", deal.rows)
+        return _whole(drawn, deal)
 
     def draw(self, prompts: Sequence[Prompt], stream: str, rows: Tensor | None = None) -> Drawn:
         """One sample for each prompt, or for those of some rows."""
@@ -103,34 +106,15 @@ class Evaluator:
             texts=drawn.texts,
         )
 
-    def _dealt(self, groups: Tensor) -> Tensor | None:
-        """The rows that are this process's; None where all are."""
-        return None if self.hardware is None else own_rows(groups, self.hardware)
+    def _dealt(self, groups: Tensor) -> Deal:
+        """Which of the samples of some groups are this process's."""
+        return Deal(own_rows(groups, self.hardware), self.hardware)
 
-    def _whole(self, drawn: Drawn, rows: Tensor | None) -> Drawn:
-        """All processes' samples, by the number of their prompt."""
-        hardware = self.hardware
-        if rows is None or hardware is None:
-            return drawn
-
-        def every(values: Tensor | None) -> Tensor | None:
-            return None if values is None else in_order(values, rows, hardware)
-
-        texts = drawn.texts
-        return Drawn(
-            images=every(drawn.images),
-            texts=None if texts is None else texts_in_order(texts, rows, hardware),
-            kl=every(drawn.kl),
-            lengths=every(drawn.lengths),
-        )
-
-    def _found(self, scores: Mapping[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
+    def _found(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
         """All processes' scores; an error where one of the others lacks too many."""
-        if rows is not None and self.hardware is not None:
-            scores = scores_in_order(scores, rows, self.hardware)
         for name in self._others():
             require_scored(scores, [_held_out(name, scores)], self.max_failed)
-        return dict(scores)
+        return scores
 
     def _others(self) -> dict[str, Reward]:
         """Those that are not asked anyway, as what trains or as a part of it."""
@@ -155,6 +139,16 @@ class Evaluator:
             diversity=spread,
             kl=_per_token(drawn),
         )
+
+
+def _whole(drawn: Drawn, deal: Deal) -> Drawn:
+    """All processes' samples."""
+    return Drawn(
+        images=deal.all_if(drawn.images),
+        texts=None if drawn.texts is None else deal.texts(drawn.texts),
+        kl=deal.all_if(drawn.kl),
+        lengths=deal.all_if(drawn.lengths),
+    )
 
 
 def _held_out(name: str, scores: Mapping[str, Tensor]) -> str:

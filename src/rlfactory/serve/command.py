@@ -78,12 +78,14 @@ def _run(
 
     silence_notices()
     from rlfactory.hardware.base import HardwareError
+    from rlfactory.joining import alone
     from rlfactory.reward.base import RewardError
     from rlfactory.targets import instantiate
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     try:
-        hardware = instantiate(config["hardware"], "hardware", loss_scaling=False)
+        node = alone(config)["hardware"]
+        hardware = instantiate(node, "hardware", loss_scaling=False)
         reward = instantiate(config["reward"], "reward", device=hardware.device)
     except (HardwareError, RewardError, OSError) as error:
         listener.close()
