@@ -74,7 +74,8 @@ def gathered(rollout: Rollout, hardware: Hardware) -> Rollout:
     index, tokens, texts = deal.all_of(rollout.index), rollout.tokens, rollout.texts
     if tokens is not None:
         columns: dict[str, Any] = {f.name: getattr(tokens, f.name) for f in fields(tokens)}
-        tokens = Tokens(**{name: deal.all_if(column) for name, column in columns.items()})
+        every: dict[str, Any] = {name: deal.all_if(column) for name, column in columns.items()}
+        tokens = Tokens(**every)
     return Rollout(
         prompts=deal.texts(rollout.prompts),
         metadata=[{}] * len(index),

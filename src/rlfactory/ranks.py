@@ -23,6 +23,14 @@ class Place:
     address: str
     port: int
 
+    @property
+    def url(self) -> str:
+        """Where torch has processes meet. What torchrun starts meets at torchrun's own place, anew
+        after each of its restarts; torch knows from the environment.
+        """
+        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        return "env://" if agent else f"tcp://{self.address}:{self.port}"
+
 
 def is_many(node: Node) -> bool:
     """Whether hardware of this configuration is made of processes that work together."""

@@ -61,7 +61,7 @@ def test_torchrun_starts_the_processes_as_well(tmp_path: Path) -> None:
     import os
     import subprocess
     source = str(Path(__file__).parents[2] / "src")
-    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     found = subprocess.run(
         [sys.executable, *torchrun, "-m", "rlfactory.cli", *SMALL, *TWO, "run_dir=run"],
         cwd=tmp_path,
@@ -71,6 +71,7 @@ def test_torchrun_starts_the_processes_as_well(tmp_path: Path) -> None:
         check=False,
     )
     assert found.returncode == 0, found.stderr
+    assert "failed to bind" not in found.stderr
     assert found.stdout.count("iteration 3/3") == 1
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 

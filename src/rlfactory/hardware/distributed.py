@@ -67,18 +67,11 @@ class Distributed(Hardware):
         if dist.is_initialized():  # by an earlier run in this process
             return
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-        wait = timedelta(seconds=timeout)
+        where: dict[str, Any] = {"init_method": here.url, "rank": here.rank, "world_size": here.world}
+        if here.world == 1:
+            where = {"store": _own_store(), "rank": 0, "world_size": 1}
         with _asking(f"no contact at {here.address}:{here.port}"):
-            if here.world == 1:
-                store: Any = dist.HashStore()  # type: ignore[attr-defined]
-            else:
-                leads = here.rank == 0
-                store = dist.TCPStore(  # type: ignore[attr-defined]
-                    here.address, here.port, here.world, leads, wait
-                )
-            dist.init_process_group(
-                backend, store=store, rank=here.rank, world_size=here.world, timeout=wait
-            )
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **where)
 
     def prepare(self, model: Any) -> None:
         """Divide its network, for fsdp2."""
@@ -212,6 +205,10 @@ def _device_of(kind: torch.device, here: Place) -> torch.device:
         )
     torch.cuda.set_device(here.local)
     return torch.device("cuda", here.local)
+
+
+def _own_store() -> Any:
+    return dist.HashStore()  # type: ignore[attr-defined]
 
 
 def _sharded() -> "Sharded":
