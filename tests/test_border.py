@@ -38,7 +38,8 @@ def asked() -> list[Any]:
 
 
 def border(asked: list[Any], done: int, saved: int | None, snapshot: bool = True) -> Any:
-    parts = SimpleNamespace(model="model", optimizer="optimizer")
+    hardware = SimpleNamespace(world_size=1)
+    parts = SimpleNamespace(model="model", optimizer="optimizer", hardware=hardware)
     trainer = SimpleNamespace(parts=parts, learner=SimpleNamespace(has_moved=True))
     keeper: Any = Noting(asked, saved)
     made = Border(trainer, keeper, "ema", Noting(asked) if snapshot else None)  # type: ignore[arg-type]

@@ -51,7 +51,9 @@ def showing(tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "gallery", lambda *_: Noting(asked))
     settings = {"weights": "ema", "every": 4, "preview_every": 2, "grid": 2}
     parts: Any = SimpleNamespace(
-        reward=SimpleNamespace(main="length", good=None), model=SimpleNamespace(media="texts")
+        reward=SimpleNamespace(main="length", good=None),
+        model=SimpleNamespace(media="texts"),
+        hardware=SimpleNamespace(rank=0),
     )
     watcher: Any = None
     folder = RunFolder(tmp_path)

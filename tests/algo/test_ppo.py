@@ -53,7 +53,7 @@ def appraised(rollout: Rollout, scores: Tensor = SCORES, **options: Any) -> tupl
 def batch_of(rollout: Rollout, model: CausalLM, **options: Any) -> TokenBatch:
     algo = PPO(TOKEN, **options)
     done = algo.appraise(replace(rollout, rewards={"main": SCORES}), "main")
-    return algo.items(done, model, seed=0, iteration=0)
+    return algo.items(algo.compared(done), model, seed=0, iteration=0)
 
 
 def test_before_an_update_the_ratio_is_one_and_the_loss_minus_the_mean_advantage(

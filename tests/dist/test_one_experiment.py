@@ -43,6 +43,13 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(sorted((run / "checkpoints").glob("step_*"))[-1] / "weights.safetensors")
 
 
+def files(run: Path) -> dict[str, str]:
+    """The names of a checkpoint's files, and what those say that are not of the run alone."""
+    place = sorted((run / "checkpoints").glob("step_*"))[-1]
+    found = {path.relative_to(place).as_posix(): path for path in place.rglob("*.*")}
+    return {k: v.read_text() if k.endswith("config.json") else "" for k, v in found.items()}
+
+
 def metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
@@ -55,6 +62,7 @@ def assert_same_experiment(one: Path, other: Path) -> None:
     moved = [(ours[k] - ours[f"reference{k[6:]}"]).abs().max() for k in ours if "policy/" in k
              and f"reference{k[6:]}" in ours]
     assert far < 1e-6
+    assert files(one) == files(other), "the export as well"
     assert max(moved) > 1e-4, "otherwise it means nothing"
     for mine, others in zip(metrics(one), metrics(other), strict=True):
         assert mine.keys() == others.keys()
@@ -117,7 +125,12 @@ def test_from_two_to_one_and_back(ran: Ran, tmp_path: Path) -> None:
             part(2, "fsdp2", 2),
             part(3, "ddp", 1),
             part(0, "fsdp2", 2),
+            {"words": ["sample", "run", "--prompt", "a red circle"], "processes": 1},
+            {"words": ["export", "run", "--to", "out"], "processes": 1},
         ]
     )
-    assert [each["codes"] for each in found] == [[0], [143, 143], [143], [0, 0]], found
+    codes = [[0], [143, 143], [143], [0, 0], [0], [0]]
+    assert [each["codes"] for each in found] == codes, found
+    assert (tmp_path / "run" / "samples" / "drawn" / "000.png").is_file()
+    assert (tmp_path / "out" / "README.md").is_file()
     assert_same_experiment(tmp_path / "one", tmp_path / "run")

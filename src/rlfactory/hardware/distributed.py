@@ -67,7 +67,11 @@ class Distributed(Hardware):
         if dist.is_initialized():  # by an earlier run in this process
             return
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-        where: dict[str, Any] = {"init_method": here.url, "rank": here.rank, "world_size": here.world}
+        where: dict[str, Any] = {
+            "init_method": here.url,
+            "rank": here.rank,
+            "world_size": here.world,
+        }
         if here.world == 1:
             where = {"store": _own_store(), "rank": 0, "world_size": 1}
         with _asking(f"no contact at {here.address}:{here.port}"):
