@@ -125,11 +125,11 @@ def _follow(plan: "Plan", force: bool) -> int:
     """Train as another process of this command says, which a launcher has started as well."""
     import yaml
 
-    from rlfactory import worker
+    from rlfactory.following import follow
     from rlfactory.on_run import silence_notices
 
     silence_notices()
-    return worker.follow(None, yaml.safe_load(plan.frozen()), force=force)
+    return follow(None, yaml.safe_load(plan.frozen()), force=force)
 
 
 def check(overrides: Sequence[str]) -> int:

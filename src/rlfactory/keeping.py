@@ -16,9 +16,9 @@ from rlfactory.run.checkpoint import (
     begin_checkpoint,
     checkpoint_bytes,
     checkpoint_of,
-    gather_checkpoint,
 )
 from rlfactory.run.disk import Patience
+from rlfactory.run.divided import gather_checkpoint
 from rlfactory.run.folder import RunFolder, enough_space
 from rlfactory.run.retention import Retention
 from rlfactory.run.writer import Writer
@@ -72,7 +72,7 @@ class Keeper:
     ) -> None:
         """A checkpoint of this iteration, unless it has one; and the best one's name beside it."""
         if not self.leads:
-            self._hand_over(done, model, exported, optimizer)
+            self._hand_over(done, model, optimizer)
             return
         self.writer.wait()  # before there is another copy
         write: Callable[[], None] = _nothing
@@ -86,12 +86,10 @@ class Keeper:
             self.saved, self._since = done, time.monotonic()
         self.writer.do(partial(self._finish, write, frozenset(self.timely), self.best.step))
 
-    def _hand_over(
-        self, done: int, model: ImageModel | TextModel, exported: str, optimizer: Optimizer
-    ) -> None:
+    def _hand_over(self, done: int, model: ImageModel | TextModel, optimizer: Optimizer) -> None:
         """What the one that writes asks of all."""
         if self.saved != done:
-            gather_checkpoint(model, exported, optimizer)
+            gather_checkpoint(model, optimizer)
             self.saved, self._since = done, time.monotonic()
 
     def _finish(self, write: Callable[[], None], timely: frozenset[int], best: int | None) -> None:

@@ -104,9 +104,9 @@ def resume(words: Sequence[str]) -> int:
         raise PlanError([Problem("--until", message)])
     silence_notices()
     if follows(frozen["hardware"]):
-        from rlfactory import worker
+        from rlfactory.following import follow
 
-        return worker.follow(a.run, frozen, a.until, a.force)
+        return follow(a.run, frozen, a.until, a.force)
     if is_done(a.run, frozen) and not a.force:
         return 0
     require_owner(a.run, a.take_over)

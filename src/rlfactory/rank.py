@@ -30,8 +30,10 @@ def train(sitting: Sitting) -> int:
 
     if os.environ["RANK"] == "0":
         return worker.run(sitting.run, sitting.until, sitting.force, sitting.take_over)
+    from rlfactory.following import follow
+
     config = worker.read_config(RunFolder(sitting.run))
-    return worker.follow(sitting.run, config, sitting.until, sitting.force)
+    return follow(sitting.run, config, sitting.until, sitting.force)
 
 
 def _end_with(parent: int) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from rlfactory.build import Config, build, evaluator, hardware_of
 from rlfactory.estimate.exhausted import explained, is_exhaustion
-from rlfactory.hardware.base import CommonError, HardwareError, LostError
+from rlfactory.hardware.base import HardwareError
 from rlfactory.inspection.errors import InspectionError
 from rlfactory.joining import alone, joined, told_apart
 from rlfactory.model.pipeline import ModelError
@@ -84,35 +84,9 @@ def run(path: Path, until: int | None = None, force: bool = False, take_over: bo
     except KeyboardInterrupt:
         return stop.code
     except (RunFolderError, OSError) as error:  # nothing has begun
-        _say_error(str(error))
+        say_error(str(error))
         return 1
     return 1 if status == "failed" else _ended(path, status, stop, config)
-
-
-def follow(path: Path | None, config: Config, until: int | None = None, force: bool = False) -> int:
-    """Train as one of several processes that another one leads, and which knows the run folder
-    where no `path` is given; returns the exit code.
-    """
-    stop = Stop(quiet=True)
-    try:
-        with stop:
-            hardware = hardware_of(config)
-            folder = RunFolder(joined(hardware, config, path))
-            with folder.attach_log(hardware.rank):
-                outcome = Session(config, folder, until, force, stop, hardware).run()
-            hardware.close()
-    except KeyboardInterrupt:
-        return stop.code
-    except (TrainingError, CommonError):  # the first process says so too
-        return 1
-    except Exception as error:
-        if isinstance(told_apart(error), LostError):
-            return 1
-        if not isinstance(error, MENDABLE):
-            raise
-        _say_error(f"in process {os.environ.get('RANK', '?')}: {error}")
-        return 1
-    return 0 if outcome in ("done", "paused") else stop.code
 
 
 def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, force: bool) -> Status:
@@ -136,7 +110,7 @@ def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, for
         if not out and not isinstance(error, MENDABLE):
             raise
         said = explained(error, config) if out else error
-        _say_error(f"{said}\nThe traceback is in {folder.log}")
+        say_error(f"{said}\nThe traceback is in {folder.log}")
         return "failed"
     return "interrupted" if outcome == "paused" else outcome
 
@@ -221,7 +195,7 @@ def inspect(path: Path, weights: str, prompts: int, best: bool) -> int:
 
     config = read_config(RunFolder(path))
     if locate(config["model"]["_target_"], "model").media != "texts":
-        _say_error(f"{path} trained an image generator; only language models can be inspected")
+        say_error(f"{path} trained an image generator; only language models can be inspected")
         return 1
     return _with_weights(path, config, look, best, REFERENCE)
 
@@ -234,7 +208,7 @@ def export(path: Path, to: Path, merge: bool, weights: str, best: bool) -> int:
         run, checkpoint = RunFolder(path), _checkpoint(path, best)
         code = export_run(run, read_config(run), checkpoint, to, merge=merge, weights=weights)
     except MENDABLE as error:
-        _say_error(str(error))
+        say_error(str(error))
         return 1
     print(f"exported to {to}; its card is {to / 'README.md'}. To load it:\n\n{code}")
     return 0
@@ -258,7 +232,7 @@ def _with_weights(
         out = is_exhaustion(error)
         if not out and not isinstance(error, MENDABLE):
             raise
-        _say_error(explained(error, config) if out else str(error))
+        say_error(explained(error, config) if out else str(error))
         return 1
     return 0
 
@@ -294,7 +268,8 @@ def _save_png(image: torch.Tensor, path: Path) -> None:
     to_pil(image).save(path)
 
 
-def _say_error(message: str) -> None:
+def say_error(message: str) -> None:
+    """One line for whoever typed the command."""
     _say(f"error: {message}")
 
 

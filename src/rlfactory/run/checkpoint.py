@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from torch import Tensor
 from rlfactory.fault import fault
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
-from rlfactory.model.weights import POLICY
 from rlfactory.run.atomic import flush
+from rlfactory.run.divided import mapped, moments_of, standing
 from rlfactory.run.manifest import DamagedError, verify, versions, write_manifest
 from rlfactory.run.tensors import pack, unpack
 
@@ -67,12 +67,12 @@ def begin_checkpoint(
     thread, of copies on the CPU. `write` does what writes; it may do it again.
     """
     weights = model.weights.whole_state()
-    moments, tensors = pack(_moments(model, optimizer) if optimizer is not None else None)
+    moments, tensors = pack(moments_of(model, optimizer) if optimizer is not None else None)
     plain, _ = pack(state)
     if optimizer is not None:
         plain["optimizer"] = moments
     unfinished = folder.with_name(f".{folder.name}")
-    with _whole(unfinished), _standing(model, exported, weights):
+    with _whole(unfinished), standing(model, exported, weights):
         write(partial(_export, model, unfinished))
     noted = {"world_size": WORLD_SIZE, "versions": versions(), **(about or {})}
     rest = partial(_finish, unfinished, folder, weights, tensors, plain, noted)
@@ -109,52 +109,6 @@ def _finish(
     os.replace(unfinished, folder)
 
 
-def gather_checkpoint(
-    model: ImageModel | TextModel, exported: str, optimizer: torch.optim.Optimizer
-) -> None:
-    """The part of saving that all processes take, where each has a part of the network."""
-    if model.weights.division is not None:
-        model.weights.whole_state()
-        _moments(model, optimizer)
-
-
-def _moments(model: ImageModel | TextModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimiser's state, undivided."""
-    state = optimizer.state_dict()
-    if (division := model.weights.division) is None:
-        return state
-    return {**state, "state": _mapped(division.whole, state["state"], model, optimizer)}
-
-
-def _mapped(
-    change: Callable[[str, Tensor], Tensor],
-    state: Mapping[int, Mapping[str, Any]],
-    model: ImageModel | TextModel,
-    optimizer: torch.optim.Optimizer,
-) -> dict[int, dict[str, Any]]:
-    """An optimiser's tensors, each changed as one of the parameter that it belongs to."""
-    names = {id(p): name for name, p in model.weights.parameters.items()}
-    moved = [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
-    return {
-        number: {
-            k: change(moved[number], v) if isinstance(v, Tensor) else v for k, v in own.items()
-        }
-        for number, own in state.items()
-    }
-
-
-def _standing(
-    model: ImageModel | TextModel, exported: str, weights: Mapping[str, Tensor]
-) -> AbstractContextManager[None]:
-    """The network with the weights of a set, for what saves it."""
-    if (division := model.weights.division) is None:
-        return model.weights(exported)
-    values = {key.removeprefix(f"{POLICY}/"): value for key, value in weights.items()}
-    prefix = f"{exported}/"
-    values |= {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-    return division.standing_in(values)
-
-
 @contextmanager
 def _whole(folder: Path) -> Iterator[None]:
     """Leaves no part of a folder where its making fails."""
@@ -186,7 +140,7 @@ def load_optimizer(
             saved.pop("peak_lr", None)
             saved.update({key: value for key, value in made.items() if key != "params"})
     if model is not None and (division := model.weights.division) is not None:
-        state["state"] = _mapped(division.part, state["state"], model, optimizer)
+        state["state"] = mapped(division.part, state["state"], model, optimizer)
     optimizer.load_state_dict(state)
 
 
