@@ -46,4 +46,4 @@ def test_runs_of_one_seed_are_no_independent_runs() -> None:
     ]
     groups = [Group("row", members), Group("base", members, untrained=True)]
     notes = notes_of(groups, [], [{}, {}], False)
-    assert notes[1:] == ["row: 2 runs have seed 0, so its intervals are too narrow."]
+    assert notes[1:] == ["row: 2 runs have seed 0: intervals are too narrow."]

@@ -67,4 +67,4 @@ def _of_one_seed(groups: Sequence[Group]) -> Iterator[str]:
         seeds = Counter(run.config["seed"] for run in group.runs if "seed" in run.config)
         for seed, count in seeds.items():
             if count > 1 and not group.untrained:
-                yield f"{group.name}: {count} runs have seed {seed}, so its intervals are too narrow."
+                yield f"{group.name}: {count} runs have seed {seed}: intervals are too narrow."
