@@ -90,6 +90,8 @@ def test_cfg_job_prints_the_configuration(command: Command, tmp_path: Path) -> N
 
 REFUSALS = [
     (["reward=shpes"], "reward", "Did you mean shapes?", "reward=shapes"),
+    (["model.path=./" + "n" * 300], "model.path", "", ""),
+    (["prompts.path=./" + "n" * 300], "prompts.path", "", ""),
     (["model=nope"], "model", "no option nope", "rlfactory list model"),
     (["optimzer.lr=3"], "optimzer.lr", "Did you mean optimizer.lr?", "optimizer.lr=3"),
     (["sed=3"], "sed", "Did you mean seed?", "seed=3"),

@@ -64,6 +64,7 @@ def test_it_leaves_figures_and_numbers(
     assert {p: p.read_bytes() for p in before} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["regularizer=none"], ["model.finetune=lora"]], ids=str)
 def test_the_base_is_what_the_run_began_with(
     gpt2_folder: Path, tmp_path: Path, words: list[str]

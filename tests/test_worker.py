@@ -124,6 +124,7 @@ def test_every_algorithm_trains_in_either_form(
         assert SD3Transformer2DModel.from_pretrained(exported) is not None
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
     weights = []
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
@@ -160,6 +161,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert list(RunFolder(tmp_path / "run").checkpoints.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_known_prompts_are_encoded_once_for_all_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,6 +179,7 @@ def test_known_prompts_are_encoded_once_for_all_runs(
     assert "a prompt is new: the text encoders are loaded again" in caplog.text
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_usable_run_folder(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = [f"run_dir={run}", *TINY, "iterations=500"]

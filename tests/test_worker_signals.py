@@ -95,6 +95,7 @@ def command(run: Path, *words: str, **environment: str) -> subprocess.Popen[str]
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("works", [True, False])
 def test_under_slurm_the_job_goes_back_into_the_queue(tmp_path: Path, works: bool) -> None:
     run, told = tmp_path / "run", tmp_path / "told"

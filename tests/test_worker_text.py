@@ -173,6 +173,7 @@ def test_every_way_of_learning_runs(tmp_path: Path, tiny: list[str], words: list
     assert lines[1]["ratio/first_max_dev"] < 1e-3
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run(tmp_path: Path, tiny: list[str]) -> None:
     small = ["iterations=1", "prompts_per_iteration=8", "evaluation.prompts=6"]
     states = []

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from faulty.bad import commands, crossings, grammar, keys, paths, targets, values
@@ -24,6 +24,8 @@ from faulty.tally import Tally
 SOURCE = Path(__file__).parents[2] / "src"
 LIMIT = 1.0
 """Seconds of computing in which a command is refused."""
+TRIES = 3
+"""The least time of so many counts where the first took longer: other programs slow any command."""
 HEAVY = ("torch", "numpy", "transformers", "diffusers", "scipy", "datasets", "wandb", "matplotlib")
 WITNESS = f"""import atexit, os, sys
 def tell():
@@ -86,12 +88,15 @@ def make_cases(count: int, seed: int) -> Iterator[Case]:
         yield rng.choices(makers, weights)[0](rng)
 
 
-def run(count: int, seed: int, workers: int = 2) -> Tally:
-    """Type `count` invalid commands and tell which were not refused as they should be."""
+def run(count: int, seed: int, workers: int = 1) -> Tally:
+    """Type `count` invalid commands and tell which were not refused as they should be.
+
+    One at a time, since their seconds are counted, and two slow each other down.
+    """
     cases = [*make_cases(count, seed)]
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(workers) as pool:
         (Path(place) / "sitecustomize.py").write_text(WITNESS)
-        answers = [*pool.map(lambda case: ask(case, Path(place)), cases)]
+        answers = [*pool.map(lambda case: answered(case, Path(place)), cases)]
     tally = Tally(attempted=count)
     for case, answer in zip(cases, answers, strict=True):
         faults = faults_of(case, answer)
@@ -99,6 +104,16 @@ def run(count: int, seed: int, workers: int = 2) -> Tally:
         tally.failures += [f"{case}: {'; '.join(faults)}"] if faults else []
     tally.notes = figures(answers)
     return tally
+
+
+def answered(case: Case, place: Path) -> Answer:
+    """What a command says, and the seconds that it takes when nothing disturbs it."""
+    first = answer = ask(case, place)
+    for _ in range(TRIES - 1):
+        if answer.computing <= LIMIT:
+            break
+        answer = ask(case, place)
+    return replace(first, computing=min(first.computing, answer.computing))
 
 
 def ask(case: Case, place: Path) -> Answer:

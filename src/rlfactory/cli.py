@@ -24,7 +24,7 @@ HYDRA_FLAGS = {"-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shel
 
 def main() -> None:
     """The console script."""
-    gc.set_threshold(50_000)  # a plan makes much and drops little: collecting took a fifth of it
+    gc.set_threshold(500_000)  # a plan makes much and drops little: collecting took a fifth of it
     try:
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()

@@ -59,13 +59,11 @@ def evaluate(words: Sequence[str]) -> int:
     from rlfactory.request import SEARCHPATH, amend
 
     run, overrides = Path(words[0]), words[1:]
-    frozen = _require_run(run)
     message = f"can't be changed in an evaluation; allowed are {', '.join(EVALUATED)}"
     refused = [key for o in overrides if (key := key_of(o)).split(".")[0] not in EVALUATED]
     if refused := [key for key in refused if key != SEARCHPATH]:
         raise PlanError([Problem(key, message) for key in refused])
-
-    composed = amend(frozen, overrides)
+    composed = amend(_require_run(run), overrides)
     plan = make_plan(composed.values, composed.choices, composed.problems)
     silence_notices()
     from rlfactory import worker

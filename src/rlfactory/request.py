@@ -1,5 +1,6 @@
 """What was typed: each override checked by itself, so that each mistake is named, then composed."""
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ def prepare(words: Sequence[str]) -> list[str]:
         if not value and not rest:
             raise PlanError([Problem(flag, "names no folder", f"rlfactory {flag} FOLDER")])
         folder = Path(value or rest.pop(0)).expanduser().resolve()
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise PlanError([Problem(flag, f"there is no folder {folder}")])
         folders.append(f"file://{folder}")
     if not folders:

@@ -90,6 +90,8 @@ def read(target: str) -> Signature:
 def _lineage(module: Module, node: ast.ClassDef) -> list[tuple[Module, ast.ClassDef]]:
     """A class and those of its ancestors whose source can be found, nearest first."""
     found = [(module, node)]
+    if module.name.startswith("torch."):  # complete by itself: an optimiser, beneath long sources
+        return found
     for base in node.bases:
         named = base.value if isinstance(base, ast.Subscript) else base
         where, ancestor = resolve_expression(module, named)

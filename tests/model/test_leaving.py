@@ -167,6 +167,7 @@ def left(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_leaves_opens_elsewhere_bit_for_bit(left: dict[Case, Left], case: Case) -> None:
     it = left[case]

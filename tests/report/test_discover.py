@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.problems import PlanError
-from rlfactory.report.discover import discover
+from rlfactory.report.discover import discover, is_run
 
 Make = Callable[..., Path]
 
@@ -28,6 +28,13 @@ def test_a_hidden_folder_holds_nothing(tmp_path: Path, make_run: Make) -> None:
     make_run(tmp_path / ".trash" / "a")
     with pytest.raises(PlanError, match="holds none"):
         discover([tmp_path])
+
+
+def test_a_name_that_is_too_long_is_no_folder() -> None:
+    with pytest.raises(PlanError) as refused:
+        discover([Path("n" * 300)])
+    assert "there is no such folder" in refused.value.problems[0].message
+    assert not is_run(Path("n" * 300))
 
 
 def test_each_path_that_is_nothing_is_told(tmp_path: Path, make_run: Make) -> None:

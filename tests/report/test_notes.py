@@ -38,3 +38,12 @@ def test_a_number_that_a_done_run_lacks_is_told() -> None:
     columns = [COLUMN, Column("b", "B", "")]
     notes = notes_of([group], columns, [{"a": [1], "b": []}], False)
     assert notes[1] == "row: not all runs measured A 1 of 2."
+
+
+def test_runs_of_one_seed_are_no_independent_runs() -> None:
+    members = [
+        Member(Path(n), Run(Path(n), "done", {"seed": s}), "done") for n, s in ("a0", "b0", "c1")
+    ]
+    groups = [Group("row", members), Group("base", members, untrained=True)]
+    notes = notes_of(groups, [], [{}, {}], False)
+    assert notes[1:] == ["row: 2 runs have seed 0: intervals are too narrow."]

@@ -60,3 +60,5 @@ def test_names_and_paths(monkeypatch: pytest.MonkeyPatch, sheet: Path) -> None:
         file_of("smal")
     with pytest.raises(PlanError, match=r"no file ./smal.yaml"):
         file_of("./smal.yaml")
+    with pytest.raises(PlanError, match="no file"):
+        file_of("n" * 300 + ".yaml")

@@ -1,10 +1,12 @@
 """Subcommands without what they need, or with what they can't use."""
 
 import random
+from functools import cache
 
 from faulty.bad.case import Case, misspelt
 from faulty.bad.known import context, leaves
 
+from rlfactory.request import planned as plan_of
 from rlfactory.settings import GROUPS
 
 ON_RUN = ("resume", "sample --prompt x", "evaluate", "export --to out", "inspect")
@@ -47,9 +49,9 @@ FLAGS = (
     ("evaluate", "RUN"),
     ("evaluate seed=3", "RUN"),
     ("evaluate --best", "RUN"),
-    ("evaluate old iterations=3", "config.yaml"),
-    ("evaluate old algo=grpo", "config.yaml"),
-    ("evaluate old run_dir=x", "config.yaml"),
+    ("evaluate old iterations=3", "iterations"),
+    ("evaluate old algo=grpo", "algo"),
+    ("evaluate old run_dir=x", "run_dir"),
     ("evaluate old --worst", "--worst"),
     ("evaluate old other", "other"),
     ("export old", "--to"),
@@ -101,8 +103,14 @@ def on_no_run(rng: random.Random) -> Case:
 def wrong_flags(rng: random.Random) -> Case:
     """Flags that are missing, unknown, or have values that make no sense."""
     words, name = rng.choice(FLAGS)
-    files = {**RUNS["old"], **RUNS["file"]}
+    files = {"old/config.yaml": _whole(), **RUNS["file"]}
     return Case("arguments that make no sense", tuple(words.split(" ")), (name,), files)
+
+
+@cache
+def _whole() -> bytes:
+    """The configuration of a run of three iterations, as this version writes it."""
+    return plan_of("iterations=3").frozen().encode()
 
 
 def unknown_key_explained(rng: random.Random) -> Case:

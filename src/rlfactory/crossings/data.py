@@ -1,6 +1,7 @@
 """What is asked, and what judges it."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def prompts_bring_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
     """Every reward finds in each prompt what it compares with."""
     brought = traits["prompts"].get("metadata")
     path = Path(str(config["prompts"].get("path"))).expanduser()
-    if path.suffix == ".txt" and path.is_file():
+    if path.suffix == ".txt" and os.path.isfile(path):
         brought = ()
     for key, _, ours in judges(config, traits):
         wanted = ours.get("metadata") or ()

@@ -1,5 +1,6 @@
 """Where a model lies, and what the small files of its folder already say."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,8 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
     if path.startswith("zoo:"):
         known = path.removeprefix("zoo:") in shipped
         return None if known else f"does not ship; these do: {', '.join(shipped)}"
-    if folder.is_dir():
-        return None if (folder / index).is_file() else f"holds no {index}, so it is no model"
+    if os.path.isdir(folder):
+        return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
     if path.startswith(("/", ".", "~")) or path.count("/") != 1:
         return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
     if is_offline() and snapshot(path) is None:
@@ -112,7 +113,7 @@ def prompt_cache_is_a_folder(config: Config, traits: Traits) -> Iterator[Problem
     """Embeddings are kept in a folder, or nowhere."""
     place = config["prompt_cache"]
     path = Path(place).expanduser() if place is not None else Path()
-    file = next((p for p in (path, *path.parents) if p.is_file()), None)
+    file = next((p for p in (path, *path.parents) if os.path.isfile(p)), None)
     if file is not None:
         yield Problem("prompt_cache", f"{file} is a file; allowed is a folder, or null")
 

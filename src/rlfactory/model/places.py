@@ -17,7 +17,7 @@ def folder_of(path: str) -> Path | None:
         except ValueError:
             return None
     folder = Path(path).expanduser()
-    return folder if folder.is_dir() else snapshot(path)
+    return folder if os.path.isdir(folder) else snapshot(path)
 
 
 def snapshot(repo: str) -> Path | None:
@@ -30,7 +30,7 @@ def snapshot(repo: str) -> Path | None:
     except OSError:
         return None
     folder = kept / "snapshots" / commit
-    return folder if folder.is_dir() else None
+    return folder if os.path.isdir(folder) else None
 
 
 def hub_cache() -> Path:

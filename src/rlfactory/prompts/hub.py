@@ -1,5 +1,6 @@
 """Prompts from a data set: on the Hugging Face hub, in a folder or in a file."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,13 +76,13 @@ def _load(path: str, split: str, column: str) -> datasets.Dataset:
 
 def _open(path: str, split: str) -> datasets.Dataset:
     local = Path(path)
-    if local.is_file():
+    if os.path.isfile(local):
         if local.suffix not in _BUILDERS:
             raise ValueError(f"a file must be one of {', '.join(_BUILDERS)}")
         return datasets.load_dataset(_BUILDERS[local.suffix], data_files=path, split=split)
-    if (local / "state.json").is_file():
+    if os.path.isfile(local / "state.json"):
         return datasets.load_from_disk(path)
-    if (local / "dataset_dict.json").is_file():
+    if os.path.isfile(local / "dataset_dict.json"):
         saved = datasets.load_from_disk(path)
         if split not in saved:
             raise ValueError(f"its splits are {', '.join(saved)}")

@@ -24,7 +24,7 @@ def discover(paths: Sequence[Path]) -> Found:
     """The runs and sweeps that the paths are or hold; PlanError where one is and holds none."""
     problems, sweeps, runs = [], [], []  # type: list[Problem], list[Path], list[Path]
     for path in paths:
-        found = [*_below(path, _DEPTH)] if path.is_dir() else []
+        found = [*_below(path, _DEPTH)] if os.path.isdir(path) else []
         if not found:
             problems.append(_nothing(path))
         for place in found:
@@ -37,12 +37,13 @@ def discover(paths: Sequence[Path]) -> Found:
 def is_run(path: Path) -> bool:
     """Whether a run has begun in a folder."""
     folder = RunFolder(path)
-    return folder.status.is_file() or (folder.config.is_file() and folder.metrics.is_file())
+    begun = os.path.isfile(folder.config) and os.path.isfile(folder.metrics)
+    return begun or os.path.isfile(folder.status)
 
 
 def is_sweep(path: Path) -> bool:
     """Whether a sweep has begun in a folder."""
-    return (path / TABLE_FILE).is_file()
+    return os.path.isfile(path / TABLE_FILE)
 
 
 def _below(path: Path, depth: int) -> Iterator[Path]:
@@ -60,13 +61,13 @@ def _once(paths: Sequence[Path]) -> list[Path]:
 
 
 def _nothing(path: Path) -> Problem:
-    if path.is_dir():
+    if os.path.isdir(path):
         what = "is empty" if not any(path.iterdir()) else "is no run and no sweep, and holds none"
         return Problem(str(path), what, "rlfactory, which makes a run")
-    if path.exists():
+    if os.path.exists(path):  # false for names that are too long as well
         return Problem(str(path), "is a file, not the folder of a run or a sweep")
     place = path.parent
-    names = [p.name for p in place.iterdir()] if place.is_dir() else []
+    names = [p.name for p in place.iterdir()] if os.path.isdir(place) else []
     guess = closest(path.name, names)
     meant = f". Did you mean {place / guess}?" if guess else ""
     return Problem(str(path), f"there is no such folder{meant}")

@@ -1,5 +1,6 @@
 """What a reader has to mind: what an interval is, and what a report leaves out."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlfactory.report.group import Group, Member
@@ -27,6 +28,7 @@ def notes_of(
         *_left_out(members),
         *_unfinished(members),
         *_unmeasured(groups, columns, values),
+        *_of_one_seed(groups),
     ]
 
 
@@ -58,3 +60,11 @@ def _unmeasured(
         ]
         if short and not group.untrained:
             yield f"{group.name}: not all runs measured {', '.join(short)}."
+
+
+def _of_one_seed(groups: Sequence[Group]) -> Iterator[str]:
+    for group in groups:
+        seeds = Counter(run.config["seed"] for run in group.runs if "seed" in run.config)
+        for seed, count in seeds.items():
+            if count > 1 and not group.untrained:
+                yield f"{group.name}: {count} runs have seed {seed}: intervals are too narrow."

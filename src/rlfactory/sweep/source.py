@@ -1,5 +1,6 @@
 """A file of `sweeps/`, read and checked: a table as it was published, and how its rows are run."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -57,7 +58,7 @@ def file_of(name: str) -> Path:
     """Where a sweep's file is: one that ships, or a path that ends in .yaml."""
     if name.endswith(".yaml"):
         path = Path(name).expanduser()
-        if path.is_file():
+        if os.path.isfile(path):
             return path
         raise PlanError([Problem("sweep", f"there is no file {name}", "rlfactory list sweeps")])
     known = sweeps()

@@ -27,4 +27,5 @@ def _rows(report: Report) -> str:
     """How many rows there are, and how many of them have a number of ours."""
     ours = sum(any(c.mean is not None for c in row.cells.values()) for row in report.rows)
     runs = sum(max((c.n for c in row.cells.values()), default=0) for row in report.rows)
-    return f"{plural(len(report.rows), 'row')}, {ours} of them measured in {plural(runs, 'run')}"
+    some = "" if ours == len(report.rows) else f"{ours} of them "
+    return f"{plural(len(report.rows), 'row')}, {some}measured in {plural(runs, 'run')}"

@@ -1,0 +1,78 @@
+"""Pages of docs/results: the table and the curves of each sweep's tiny form, as it was run.
+
+python scripts/docs/sweep_results.py outputs/sweeps/*-tiny
+
+What agrees with the paper and what does not is `about.ran` in the sweep's file.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+
+from rlfactory.report.command import write
+from rlfactory.report.markdown import plain
+from rlfactory.report.report import Report
+from rlfactory.report.sources import reports_of
+from rlfactory.sweep.source import file_of, read_sheet
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+HEAD = """# Tables, in their tiny form
+
+On two cores, with the small models that ship and stand-ins for rewards that need networks or
+servers: what can be compared is who wins and what breaks. Written by
+`python scripts/docs/sweep_results.py outputs/sweeps/*-tiny`.
+
+| sweep | table | what came of it |
+|---|---|---|
+"""
+
+
+def main() -> None:
+    """A page for each folder of a sweep that is named, and the index of all pages."""
+    for folder in map(Path, sys.argv[1:]):
+        name = folder.name.removesuffix("-tiny")
+        (found,) = reports_of([folder]).values()
+        publish(with_remark(found, name), name, RESULTS)
+        print(f"written: {RESULTS / name}.md")
+    (RESULTS / "README.md").write_text(index(RESULTS), encoding="utf-8")
+
+
+def with_remark(report: Report, name: str) -> Report:
+    """A report without samples, that tells of its runs what the sweep's file tells now."""
+    told = None if report.about is None else replace(report.about, ran=_ran(name))
+    return replace(report, about=told, pictures=[], texts=[])
+
+
+def publish(report: Report, name: str, results: Path) -> None:
+    """Write NAME.md and NAME.png."""
+    with TemporaryDirectory() as made:
+        write(report, Path(made), ["markdown"])
+        page = (Path(made) / "report.md").read_text(encoding="utf-8")
+        results.mkdir(exist_ok=True)
+        copyfile(Path(made) / "curves.png", results / f"{name}.png")
+    command = f"```bash\nrlfactory sweep {name} size=tiny\n```"
+    title, _, rest = page.replace("(curves.png)", f"({name}.png)").partition("\n")
+    (results / f"{name}.md").write_text(f"{title}\n\n{command}\n{rest}", encoding="utf-8")
+
+
+def index(results: Path) -> str:
+    """A line for each page."""
+    return HEAD + "".join(
+        f"| [{page.stem}]({page.name}) | {_title(page)} | {plain(_ran(page.stem))} |\n"
+        for page in sorted(results.glob("*.md"))
+        if page.name != "README.md"
+    )
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def _ran(name: str) -> str:
+    return read_sheet(file_of(name)).about.ran
+
+
+if __name__ == "__main__":
+    main()
