@@ -16,7 +16,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]
     """The frozen configurations of the jobs that began; the one with seed 1 fails."""
     configs: list[dict[str, Any]] = []
 
-    def run(folder: Path) -> int:
+    def run(folder: Path, *_: object) -> int:
         configs.append(yaml.safe_load((folder / "config.yaml").read_text()))
         return 1 if configs[-1]["seed"] == 1 else 0
 
@@ -104,7 +104,7 @@ def test_a_defect_in_one_job_leaves_the_others_be(
 ) -> None:
     begun: list[Path] = []
 
-    def run(folder: Path) -> int:
+    def run(folder: Path, *_: object) -> int:
         begun.append(folder)
         raise ZeroDivisionError("a defect")
 
@@ -123,7 +123,7 @@ def test_an_interruption_ends_them_all(
 ) -> None:
     begun: list[Path] = []
 
-    def run(folder: Path) -> int:
+    def run(folder: Path, *_: object) -> int:
         begun.append(folder)
         return code
 
