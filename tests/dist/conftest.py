@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+ENV = {"PYTHONPATH": str(HERE.parents[1] / "src"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 Sitting = Mapping[str, Any]
 Ran = Callable[[Sequence[Sitting]], list[dict[str, Any]]]
 
@@ -24,7 +25,7 @@ def ran(tmp_path: Path) -> Ran:
             [sys.executable, str(HERE / "teams.py")],
             input=json.dumps(list(sittings)),
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(HERE.parents[1] / "src"), "NO_COLOR": "1"},
+            env=os.environ | ENV,
             capture_output=True,
             text=True,
             check=False,
@@ -33,3 +34,20 @@ def ran(tmp_path: Path) -> Ran:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     return run
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs python with some words in an empty folder; they start processes of their own."""
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env=os.environ | ENV,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return call

@@ -1,8 +1,5 @@
 """What may happen to a run of several processes, from its start to the loss of one."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,33 +20,36 @@ SMALL = [
 TWO = ["hardware=ddp", "hardware.device=cpu", "hardware.processes=2", "hardware.timeout=60"]
 
 
+RLFACTORY = ["-m", "rlfactory.cli"]
+
+
 def both(*words: str, **more: Any) -> dict[str, Any]:
     return {"words": [*SMALL, *TWO, *words], "processes": 2, **more}
 
 
 def test_a_lost_process_ends_the_run_which_goes_on(
-    command: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traces: Traces
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traces: Traces
 ) -> None:
-    whole = command(*SMALL, *TWO, "run_dir=whole")
+    whole = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=whole")
     assert whole.returncode == 0, whole.stderr
     monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
-    lost = command(*SMALL, *TWO, "run_dir=lost")
+    lost = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=lost")
     assert lost.returncode == 1
     assert "process 1 was ended by SIGKILL" in lost.stderr
     assert "another process does not answer any more" in lost.stderr
     assert (tmp_path / "lost" / "STATUS").read_text() == "failed\n"
     assert not (tmp_path / "lost" / "OWNER").exists()
     # in a process that begins after two iterations, nothing is passed a third time
-    again = command("resume", "lost")
+    again = typed(*RLFACTORY, "resume", "lost")
     assert again.returncode == 0, again.stderr
     assert traces(tmp_path / "lost") == traces(tmp_path / "whole")
 
 
 def test_restarts_recover_by_themselves(
-    command: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@0")
-    found = command(*SMALL, *TWO, "run_dir=run", "hardware.restarts=1")
+    found = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=run", "hardware.restarts=1")
     assert found.returncode == 0, found.stderr
     assert "process 0 was ended by SIGKILL" in found.stderr
     assert "starting all processes again" in found.stderr
@@ -57,19 +57,9 @@ def test_restarts_recover_by_themselves(
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
-def test_torchrun_starts_the_processes_as_well(tmp_path: Path) -> None:
-    import os
-    import subprocess
-    source = str(Path(__file__).parents[2] / "src")
+def test_torchrun_starts_the_processes_as_well(typed: Typed, tmp_path: Path) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    found = subprocess.run(
-        [sys.executable, *torchrun, "-m", "rlfactory.cli", *SMALL, *TWO, "run_dir=run"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = typed(*torchrun, *RLFACTORY, *SMALL, *TWO, "run_dir=run")
     assert found.returncode == 0, found.stderr
     assert "failed to bind" not in found.stderr
     assert found.stdout.count("iteration 3/3") == 1
