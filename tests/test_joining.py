@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from rlfactory.hardware.base import CommonError, Hardware
-from rlfactory.joining import alone, joined
+from rlfactory.hardware.base import CommonError, Hardware, LostError
+from rlfactory.joining import alone, joined, told_apart
+from rlfactory.run.folder import RunFolder
 
 Together = Callable[..., list[Any]]
 CONFIG = {"seed": 0, "run_dir": "outputs/now", "choices": {"algo": "nft"}}
@@ -26,6 +27,21 @@ def test_different_configurations_are_known_to_all(together: Together) -> None:
             joined(hardware, config, Path("run"))
 
     together(3, work)
+
+
+def test_what_a_lost_process_wrote_is_told(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / "log_rank1.txt").write_text("ERROR: the run failed\nTraceback\nRewardError: no\n")
+    gone = RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer\nmore")
+    found = told_apart(gone, folder)
+    assert isinstance(found, LostError)
+    assert str(found).splitlines() == [
+        f"another process does not answer any more: {str(gone).splitlines()[0]}",
+        "log_rank1: RewardError: no",
+    ]
+    assert str(told_apart(LostError("gone"))) == "gone"
+    other = RuntimeError("a defect")
+    assert told_apart(other, folder) is other
 
 
 def test_one_process_looks_at_what_several_learned() -> None:

@@ -8,16 +8,15 @@ from rlfactory.hardware.base import CommonError, LostError
 from rlfactory.joining import joined, told_apart
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.signals import Stop
-from rlfactory.scoring import TrainingError
 from rlfactory.session import Session
-from rlfactory.worker import MENDABLE, say_error
+from rlfactory.worker import say_error
 
 
 def follow(path: Path | None, config: Config, until: int | None = None, force: bool = False) -> int:
     """Train as the others do; returns the exit code. Where no `path` is given, the process that
     leads says what the run folder is.
     """
-    stop = Stop(quiet=True)
+    stop, folder = Stop(quiet=True), None
     try:
         with stop:
             hardware = hardware_of(config)
@@ -27,13 +26,9 @@ def follow(path: Path | None, config: Config, until: int | None = None, force: b
             hardware.close()
     except KeyboardInterrupt:
         return stop.code
-    except (TrainingError, CommonError):  # the first process says so too
-        return 1
     except Exception as error:
-        if isinstance(told_apart(error), LostError):
-            return 1
-        if not isinstance(error, MENDABLE):
-            raise
-        say_error(f"in process {os.environ.get('RANK', '?')}: {error}")
+        # the process that leads tells what is in our log, or says the same by itself
+        if folder is None and not isinstance(told_apart(error), CommonError | LostError):
+            say_error(f"in process {os.environ.get('RANK', '?')}: {error}")
         return 1
     return 0 if outcome in ("done", "paused") else stop.code

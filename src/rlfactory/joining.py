@@ -6,6 +6,7 @@ from typing import Any
 
 from rlfactory.hardware.base import CommonError, Hardware, LostError
 from rlfactory.ranks import is_many
+from rlfactory.run.folder import RunFolder
 from rlfactory.run.manifest import digest
 from rlfactory.sameness import NO_MATTER
 
@@ -30,14 +31,29 @@ def joined(hardware: Hardware, config: Config, path: Path | None) -> Path:
     return Path(place) if path is None else path
 
 
-def told_apart(error: Exception) -> Exception:
-    """An error, or a LostError where it is that of torch's own traffic between processes."""
+def told_apart(error: Exception, folder: RunFolder | None = None) -> Exception:
+    """An error, or a LostError where it is that of torch's own traffic between processes; with what
+    others last wrote into their logs, which may be why they are gone.
+    """
     said = str(error)
-    if isinstance(error, RuntimeError) and any(word in said for word in _TRAFFIC):
-        lost = LostError(f"another process does not answer any more: {said.splitlines()[0]}")
-        lost.__cause__ = error
-        return lost
-    return error
+    traffic = isinstance(error, RuntimeError) and any(word in said for word in _TRAFFIC)
+    if not traffic and not isinstance(error, LostError):
+        return error
+    if not isinstance(error, LostError):
+        said = f"another process does not answer any more: {said.splitlines()[0]}"
+    told = [] if folder is None else [f"{log.stem}: {_last(log)}" for log in logs_of(folder)]
+    return LostError("\n".join([said, *told]))
+
+
+def logs_of(folder: RunFolder) -> list[Path]:
+    """Those of the processes that follow; each has one once it has an error to tell."""
+    return sorted(folder.path.glob("log_rank*.txt"))
+
+
+def _last(log: Path) -> str:
+    """The last line of a log, which a traceback ends with."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else "nothing"
 
 
 def alone(config: Config) -> Config:

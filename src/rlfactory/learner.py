@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -179,7 +180,8 @@ class Learner:
         parts, measured = self.parts, list[Mapping[str, Tensor]]()
         found: Finding | None = None
         everything = parts.hardware.total(0 if batch is None else batch.weight)
-        chunks = parts.hardware.evened(self._chunks(batch), self._spare(samples, place))
+        spare = partial(self._spare, samples, place)
+        chunks = parts.hardware.evened(self._chunks(batch), spare)
         for number, (chunk, counts) in enumerate(chunks):
             loss = parts.algo.loss(parts.model, chunk)
             penalty, divergences = parts.regularizer.penalty(parts.model, chunk, loss.outputs)

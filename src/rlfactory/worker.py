@@ -17,7 +17,7 @@ from rlfactory.build import Config, build, evaluator, hardware_of
 from rlfactory.estimate.exhausted import explained, is_exhaustion
 from rlfactory.hardware.base import HardwareError
 from rlfactory.inspection.errors import InspectionError
-from rlfactory.joining import alone, joined, told_apart
+from rlfactory.joining import alone, joined, logs_of, told_apart
 from rlfactory.model.pipeline import ModelError
 from rlfactory.model.weights import REFERENCE
 from rlfactory.older import filled, frozen_problems, newer
@@ -94,6 +94,8 @@ def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, for
     try:
         hardware = None
         if is_many(config["hardware"]):
+            for old in logs_of(folder):
+                old.unlink()
             hardware = hardware_of(config)
             joined(hardware, config, folder.path)
         outcome = Session(config, folder, until, force, stop, hardware).run()
@@ -105,7 +107,7 @@ def _train(folder: RunFolder, config: Config, stop: Stop, until: int | None, for
         with suppress(OSError):  # it may be what failed
             folder.set_status("failed")
         log.exception("the run failed")
-        error = told_apart(error)
+        error = told_apart(error, folder)
         out = is_exhaustion(error)
         if not out and not isinstance(error, MENDABLE):
             raise

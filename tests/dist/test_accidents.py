@@ -72,9 +72,10 @@ def test_what_is_wrong_is_said_once(ran: Ran, tmp_path: Path) -> None:
             both("run_dir=a", others={"1": ["seed=1"]}),
             both("run_dir=b", "hardware.processes=1"),
             both("run_dir=c", "optimizer.lr=-1"),
+            both("run_dir=d", env={"1": {"RLFACTORY_FAULT": "scoring:raise"}}),
         ]
     )
-    different, miscounted, refused = found
+    different, miscounted, refused, alone = found
     assert different["codes"] == [1, 1], different
     assert different["said"].count("process 1 has another configuration than process 0") == 1
     assert miscounted["codes"] == [1, 1], miscounted
@@ -83,6 +84,11 @@ def test_what_is_wrong_is_said_once(ran: Ran, tmp_path: Path) -> None:
     assert refused["codes"] == [2, 2], refused
     assert refused["said"].count("error: optimizer.lr") == 1
     assert not (tmp_path / "c").exists()
+    assert alone["codes"] == [1, 1], alone
+    said = "log_rank1: rlfactory.fault.FaultError: asked for at scoring by RLFACTORY_FAULT"
+    assert alone["said"].count(said) == 1
+    assert alone["said"].count("Traceback") == 0
+    assert (tmp_path / "d" / "STATUS").read_text() == "failed\n"
 
 
 def test_tasks_of_slurm_are_processes(ran: Ran, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_alone_it_asks_itself(hardware: Distributed) -> None:
     assert [hardware.any(flag) for flag in (True, False)] == [True, False]
     assert [hardware.first(flag) for flag in (True, False)] == [0, None]
     assert hardware.tell({"a": [1, None]}) == {"a": [1, None]}
-    assert list(hardware.evened(iter("ab"), None)) == [("a", True), ("b", True)]
+    assert list(hardware.evened(iter("ab"), lambda: None)) == [("a", True), ("b", True)]
 
 
 def test_a_step_is_that_of_one_process(hardware: Distributed) -> None:

@@ -1,7 +1,7 @@
 """The contract of the hardware: what in a loop differs between one process and many."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -91,9 +91,11 @@ class Hardware(ABC):
         """Let go of the other processes; none of them is asked again."""
         return
 
-    def evened(self, chunks: Iterator[T], spare: T | None) -> Iterator[tuple[T, bool]]:
+    def evened(
+        self, chunks: Iterator[T], spare: Callable[[], T | None]
+    ) -> Iterator[tuple[T, bool]]:
         """`chunks`, each with whether it counts. Where a network is divided, all processes run it
-        equally often: one that has fewer chunks than another gets `spare` in their place.
+        equally often: one that has fewer chunks than another makes a `spare` one in their place.
         """
         del spare
         return ((chunk, True) for chunk in chunks)

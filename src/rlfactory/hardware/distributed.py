@@ -3,7 +3,7 @@
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -111,13 +111,15 @@ class Distributed(Hardware):
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def evened(self, chunks: Iterator[T], spare: T | None) -> Iterator[tuple[T, bool]]:
+    def evened(
+        self, chunks: Iterator[T], spare: Callable[[], T | None]
+    ) -> Iterator[tuple[T, bool]]:
         """Equally many in all processes, where the network is divided."""
         if self._sharded is None:
             yield from super().evened(chunks, spare)
             return
         while self.any((chunk := next(chunks, None)) is not None):
-            found = spare if chunk is None else chunk
+            found = spare() if chunk is None else chunk
             assert found is not None
             yield found, chunk is not None
 
