@@ -8,8 +8,9 @@ import torch.distributed as dist
 from torch import nn
 
 from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.distributed import Distributed
+from rlfactory.hardware.distributed import Distributed, _device_of
 from rlfactory.hardware.gradients import buckets, sum_gradients
+from rlfactory.ranks import Place
 
 
 @pytest.fixture
@@ -51,6 +52,23 @@ def test_gradients_travel_together_by_kind_and_size(hardware: Distributed) -> No
         parameter.grad = torch.full_like(parameter, float(number))
     sum_gradients(parameters, bucket=20)
     assert [p.grad.unique().tolist() for p in parameters] == [[0], [1], [2], [3], [4]]  # type: ignore[union-attr]
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Played: no machine with several was at hand."""
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    here = Place(rank=5, world=8, local=1, address="", port=0)
+    assert _device_of(torch.device("cpu"), here) == torch.device("cpu")
+    assert _device_of(torch.device("cuda"), here) == torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(HardwareError, match=r"number 1 on this machine, which has 1 GPUs"):
+        _device_of(torch.device("cuda"), here)
+    monkeypatch.setenv("SLURM_PROCID", "5")
+    assert _device_of(torch.device("cuda"), here) == torch.device("cuda", 0)
+    assert chosen == [1, 0]
 
 
 def test_a_launcher_that_started_another_number_is_an_error(

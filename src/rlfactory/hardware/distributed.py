@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -200,17 +201,18 @@ class Distributed(Hardware):
 
 
 def _device_of(kind: torch.device, here: Place) -> torch.device:
-    """A GPU of this process's own."""
+    """A GPU of this process's own; SLURM may show each task no other."""
     if kind.type != "cuda":
         return kind
-    if here.local >= torch.cuda.device_count():
+    count = torch.cuda.device_count()
+    number = 0 if count == 1 and "SLURM_PROCID" in os.environ else here.local
+    if number >= count:
         raise HardwareError(
-            f"process {here.rank} would be number {here.local} on this machine, which has"
-            f" {torch.cuda.device_count()} GPUs; type hardware.processes={here.local} at most"
-            " for each machine, or hardware.device=cpu"
+            f"process {here.rank} would be number {number} on this machine, which has {count} GPUs;"
+            f" type hardware.processes={count} at most for each machine, or hardware.device=cpu"
         )
-    torch.cuda.set_device(here.local)
-    return torch.device("cuda", here.local)
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
 
 
 def _own_store() -> Any:
