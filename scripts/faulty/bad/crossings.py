@@ -246,6 +246,18 @@ BREAKS: dict[str, list[Break]] = {
             ("eval_rewards.of=[combine]", "eval_rewards"),
         )
     ],
+    "processes_share_groups": [
+        _of(
+            ("hardware=ddp prompts_per_iteration=8 hardware.processes=3", "hardware.processes"),
+            ("hardware=fsdp2 prompts_per_iteration=4 hardware.processes=8", "hardware.processes"),
+        )
+    ],
+    "divided_networks_train_whole": [
+        _of(
+            ("hardware=fsdp2 model.finetune=lora", "hardware.strategy"),
+            ("hardware=fsdp2 model.finetune=full precision=fp16", "hardware.strategy"),
+        )
+    ],
     "parts_are_loggers": [
         _of(
             ("logger=several logger.of=[]", "logger.of"),
