@@ -40,9 +40,11 @@ def main() -> None:
 
 
 def with_remark(report: Report, name: str) -> Report:
-    """A report without samples, that tells of its runs what the sweep's file tells now."""
+    """A report without samples and without the overrides that the sweep's file has, that tells of
+    its runs what that file tells now.
+    """
     told = None if report.about is None else replace(report.about, ran=_ran(name))
-    return replace(report, about=told, pictures=[], texts=[])
+    return replace(report, about=told, pictures=[], texts=[], differences={})
 
 
 def publish(report: Report, name: str, results: Path) -> None:

@@ -46,3 +46,10 @@ def test_curves_of_one_label_share_a_panel() -> None:
 
 def test_a_long_name_leaves_room() -> None:
     assert len(short("x" * 200)) == 70
+
+
+def test_the_papers_values_of_many_rows_would_be_a_grid(tmp_path: Path) -> None:
+    for count, is_shown in ((2, True), (9, False)):
+        rows = [curve(f"row {i}", paper=0.9) for i in range(count)]
+        _, svg = draw_report(rows, tmp_path)
+        assert (">0.8<" in svg.read_text()) == is_shown

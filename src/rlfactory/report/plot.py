@@ -18,7 +18,7 @@ COLOURS = (
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 _COLUMNS = 3
 _LEGEND_COLUMNS = 3
-_MOST_BANDS = 8  # more rows than that would be one grey
+_MOST_BANDS = 8  # bands of more rows than that would be one grey
 _MOST_BAND = 0.5  # of the lines' own span, above and below them
 
 
@@ -68,7 +68,7 @@ def _draw(axes: "Axes", panel: Sequence[Curve], rows: Sequence[str]) -> None:
         axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes)
         if curve.high != curve.mean and len(panel) <= _MOST_BANDS:
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
-    for paper in dict.fromkeys(c.paper for c in panel if c.paper is not None):
+    for paper in _papers(panel):
         claiming = [c.row for c in panel if c.paper == paper]
         colour = _look(rows.index(claiming[0]))[0] if len(claiming) == 1 else "#55575e"
         axes.axhline(paper, color=colour, linestyle=(0, (5, 3)), linewidth=1.1)
@@ -79,9 +79,15 @@ def _draw(axes: "Axes", panel: Sequence[Curve], rows: Sequence[str]) -> None:
     axes.ticklabel_format(useOffset=False)
 
 
+def _papers(panel: Sequence[Curve]) -> list[float]:
+    """The paper's values, each once; of many rows none, since they would be a grid."""
+    claimed = [c.paper for c in panel if c.paper is not None]
+    return [*dict.fromkeys(claimed)] if len(panel) <= _MOST_BANDS else []
+
+
 def _span(panel: Sequence[Curve]) -> tuple[float, float]:
     """Room for the lines and some for the bands: two seeds' would leave the lines no height."""
-    lines = [y for c in panel for y in (*c.mean, *([] if c.paper is None else [c.paper]))]
+    lines = [*(y for c in panel for y in c.mean), *_papers(panel)]
     low, high = min(lines), max(lines)
     air = (high - low) or abs(high) or 1.0
     bottom = max(min(y for c in panel for y in c.low), low - _MOST_BAND * air)
