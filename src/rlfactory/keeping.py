@@ -12,11 +12,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.text import TextModel
 from rlfactory.run.atomic import flush
 from rlfactory.run.best import Best
-from rlfactory.run.checkpoint import (
-    begin_checkpoint,
-    checkpoint_bytes,
-    checkpoint_of,
-)
+from rlfactory.run.checkpoint import begin_checkpoint, checkpoint_bytes, checkpoint_of
 from rlfactory.run.disk import Patience
 from rlfactory.run.divided import gather_checkpoint
 from rlfactory.run.folder import RunFolder, enough_space

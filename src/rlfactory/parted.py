@@ -72,12 +72,12 @@ def _known(group: str, places: tuple[str, ...]) -> Mapping[str, Path]:
 @cache
 def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
     """The values of an option of a group."""
-    found = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
-    searched = [f"hydra.searchpath=[{found}]"] if places else []
     try:
         plain = plain_option(_known(group, places)[name], group)
         if plain is not None:
             return plain
+        found = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
+        searched = [f"hydra.searchpath=[{found}]"] if places else []
         node = Composition([*searched, f"{group}={name}"]).changed().values[group]
     except CompositionError:
         return {}  # the plan then says that there is no _target_

@@ -48,3 +48,9 @@ def steps_trained(config: Config) -> int:
     if "steps" in window:
         return len(set(window["steps"]))
     return int(window.get("size", steps - window.get("skip_last", 0)))
+
+
+def nearest_divisors(number: int, wanted: int) -> list[int]:
+    """The three divisors of a number that are nearest to the one that was wanted, nearest first."""
+    divisors = [n for n in range(1, number + 1) if number % n == 0]
+    return sorted(divisors, key=lambda n: abs(n - wanted))[:3]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rlfactory.crossings.base import Config, Traits
+from rlfactory.crossings.base import Config, Traits, nearest_divisors
 from rlfactory.problems import Problem
 from rlfactory.signature import read
 
@@ -14,8 +14,7 @@ def processes_share_groups(config: Config, traits: Traits) -> Iterator[Problem]:
     node, prompts = config["hardware"], config["prompts_per_iteration"]
     count = node.get("processes", 1)
     if prompts % count:
-        divisors = [n for n in range(1, prompts + 1) if prompts % n == 0]
-        near = sorted(divisors, key=lambda n: (abs(n - count), n))[:3]
+        near = nearest_divisors(prompts, count)
         named = ", ".join(map(str, sorted(near)))
         more = -(-prompts // count) * count
         message = f"is {count}, which does not divide the {prompts} groups of an iteration"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from rlfactory.crossings.base import Config, Traits
+from rlfactory.crossings.base import Config, Traits, nearest_divisors
 from rlfactory.problems import Problem
 
 
@@ -89,8 +89,7 @@ def updates_have_samples(config: Config, traits: Traits) -> Iterator[Problem]:
     samples = config["prompts_per_iteration"] * config["group_size"]
     updates = config["updates_per_iteration"]
     if samples % updates:
-        divisors = [n for n in range(1, samples + 1) if samples % n == 0]
-        near = sorted(sorted(divisors, key=lambda n: abs(n - updates))[:3])
+        near = sorted(nearest_divisors(samples, updates))
         message = f"is {updates}, which does not divide the {samples} samples of an iteration"
         yield Problem(
             "updates_per_iteration",
