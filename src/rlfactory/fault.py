@@ -27,7 +27,7 @@ class FaultError(RuntimeError):
 
 
 def fault(point: str) -> None:
-    """Kill this process here, ask it to end, or raise, if the environment says so."""
+    """Kill this process here, ask it to end, hold it, or raise, if the environment says so."""
     if (wish := os.environ.get(VARIABLE)) is not None:
         _happen(wish, point)
 
@@ -61,8 +61,12 @@ def _end(point: str) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _hang(point: str) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def _raise(point: str) -> None:
     raise FaultError(f"asked for at {point} by {VARIABLE}")
 
 
-ACTIONS = {"kill": _kill, "term": _end, "raise": _raise}
+ACTIONS = {"kill": _kill, "term": _end, "hang": _hang, "raise": _raise}

@@ -90,6 +90,7 @@ class _Team:
         self.asked = 0
         self.failed = False
         self._members: list[subprocess.Popen[bytes]] = []
+        self._silent: list[int] = []
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         """Tell all of them: who is in a group of its own does not hear the keyboard."""
@@ -104,6 +105,7 @@ class _Team:
         port = self.node["port"] or _free_port()
         count = self.node["processes"]
         self._members = [self._begin(Place(i, count, i, HOST, port)) for i in range(count)]
+        self._silent = []
         try:
             return self._watch()
         finally:
@@ -122,11 +124,14 @@ class _Team:
             if end is None and (self._lost() or self._members[0].poll() is not None):
                 end = time.monotonic() + self.node["timeout"] + GRACE
             if end is not None and time.monotonic() > end:
+                self._silent = [i for i, m in enumerate(self._members) if m.poll() is None]
                 self._end()
         lost = self._lost()
         self.failed = bool(lost)
         for rank, code in lost:
-            if code < 0:
+            if rank in self._silent:
+                _say(f"error: process {rank} did not answer, and was ended")
+            elif code < 0:
                 _say(f"error: process {rank} was ended by {signal.Signals(-code).name}")
         first = self._members[0].returncode
         return max(first, 1) if lost else first

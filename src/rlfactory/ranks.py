@@ -25,8 +25,8 @@ class Place:
 
     @property
     def url(self) -> str:
-        """Where torch has processes meet. What torchrun starts meets at torchrun's own place, anew
-        after each of its restarts; torch knows from the environment.
+        """Where torch has processes meet. What torchrun starts meets at torchrun's own place, which
+        torch knows from the environment.
         """
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return "env://" if agent else f"tcp://{self.address}:{self.port}"

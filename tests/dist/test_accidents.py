@@ -21,19 +21,22 @@ TWO = ["hardware=ddp", "hardware.device=cpu", "hardware.processes=2", "hardware.
 
 
 RLFACTORY = ["-m", "rlfactory.cli"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
 
 def both(*words: str, **more: Any) -> dict[str, Any]:
     return {"words": [*SMALL, *TWO, *words], "processes": 2, **more}
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_a_lost_process_ends_the_run_which_goes_on(
-    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traces: Traces
+    strategy: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traces: Traces
 ) -> None:
-    whole = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=whole")
+    words = [*RLFACTORY, *SMALL, *TWO, f"hardware.strategy={strategy}"]
+    whole = typed(*words, "run_dir=whole")
     assert whole.returncode == 0, whole.stderr
     monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
-    lost = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=lost")
+    lost = typed(*words, "run_dir=lost")
     assert lost.returncode == 1
     assert "process 1 was ended by SIGKILL" in lost.stderr
     assert "another process does not answer any more" in lost.stderr
@@ -57,9 +60,31 @@ def test_restarts_recover_by_themselves(
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
+def test_a_process_that_hangs_is_ended_after_the_timeout(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:hang:3@1")
+    found = typed(*RLFACTORY, *SMALL, *TWO, "hardware.timeout=15", "run_dir=run")
+    assert found.returncode == 1
+    assert "another process does not answer any more" in found.stderr
+    assert "process 1 did not answer, and was ended" in found.stderr
+    assert (tmp_path / "run" / "STATUS").read_text() == "failed\n"
+    again = typed(*RLFACTORY, "resume", "run")
+    assert again.returncode == 0, again.stderr
+
+
+def test_torchrun_recovers_by_itself(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
+    found = typed(*TORCHRUN, "--max-restarts=1", *RLFACTORY, *SMALL, *TWO, "run_dir=run")
+    assert found.returncode == 0, found.stderr
+    assert "going on after iteration 2" in found.stdout
+    assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
+
+
 def test_torchrun_starts_the_processes_as_well(typed: Typed, tmp_path: Path) -> None:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    found = typed(*torchrun, *RLFACTORY, *SMALL, *TWO, "run_dir=run")
+    found = typed(*TORCHRUN, *RLFACTORY, *SMALL, *TWO, "run_dir=run")
     assert found.returncode == 0, found.stderr
     assert "failed to bind" not in found.stderr
     assert found.stdout.count("iteration 3/3") == 1

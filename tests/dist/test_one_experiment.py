@@ -36,7 +36,7 @@ LENGTH = ["iterations=4"]
 def sitting(name: str, *words: str, processes: int = 2) -> dict[str, Any]:
     hardware = [] if any(w.startswith("hardware=") for w in words) else ["hardware=cpu"]
     several = TWO if processes > 1 else []
-    return {"words": [f"run_dir={name}", *words, *hardware, *several], "processes": processes}
+    return {"words": [f"run_dir={name}", *hardware, *several, *words], "processes": processes}
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -59,8 +59,11 @@ def assert_same_experiment(one: Path, other: Path) -> None:
     ours, theirs = weights(one), weights(other)
     assert ours.keys() == theirs.keys()
     far = max(float((ours[key] - theirs[key]).abs().max()) for key in ours)
-    moved = [(ours[k] - ours[f"reference{k[6:]}"]).abs().max() for k in ours if "policy/" in k
-             and f"reference{k[6:]}" in ours]
+    moved = [
+        (ours[k] - ours[f"reference{k[6:]}"]).abs().max()
+        for k in ours
+        if "policy/" in k and f"reference{k[6:]}" in ours
+    ]
     assert far < 1e-6
     assert files(one) == files(other), "the export as well"
     assert max(moved) > 1e-4, "otherwise it means nothing"
@@ -88,6 +91,14 @@ def test_two_processes_are_one(algo: str, ran: Ran, tmp_path: Path, traces: Trac
     assert traces(tmp_path / "ddp") == traces(tmp_path / "again")
     said = found[1]["said"]
     assert said.count("iteration 4/4") == 1, "the others are quiet"
+
+
+def test_three_processes_divide_a_network(ran: Ran, tmp_path: Path) -> None:
+    words = [*WORDS["nft"], "prompts_per_iteration=3", "iterations=2"]
+    three = sitting("three", *words, "hardware=fsdp2", "hardware.processes=3")
+    found = ran([sitting("one", *words, processes=1), three | {"processes": 3}])
+    assert [code for each in found for code in each["codes"]] == [0] * 4, found
+    assert_same_experiment(tmp_path / "one", tmp_path / "three")
 
 
 @pytest.mark.parametrize("hardware", ["ddp", "fsdp2"])

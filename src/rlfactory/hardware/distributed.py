@@ -68,15 +68,12 @@ class Distributed(Hardware):
         if dist.is_initialized():  # by an earlier run in this process
             return
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-        where: dict[str, Any] = {
-            "init_method": here.url,
-            "rank": here.rank,
-            "world_size": here.world,
-        }
-        if here.world == 1:
-            where = {"store": _own_store(), "rank": 0, "world_size": 1}
+        limit = timedelta(seconds=timeout)
         with _asking(f"no contact at {here.address}:{here.port}"):
-            dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **where)
+            store = _own_store() if here.world == 1 else _common_store(here, limit)
+            dist.init_process_group(
+                backend, timeout=limit, store=store, rank=here.rank, world_size=here.world
+            )
 
     def prepare(self, model: Any) -> None:
         """Divide its network, for fsdp2."""
@@ -217,6 +214,15 @@ def _device_of(kind: torch.device, here: Place) -> torch.device:
 
 def _own_store() -> Any:
     return dist.HashStore()  # type: ignore[attr-defined]
+
+
+def _common_store(here: Place, timeout: timedelta) -> Any:
+    """Where processes meet. torchrun keeps one through its restarts, and in it what the processes
+    of before have left; so each time has names of its own.
+    """
+    store, _, _ = next(dist.rendezvous(here.url, here.rank, here.world, timeout=timeout))  # type: ignore[attr-defined]
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"restart_{restart}", store)  # type: ignore[attr-defined]
 
 
 def _sharded() -> "Sharded":
