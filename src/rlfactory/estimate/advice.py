@@ -29,7 +29,8 @@ def told(config: Config, found: Estimate | None) -> str:
     if found is None:
         return f"not known before {config['model'].get('path')} is loaded"
     has, who = available(config)
-    return f"{found}" + (f"; {who} has {has / GIB:.0f}" if has else "")
+    each = "in each process " if config["hardware"].get("processes", 1) > 1 else ""
+    return f"{each}{found}" + (f"; {who} has {has / GIB:.0f}" if has else "")
 
 
 def notes(config: Config, traits: Traits, found: Estimate | None) -> Iterator[str]:

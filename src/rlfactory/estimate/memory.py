@@ -14,6 +14,7 @@ from rlfactory.estimate.activations import (
     family_of,
     taken,
 )
+from rlfactory.estimate.division import Division, division_of
 from rlfactory.estimate.folder import NETWORKS, Part, parts_of
 from rlfactory.estimate.trained import trained
 
@@ -69,22 +70,27 @@ def _estimate(config: Config, traits: Traits, parts: Mapping[str, Part], network
     encoders = sum(p.parameters for name, p in parts.items() if name.startswith("text_encoder"))
     encoders *= _frozen(config)
     vae = 4.0 * parts["vae"].parameters
+    sets = _sets(config, traits)
+    division = division_of(config)
+    part = division.numbers
     offloaded = {name for name in ("text", "vae", "weights") if memory[f"offload_{name}"]}
     resident = {
-        "weights": _weights(config, network, number),
-        "Adam's moments": number * _moments(config),
-        "weight sets": 0.0 if "weights" in offloaded else 4 * number * _sets(config, traits),
+        "weights": part * _weights(config, network, number),
+        "Adam's moments": part * number * _moments(config),
+        "weight sets": 0.0 if "weights" in offloaded else part * 4 * number * len(sets),
         "text encoders": 0.0 if "text" in offloaded else encoders,
         "autoencoder": 0.0 if "vae" in offloaded else vae,
         "the program": 0.0 if on_gpu(config) else PROGRAM,
     }
-    kept = _rollout(config, traits, parts, network)
-    gradient, scratch = 4 * number, 0.0 if _is_fused(config) else 4 * number
+    kept = division.samples * _rollout(config, traits, parts, network)
+    gradient = part * 4 * number
+    scratch = 0.0 if _is_fused(config) else gradient
+    passing = _passing(division, number, network, bool(sets - {"ema"}))
     phases = {
         "encoding": ENCODING * encoders + (encoders if "text" in offloaded else 0.0),
-        "sampling": kept + _sampling(config, parts, network, number),
+        "sampling": kept + division.whole(number) + _sampling(config, parts, network, number),
         "decoding": kept + _decoding(config, parts["vae"]) + (vae if "vae" in offloaded else 0.0),
-        "learning": kept + gradient + _learning(config, parts, network, number),
+        "learning": kept + gradient + passing + _learning(config, parts, network, number),
         "updating": kept + gradient + scratch,
     }
     return Estimate(resident, phases, number)
@@ -125,14 +131,19 @@ def _is_fused(config: Config) -> bool:
     return bool(node.get("fused")) or "8bit" in node["_target_"]
 
 
-def _sets(config: Config, traits: Traits) -> int:
-    """How many copies of what is trained are kept beside the policy."""
+def _passing(division: Division, number: float, network: Part, others: bool) -> float:
+    """What learning gathers of a divided network: all of it where `others` predict as well."""
+    return division.whole(number) if others else division.block(number, network.config)
+
+
+def _sets(config: Config, traits: Traits) -> set[str]:
+    """The weight sets that are kept beside the policy, each a copy of what is trained."""
     names = {"ema", *(traits["algo"].get("compares") or ()), config["algo"].get("behaviour")}
     names |= {reference_of(node) for _, node, _ in penalties(config, traits)}
     spared = {None, "policy"}
     if config["model"]["finetune"] == "lora":
         spared.add("reference")  # which is the network without its adapters
-    return len(names - spared)
+    return names - spared
 
 
 def _manner(config: Config, when: str) -> Manner:
