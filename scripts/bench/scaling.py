@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from rlfactory.estimate.scaling import Network, Work, efficiency, seconds, unevenness
@@ -43,14 +44,17 @@ def work_of(name: str) -> Work:
 
 
 def simulate() -> None:
-    print("| recipe | processes | groups each | samples each | s | busiest | efficiency |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    head = "recipe | processes | groups each | samples each | s | busiest | efficiency"
+    print(f"| {head} | by even shares |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name in RECIPES:
         work = work_of(name)
         for count in (1, 8, 16, 24, 48):
             row = [name, count, work.groups // count, work.samples // count]
             row += [f"{seconds(work, NETWORK, count):.0f}", f"{unevenness(work, count):.2f}"]
-            print(f"| {' | '.join(map(str, row))} | {efficiency(work, NETWORK, count):.0%} |")
+            even = efficiency(replace(work, is_even=True), NETWORK, count)
+            row += [f"{efficiency(work, NETWORK, count):.0%}", f"{even:.0%}"]
+            print(f"| {' | '.join(map(str, row))} |")
 
 
 def measured(hardware: list[str]) -> dict[str, float]:

@@ -8,7 +8,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rlfactory import keyed
 from rlfactory.algo.learning_rate import factor
 from rlfactory.algo.remember import remembered
 from rlfactory.batch import Batch, Items, TokenBatch
@@ -23,6 +22,7 @@ from rlfactory.run.finite import faults, is_sound
 from rlfactory.run.guards import Finding, Guard
 from rlfactory.run.tally import Tally
 from rlfactory.scoring import require_replay
+from rlfactory.shares import shares
 from rlfactory.suspicion import Place, of_gradient, of_micro_batch
 
 
@@ -61,7 +61,7 @@ class Learner:
         for epoch in range(budget.epochs):
             if self._far_enough(tally):
                 break
-            for number, share in enumerate(self._shares(len(whole), iteration, epoch)):
+            for number, share in enumerate(self._shares(whole, iteration, epoch)):
                 if len(share):
                     update = epoch * budget.updates_per_iteration + number
                     self._learn_from(rollout, share, Place(iteration, update), tally)
@@ -86,26 +86,26 @@ class Learner:
         if not algo.surrogate:
             return rollout
         whole = everyones(rollout)
-        shares = self._shares(len(whole), iteration, 0)
+        asked = self._shares(whole, iteration, 0)
         if algo.shortcut and algo.behaviour == POLICY and budget.epochs == 1:
-            shares = shares[1:]
-        if not any(map(len, shares)):
+            asked = asked[1:]
+        if not any(map(len, asked)):
             return rollout
         return remembered(
             algo,
             parts.model,
             rollout,
-            own_numbers(rollout, torch.cat(list(shares))),
+            own_numbers(rollout, torch.cat(list(asked))),
             micro_batch=budget.micro_batch,
             seed=budget.seed,
             iteration=iteration,
         )
 
-    def _shares(self, count: int, iteration: int, epoch: int) -> Sequence[Tensor]:
-        """The samples in random order, as many parts as there are updates in an epoch."""
-        key = [iteration, epoch] if epoch else [iteration]
-        order = torch.randperm(count, generator=keyed.generator(self.budget.seed, "order", *key))
-        return order.tensor_split(self.budget.updates_per_iteration)
+    def _shares(self, whole: Rollout, iteration: int, epoch: int) -> Sequence[Tensor]:
+        """As many parts of the samples as there are updates in an epoch."""
+        budget, key = self.budget, [iteration, epoch] if epoch else [iteration]
+        updates = budget.updates_per_iteration
+        return shares(budget.shares, whole.groups, updates, seed=budget.seed, key=key)
 
     def _learn_from(self, rollout: Rollout, share: Tensor, place: Place, tally: Tally) -> None:
         """One optimiser step, unless what it comes from is not finite."""

@@ -17,6 +17,7 @@ from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
 from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.base import Sampler
+from rlfactory.shares import Shares
 
 Metrics = dict[str, float]
 
@@ -54,6 +55,7 @@ class Budget:
     micro_batch: int
     max_grad_norm: float
     max_failed: float
+    shares: Shares = "random"
     target_kl: float | None = None
     max_minutes: float | None = None
     warmup: int = 0

@@ -121,6 +121,7 @@ class Settings:
     group_size: PositiveInt
     epochs: PositiveInt
     updates_per_iteration: PositiveInt
+    shares: Literal["random", "even"]
     micro_batch: PositiveInt
     sample_batch: PositiveInt
     branches: PositiveInt

@@ -94,7 +94,7 @@ def test_two_processes_are_one(algo: str, ran: Ran, tmp_path: Path, traces: Trac
 
 
 def test_three_processes_divide_a_network(ran: Ran, tmp_path: Path) -> None:
-    words = [*WORDS["nft"], "prompts_per_iteration=3", "iterations=2"]
+    words = [*WORDS["nft"], "shares=even", "prompts_per_iteration=3", "iterations=2"]
     three = sitting("three", *words, "hardware=fsdp2", "hardware.processes=3")
     found = ran([sitting("one", *words, processes=1), three | {"processes": 3}])
     assert [code for each in found for code in each["codes"]] == [0] * 4, found

@@ -34,6 +34,7 @@ def test_one_update_is_even_and_more_are_less_so() -> None:
     found = [unevenness(replace(WORK, updates=n), 8) for n in (2, 4, 16)]
     assert 1.0 < found[0] < found[1] < found[2] < 2.0
     assert unevenness(replace(WORK, updates=2), 8) == found[0], "the same trials every time"
+    assert unevenness(replace(WORK, updates=16, is_even=True), 8) == 1.0
 
 
 def test_two_samples_in_two_updates_of_two_processes() -> None:

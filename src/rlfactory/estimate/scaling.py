@@ -5,6 +5,7 @@
 with S samples that take d seconds to draw, r to score and l to learn from on one device, u how much
 more the busiest process learns from than the mean, U updates that sum gradients in c seconds, and
 f seconds that no process shares: waiting for a slow reward, evaluations' pictures, checkpoints.
+u is 1 with `shares=even`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ import numpy as np
 @dataclass(frozen=True)
 class Work:
     """An iteration: `groups` of `size` samples, `updates` in all; seconds on one device to `draw`,
-    `score` and `learn` from a sample; `gradient` bytes that an update sums.
+    `score` and `learn` from a sample; `gradient` bytes that an update sums; `is_even` where each
+    update learns from equally many samples of each group.
     """
 
     groups: int
@@ -27,6 +29,7 @@ class Work:
     score: float = 0.0
     gradient: float = 0.0
     fixed: float = 0.0
+    is_even: bool = False
 
     @property
     def samples(self) -> int:
@@ -67,7 +70,7 @@ def unevenness(work: Work, processes: int, trials: int = 200, seed: int = 0) -> 
     Updates take random samples of all, whoever drew them, so that they are those of one process;
     a process has more of its own in one and fewer in another, and all wait for the busiest.
     """
-    if processes == 1 or work.updates == 1:
+    if processes == 1 or work.updates == 1 or work.is_even:
         return 1.0
     rng = np.random.default_rng(seed)
     owner = np.repeat(np.arange(processes), work.samples // processes)
