@@ -37,7 +37,8 @@ class Tokens:
 
     `mask` is true on the real tokens of a response, an end of text included; `log_prob` and `value`
     `[B, G]` are the behaviour policy's: the value at t is that of the state before token t.
-    `reference_log_prob` is that of the policy to stay near, where it is kept.
+    `reference_log_prob` is that of the policy to stay near, where it is kept, and `divergence` how
+    far from it the behaviour policy was, where the reward pays for it.
     """
 
     prompt: Tensor
@@ -48,6 +49,7 @@ class Tokens:
     log_prob: Tensor
     value: Tensor
     reference_log_prob: Tensor | None = None
+    divergence: Tensor | None = None
 
 
 class Whole:

@@ -110,6 +110,30 @@ def test_in_the_reward_each_token_pays_for_itself(model: CausalLM, micro_batch: 
     assert not paid.requires_grad
 
 
+@pytest.mark.parametrize("estimator", ["exact", "k1"])
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_what_was_paid_is_measured_wherever_the_policy_is_by_then(
+    model: CausalLM, estimator: Any, top_k: int
+) -> None:
+    """As OpenAI's and TRL's `objective/kl`; a policy that has moved away from what it drew would
+    find its own samples unlikely, and a KL below 0.
+    """
+    dynamics = Token(length=8, top_k=top_k)
+    tokens = drawn(shifted(model), dynamics)
+    regularizer = KLToken(
+        dynamics, coefficient=Fixed(value=0.5), placement="reward", estimator=estimator
+    )
+    found = regularizer.shape(model, rollout(tokens))
+    logits, values = shifted(model).forward(tokens)
+    step = dynamics.step(logits, next=tokens.response[tokens.mask])
+    seen = present(found.tokens, "tokens")
+    batch = TokenBatch(seen, torch.zeros(4, 8), torch.zeros(4, 8))
+    outputs = TokenOutputs(step.log_prob, step.log_probs, values)
+    measured = regularizer.penalty(model, batch, outputs)[1]["kl/reference"]
+    paid = present(found.penalty, "penalty")[tokens.mask]
+    assert torch.equal(0.5 * measured, paid)
+
+
 @pytest.mark.parametrize("placement", ["loss", "none"])
 def test_a_penalty_of_the_loss_leaves_the_reward_alone(model: CausalLM, placement: Any) -> None:
     regularizer = KLToken(TOKEN, coefficient=Fixed(value=0.5), placement=placement)

@@ -21,8 +21,9 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
     """`placement` says where the penalty goes.
 
     `loss`: its gradient is taken (the walkthrough: `exact`, over the vocabulary). `reward`: each
-    token pays for its own, frozen at the rollout (OpenAI, TRL: k1, which may be negative). `none`
-    only measures. As a loss k1 has no gradient in expectation, so the plan refuses it there.
+    token pays for its own, frozen at the rollout (OpenAI, TRL: k1, which may be negative), and what
+    was paid is what is measured and steered by, whatever the policy does since. `none` only
+    measures. As a loss k1 has no gradient in expectation, so the plan refuses it there.
     """
 
     needs = "tokens"
@@ -50,6 +51,9 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
         self, model: TextModel, batch: TokenBatch, outputs: TokenOutputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """`coefficient mean kl` over tokens in the loss, else 0; and the divergences `[M]`."""
+        if self.placement == "reward":
+            paid = present(batch.tokens.divergence, "what was paid")[batch.tokens.mask]
+            return paid.new_zeros(()), {KL: paid}
         kl = self._divergence(model, batch.tokens, outputs)
         weight = self.coefficient.value if self.placement == "loss" else 0.0
         return weight * kl.mean() if weight else kl.new_zeros(()), {KL: kl.detach()}
@@ -65,10 +69,11 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
                 model, self.reference, tokens, self.dynamics, self.micro_batch
             )
             tokens = replace(tokens, reference_log_prob=known)
-            rollout = replace(rollout, tokens=tokens)
         if self.placement != "reward":
-            return rollout
-        return replace(rollout, penalty=self.coefficient.value * self._paid(model, tokens))
+            return replace(rollout, tokens=tokens)
+        paid = self._paid(model, tokens)
+        tokens = replace(tokens, divergence=paid)
+        return replace(rollout, tokens=tokens, penalty=self.coefficient.value * paid)
 
     def _paid(self, model: TextModel, tokens: Tokens) -> Tensor:
         """Divergences `[B, G]` of the tokens, 0 on padding."""
