@@ -35,8 +35,8 @@ def test_of_many_that_are_not_done_some_are_named() -> None:
 
 def test_a_number_that_a_done_run_lacks_is_told() -> None:
     group = Group("row", [member("r", "done"), member("q", "done")])
-    columns = [COLUMN, Column("b", "B", "")]
-    notes = notes_of([group], columns, [{"a": [1], "b": []}], False)
+    columns = [COLUMN, Column("b", "B", ""), Column("c", "C", "eval/c")]
+    notes = notes_of([group], columns, [{"a": [1], "b": [], "c": []}], False)
     assert notes[1] == "row: not all runs measured A 1 of 2."
 
 

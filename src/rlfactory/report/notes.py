@@ -51,12 +51,14 @@ def _unmeasured(
     columns: Sequence[Column],
     values: Sequence[Mapping[str, Sequence[object]]],
 ) -> Iterator[str]:
-    """Runs that are done and lack a number that their column asks for."""
+    """Runs that are done and lack a number that others of their row have; where none has it, the
+    row's own reward measures something else.
+    """
     for group, found in zip(groups, values, strict=True):
         short = [
             f"{column.label} {len(found[column.name])} of {len(group.counted)}"
             for column in columns
-            if column.measure and len(found[column.name]) < len(group.counted)
+            if column.measure and 0 < len(found[column.name]) < len(group.counted)
         ]
         if short and not group.untrained:
             yield f"{group.name}: not all runs measured {', '.join(short)}."
