@@ -67,6 +67,7 @@ def results(a: argparse.Namespace, python: Path) -> dict[str, list[Result]]:
             for side, (script, own) in sides(a).items():
                 asked = job | own | {"prompts": str(prompts)}
                 found[side].append(measure(script, asked, python))
+                print(f"{side}: {found[side][-1]}", file=sys.stderr, flush=True)
     require_alike(found)
     return found
 
@@ -111,13 +112,13 @@ def arguments() -> argparse.Namespace:
     where.add_argument("--python", type=Path, help="of an environment that has TRL and rlfactory")
     parser.add_argument("--samples", type=int, default=24)
     parser.add_argument("--updates", type=int, default=8, help="optimiser steps in an iteration")
-    parser.add_argument("--steps", type=int, default=20, help="of DDIM; all are learnt from")
+    parser.add_argument("--steps", type=int, default=10, help="of DDIM; all are learnt from")
     parser.add_argument("--guidance", type=float, default=5.0, help="1: none")
     parser.add_argument("--finetune", choices=["lora", "full"], default="lora")
     parser.add_argument("--sample-rows", type=int, default=6, help="samples drawn at once")
     parser.add_argument("--rows", type=int, default=3, help="training items at once")
     parser.add_argument(
-        "--items", type=int, nargs="+", default=[12, 60], help="those of rlfactory's own choice"
+        "--items", type=int, nargs="+", default=[12, 30], help="those of rlfactory's own choice"
     )
     parser.add_argument("--iterations", type=int, default=1, help="that are counted, of a process")
     parser.add_argument("--rounds", type=int, default=2, help="processes of each side")

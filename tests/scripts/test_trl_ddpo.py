@@ -87,8 +87,9 @@ def test_laps_are_those_of_each_iteration() -> None:
     for _ in range(2):
         laps.lap("rollout")
         laps.end("learn")
-    assert len(laps.iterations) == 2
-    assert [*laps.iterations[0]] == ["rollout", "rollout cpu", "learn", "learn cpu"]
+    first, second = laps.iterations
+    assert first is not second
+    assert [*first] == [*second] == ["rollout", "rollout cpu", "learn", "learn cpu"]
 
 
 def test_our_side_learns_from_every_step_of_every_sample(
