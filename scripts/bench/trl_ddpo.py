@@ -2,13 +2,13 @@
 
     python scripts/bench/trl_ddpo.py --make-environment trl-environment  # once; it measures, too
     python scripts/bench/trl_ddpo.py --python trl-environment/bin/python
-    python scripts/bench/trl_ddpo.py --python trl-environment/bin/python --updates 1 --rows 24
+    python scripts/bench/trl_ddpo.py --python trl-environment/bin/python --steps 20 --items 60
 
-TRL 0.23 is the last with DDPO. It runs with the versions that constraints.txt names, so both sides
-share an environment: an older TRL, the same torch and the same UNet. Each side is a process, and
-they take turns; everything is float32, `tiny_sd` draws 64x64 pictures and their brightness is the
-reward. A rollout ends with rewards and advantages; learning is the rest. Rates are of processor
-time, which a busy machine hardly changes; what the wall said is in the JSON.
+TRL 0.23 is the last with DDPO, and has an environment of its own, with the versions that
+constraints.txt names: the same torch, the same UNet. Each side is a process, and they take turns;
+everything is float32, `tiny_sd` draws 64x64 pictures and their brightness is the reward. A rollout
+ends with rewards and advantages; learning is the rest. Rates are of processor time, which a busy
+machine hardly changes; what the wall said is in the JSON.
 
 What is learnt is the same on all sides: TRL's example's 24 samples, 3 to an update. How many are
 computed at once is not: `--sample-rows` and `--rows` are its example's, which both sides run with.
@@ -29,9 +29,8 @@ from probe import median
 from processes import HERE, environment, measure
 from trl_ppo import table
 
-REPOSITORY = HERE.parents[1]
-PIPELINE = REPOSITORY / "src" / "rlfactory" / "zoo" / "weights" / "tiny_sd"
-TRL = ["trl==0.23.1", str(REPOSITORY)]
+PIPELINE = HERE.parents[1] / "src" / "rlfactory" / "zoo" / "weights" / "tiny_sd"
+TRL = ["trl==0.23.1", "torch", "transformers", "diffusers", "peft", "accelerate", "datasets"]
 SHAPES = ["circle", "square", "triangle"]
 COLORS = ["red", "green", "blue", "yellow"]
 
@@ -53,7 +52,7 @@ def sides(a: argparse.Namespace) -> dict[str, tuple[str, Job]]:
     return found
 
 
-def results(a: argparse.Namespace, python: Path) -> dict[str, list[Result]]:
+def results(a: argparse.Namespace, trl_python: Path) -> dict[str, list[Result]]:
     """Every side's, in turns."""
     keys = ("samples", "updates", "steps", "guidance", "finetune", "threads")
     job = {key: getattr(a, key) for key in keys}
@@ -66,6 +65,7 @@ def results(a: argparse.Namespace, python: Path) -> dict[str, list[Result]]:
         for _ in range(a.rounds):
             for side, (script, own) in sides(a).items():
                 asked = job | own | {"prompts": str(prompts)}
+                python = trl_python if script == "ddpo_trl.py" else sys.executable
                 found[side].append(measure(script, asked, python))
                 print(f"{side}: {found[side][-1]}", file=sys.stderr, flush=True)
     require_alike(found)
@@ -109,7 +109,7 @@ def arguments() -> argparse.Namespace:
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--make-environment", type=Path, metavar="FOLDER")
-    where.add_argument("--python", type=Path, help="of an environment that has TRL and rlfactory")
+    where.add_argument("--python", type=Path, help="of an environment that has TRL")
     parser.add_argument("--samples", type=int, default=24)
     parser.add_argument("--updates", type=int, default=8, help="optimiser steps in an iteration")
     parser.add_argument("--steps", type=int, default=10, help="of DDIM; all are learnt from")
@@ -128,16 +128,18 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
     a = parser.parse_args()
-    if a.samples % a.updates or a.samples % a.sample_rows or a.samples // a.updates % a.rows:
-        parser.error("--updates and --sample-rows divide --samples, --rows an update's samples")
+    if a.samples % a.updates or a.samples % a.sample_rows:
+        parser.error("--updates and --sample-rows must divide --samples")
+    if a.samples // a.updates % a.rows or a.sample_rows % a.rows:
+        parser.error("--rows must divide --sample-rows and an update's samples")
     return a
 
 
 def main() -> None:
     a = arguments()
     load = os.getloadavg()[0]
-    python = environment(a.make_environment, TRL) if a.make_environment else a.python
-    found = results(a, python)
+    trl_python = environment(a.make_environment, TRL) if a.make_environment else a.python
+    found = results(a, trl_python)
     rows = {side: row(some, found["TRL"], a.samples) for side, some in found.items()}
     print(f"{a.threads} threads on {os.cpu_count()} cores; load before: {load:.2f}")
     print(table(rows))
