@@ -4,12 +4,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+CONSTRAINTS = HERE.parents[1] / "constraints.txt"
 SIZES = ["tiny_gpt2", "gpt2"]
+
+
+def environment(folder: Path, packages: Sequence[str]) -> Path:
+    """A new virtual environment with those, of the tested versions; returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    install = ["-m", "pip", "install", "-q", "-c", str(CONSTRAINTS)]
+    subprocess.run([str(python), *install, *packages], check=True)
+    return python
 
 
 def call(script: str, *words: str, threads: int, python: Path | str = sys.executable) -> str:

@@ -13,29 +13,18 @@ rewards, divergences and advantages; learning is the rest.
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from probe import median
-from processes import HERE, SIZES, make_models, measure
+from processes import SIZES, environment, make_models, measure
 
-CONSTRAINTS = HERE.parents[1] / "constraints.txt"
 TRL = ["trl==1.12.0", "torch", "transformers", "accelerate", "datasets"]
 CRITICS = ["separate", "shared"]
 
 Result = dict[str, Any]
-
-
-def make_environment(folder: Path) -> Path:
-    """A virtual environment that has TRL; returns its Python."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    python = folder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "-c", CONSTRAINTS, *TRL], check=True)
-    return python
 
 
 def results(a: argparse.Namespace, trl_python: Path) -> dict[str, Result]:
@@ -109,7 +98,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     a = arguments()
     load = os.getloadavg()[0]
-    trl_python = make_environment(a.make_environment) if a.make_environment else a.python
+    trl_python = environment(a.make_environment, TRL) if a.make_environment else a.python
     found = results(a, trl_python)
     tokens = a.batch * a.response
     rows = {side: row(result, found["trl"], tokens) for side, result in found.items()}
