@@ -1,12 +1,13 @@
 """What tests share: a network to compute with by hand, a random SD3, and the command."""
 
+import gc
 import importlib.util
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -50,10 +51,26 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # read by now by whatever fetches: no test does, but the plan would refuse every model of the hub
 os.environ.pop("HF_HUB_OFFLINE", None)
+# collecting the tests makes objects that stay, and looking for garbage among them takes seconds
+gc.disable()
 
 SOURCE = Path(__file__).parents[1] / "src"
 Command = Callable[..., subprocess.CompletedProcess[str]]
 RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among what has been imported and collected."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_apart() -> Iterator[None]:
+    """What a file leaves (imports, what its session shares) isn't looked through ever after."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 class LinearModel(ImageModel):
