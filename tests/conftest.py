@@ -364,6 +364,28 @@ def command(tmp_path: Path) -> Command:
 
 
 @pytest.fixture
+def here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs what the command runs, in an empty folder but in this process."""
+    from rlfactory import cli
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        with monkeypatch.context() as patched:
+            patched.chdir(tmp_path)
+            patched.setattr(sys, "argv", ["rlfactory", *words])
+            patched.setattr(sys, "path", [*sys.path])
+            patched.setenv("NO_COLOR", "1")
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), *shown)
+
+    return call
+
+
+@pytest.fixture
 def refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
