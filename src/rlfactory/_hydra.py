@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,15 @@ class Composition:
         return Composed(_plain(self._config), _choices(self._config.hydra.runtime.choices))
 
 
+_composed_so_far = count()
+
+
 def _composed(chosen: Sequence[str]) -> DictConfig:
-    """A configuration of one's own; what is merged of our files alone is merged once."""
-    if plugins() or any("hydra" in word for word in chosen):
+    """A configuration of one's own; what is merged of our files alone is kept for the next time.
+
+    Most commands compose once, and are spared the copy.
+    """
+    if next(_composed_so_far) == 0 or plugins() or any("hydra" in word for word in chosen):
         return _merged(chosen)
     config: DictConfig = pickle.loads(_merged_once(tuple(chosen), _state_of_shipped()))
     config.hydra.runtime.cwd = os.getcwd()
