@@ -28,6 +28,7 @@ from transformers import (
 )
 
 from rlfactory import build as build_module
+from rlfactory import showing
 from rlfactory.build import budget, build, make
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
@@ -71,6 +72,18 @@ def _kept_apart() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _not_drawn() -> Iterator[None]:
+    """A run of a test's own draws no curves, which takes longer than all else that it does.
+
+    One that a file's tests share does, as fixtures of a wider scope come first.
+    """
+    draw = showing.draw_curves
+    showing.draw_curves = lambda *_, **__: False
+    yield
+    showing.draw_curves = draw
 
 
 class LinearModel(ImageModel):

@@ -12,7 +12,6 @@ import torch
 import yaml
 
 from rlfactory import build as build_module
-from rlfactory import showing as showing_module
 from rlfactory.build import make
 from rlfactory.learner import Learner
 from rlfactory.reward.base import Reward, Samples
@@ -102,7 +101,6 @@ def sit(
             return {**ours, "model": model}.get(group) or make(config, group, **available)
 
         monkeypatch.setattr(build_module, "make", make_ours)
-        monkeypatch.setattr(showing_module, "draw_curves", lambda *_, **__: None)
         for garble in (torch.manual_seed, np.random.seed, random.seed):
             garble(random.SystemRandom().randrange(2**32))
         folder = RunFolder(path) if path.exists() else RunFolder.create(path)
