@@ -1,12 +1,13 @@
 """What tests share: a network to compute with by hand, a random SD3, and the command."""
 
+import gc
 import importlib.util
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,7 @@ from transformers import (
 )
 
 from rlfactory import build as build_module
+from rlfactory import showing
 from rlfactory.build import budget, build, make
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
@@ -50,10 +52,38 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # read by now by whatever fetches: no test does, but the plan would refuse every model of the hub
 os.environ.pop("HF_HUB_OFFLINE", None)
+# collecting the tests makes objects that stay, and looking for garbage among them takes seconds
+gc.disable()
 
 SOURCE = Path(__file__).parents[1] / "src"
 Command = Callable[..., subprocess.CompletedProcess[str]]
 RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among what has been imported and collected."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_apart() -> Iterator[None]:
+    """What a file leaves (imports, what its session shares) isn't looked through ever after."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _not_drawn() -> Iterator[None]:
+    """A run of a test's own draws no curves, which takes longer than all else that it does.
+
+    One that a file's tests share does, as fixtures of a wider scope come first.
+    """
+    draw = showing.draw_curves
+    showing.draw_curves = lambda *_, **__: False
+    yield
+    showing.draw_curves = draw
 
 
 class LinearModel(ImageModel):
@@ -342,6 +372,28 @@ def command(tmp_path: Path) -> Command:
             timeout=60,
             check=False,
         )
+
+    return call
+
+
+@pytest.fixture
+def here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs what the command runs, in an empty folder but in this process."""
+    from rlfactory import cli
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        with monkeypatch.context() as patched:
+            patched.chdir(tmp_path)
+            patched.setattr(sys, "argv", ["rlfactory", *words])
+            patched.setattr(sys, "path", [*sys.path])
+            patched.setenv("NO_COLOR", "1")
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), *shown)
 
     return call
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rlfactory import cli, session, worker  # noqa: F401  (what a sitting needs, once for all)
+from rlfactory import cli, session, showing, worker  # noqa: F401  (what a sitting needs, at once)
 from rlfactory.learner import Learner
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.sd3 import SD3
@@ -101,7 +101,7 @@ def sitting(words: list[str], prepare: Callable[[], None] = lambda: None) -> tup
         os.dup2(write, 1)
         os.dup2(write, 2)
         sys.argv, code = ["rlfactory", *words], 1
-        session.draw_curves = lambda *_, **__: None  # type: ignore[assignment]
+        showing.draw_curves = lambda *_, **__: False
         try:
             prepare()
             cli.main()

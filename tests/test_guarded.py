@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlfactory import build as build_module
-from rlfactory import showing as showing_module
 from rlfactory.algo.base import Loss
 from rlfactory.batch import Outputs
 from rlfactory.build import make
@@ -78,7 +77,6 @@ def begin(
             return ours.get(group) or make(config, group, **available)
 
         monkeypatch.setattr(build_module, "make", make_ours)
-        monkeypatch.setattr(showing_module, "draw_curves", lambda *_, **__: None)
         path = tmp_path / name
         folder = RunFolder(path) if path.exists() else RunFolder.create(path)
         config = {**planned(*words), "run_dir": str(path), "choices": {}}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,9 @@ DECISIVE = {
 AVERAGE_KEYS = {"schedule", "clock", "update", "interval"}
 
 
+@cache
 def plan(name: str, *more: str) -> Plan:
     return planned(f"experiment=peer/{name}", *more)
-
-
-PLANS = {name: plan(name) for name in FILES}
 
 
 def stated(path: Path) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def at(config: Mapping[str, Any], key: str) -> Any:
 
 
 def is_stepwise(name: str) -> bool:
-    return "window" in PLANS[name].choices
+    return "window" in plan(name).choices
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -67,7 +66,7 @@ def test_it_chooses_all_that_matters(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_it_stands_by_itself(name: str) -> None:
     """No default of ours, or change to one, alters what it does."""
-    own, config = stated(FILES[name]), PLANS[name].config
+    own, config = stated(FILES[name]), plan(name).config
     assert own.keys() >= ROOT_KEYS
     assert not is_stepwise(name) or "latent_storage" in own
     groups = ["algo", "advantage", "dynamics", "window" if is_stepwise(name) else "times"]
@@ -89,7 +88,7 @@ def test_it_stands_by_itself(name: str) -> None:
 def test_it_says_what_is_asked_and_what_judges(name: str) -> None:
     third = FILES[name].read_text().splitlines()[2]
     assert re.match(r"# Prompts(: .*; reward: | and reward are )", third)
-    fetched = PLANS[name].choices["prompts"] in ("pick_a_pic", "hpdv2")
+    fetched = plan(name).choices["prompts"] in ("pick_a_pic", "hpdv2")
     assert fetched == ("a download" in third)
 
 
@@ -186,7 +185,7 @@ def test_it_says_what_is_asked_and_what_judges(name: str) -> None:
     ],
 )
 def test_where_they_disagree(key: str, expected: Mapping[str, Any]) -> None:
-    assert {name: at(PLANS[name].config, key) for name in expected} == expected
+    assert {name: at(plan(name).config, key) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -198,7 +197,7 @@ def test_where_they_disagree(key: str, expected: Mapping[str, Any]) -> None:
     ],
 )
 def test_what_they_compute_in(name: str, precision: str) -> None:
-    assert PLANS[name].choices["precision"] == precision
+    assert plan(name).choices["precision"] == precision
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import torch
 import yaml
 
 from rlfactory import build as build_module
-from rlfactory import showing as showing_module
 from rlfactory.build import make
 from rlfactory.learner import Learner
 from rlfactory.reward.base import Reward, Samples
@@ -102,7 +101,6 @@ def sit(
             return {**ours, "model": model}.get(group) or make(config, group, **available)
 
         monkeypatch.setattr(build_module, "make", make_ours)
-        monkeypatch.setattr(showing_module, "draw_curves", lambda *_, **__: None)
         for garble in (torch.manual_seed, np.random.seed, random.seed):
             garble(random.SystemRandom().randrange(2**32))
         folder = RunFolder(path) if path.exists() else RunFolder.create(path)
@@ -185,10 +183,19 @@ MORE_KILLS = {
 }
 
 
+KILLED = [
+    *((name, moment) for name in IMAGES for moment in KILLS),
+    *((name, moment) for name in ("steered", "ddpo") for moment in MORE_KILLS),
+]
+# a moment for each algorithm, each moment for two; `steered` holds all that can be held
+OFTEN = {(name, [*KILLS][i % 4]) for i, name in enumerate(IMAGES)} | {
+    ("steered", moment) for moment in KILLS | MORE_KILLS
+}
+
+
 @pytest.mark.parametrize(
     ("name", "moment"),
-    [(name, moment) for name in IMAGES for moment in KILLS]
-    + [(name, moment) for name in ("steered", "ddpo") for moment in MORE_KILLS],
+    [pytest.param(*pair, marks=() if pair in OFTEN else pytest.mark.slow) for pair in KILLED],
 )
 def test_killed_at_any_moment_it_ends_bit_for_bit(
     name: str,
@@ -348,8 +355,19 @@ def ends(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["nft", "grpo", "steered", "grpo_guard", "ddpo"])
-@pytest.mark.parametrize("every", [0, 1])
+LEFT = [
+    (name, every) for every in (0, 1) for name in ("nft", "grpo", "steered", "grpo_guard", "ddpo")
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "every"),
+    # each way of saving with some of the algorithms, and every pair of them among the slow tests
+    [
+        pytest.param(*pair, marks=() if i % 3 == 0 else pytest.mark.slow)
+        for i, pair in enumerate(LEFT)
+    ],
+)
 def test_left_at_any_small_step_it_ends_bit_for_bit(
     name: str, every: int, sit: Sit, traces: Traces, tmp_path: Path, whole: dict[str, Any]
 ) -> None:

@@ -66,12 +66,12 @@ def test_an_import_path_with_trust(command: Command, sparkles: Path) -> None:
     assert ["reward", "Sparkle"] in [line.split() for line in shown.stdout.splitlines()]
 
 
-def test_an_import_path_is_checked_like_ours(command: Command, sparkles: Path) -> None:
+def test_an_import_path_is_checked_like_ours(here: Command, sparkles: Path) -> None:
     words = ["reward._target_=sparkles.Sparkle", "trust=[sparkles]"]
-    shown = command("check", *words, "+reward.k=many", "+reward.mod=wild").stderr
+    shown = here("check", *words, "+reward.k=many", "+reward.mod=wild").stderr
     assert "reward.k: is 'many'; allowed is a whole number" in shown
     assert "Did you mean reward.mood?" in shown
-    missing = command("check", "reward._target_=nowhere.X", "trust=[nowhere]")
+    missing = here("check", "reward._target_=nowhere.X", "trust=[nowhere]")
     assert "there is no package 'nowhere'" in missing.stderr
     assert "current folder" in missing.stderr
 
@@ -89,33 +89,33 @@ def test_a_folder(command: Command, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["hydra.searchpath=[{0}]", "hydra.searchpath={0}"])
-def test_a_folder_on_hydras_search_path(command: Command, folder: Path, form: str) -> None:
+def test_a_folder_on_hydras_search_path(here: Command, folder: Path, form: str) -> None:
     plain = folder.rename(folder.with_name("conf"))
-    listed = command("list", "reward", form.format(f"file://{plain}"))
+    listed = here("list", "reward", form.format(f"file://{plain}"))
     assert "How much it sparkles" in listed.stdout
 
 
-def test_where_a_folders_value_comes_from(command: Command, folder: Path) -> None:
-    shown = command("explain", "reward.k", "-cd", "my conf", "reward=sparkle", "reward.k=4")
+def test_where_a_folders_value_comes_from(here: Command, folder: Path) -> None:
+    shown = here("explain", "reward.k", "-cd", "my conf", "reward=sparkle", "reward.k=4")
     value, in_file, typed = shown.stdout.splitlines()
     assert value == "reward.k = 4"
     assert in_file.split(maxsplit=1) == ["3", f"{folder}/reward/sparkle.yaml:3"]
     assert "command line: reward.k=4" in typed
 
 
-def test_a_misspelt_key_in_a_folders_file(command: Command, folder: Path) -> None:
+def test_a_misspelt_key_in_a_folders_file(here: Command, folder: Path) -> None:
     file = folder / "reward" / "sparkle.yaml"
     file.write_text(file.read_text().replace("k: 3", "moood: calm"))
-    shown = command("check", "-cd", "my conf", "reward=sparkle", "trust=[sparkles]")
+    shown = here("check", "-cd", "my conf", "reward=sparkle", "trust=[sparkles]")
     assert shown.returncode == 2
     (line,) = shown.stderr.splitlines()
     assert line.startswith("error: reward.moood: there is no such key")
     assert f"Did you mean reward.mood? (set in {file}:3)" in line
 
 
-def test_a_folders_file_that_is_no_yaml(command: Command, folder: Path) -> None:
+def test_a_folders_file_that_is_no_yaml(here: Command, folder: Path) -> None:
     (folder / "reward" / "sparkle.yaml").write_text("_target_: [x\n")
-    shown = command("check", "-cd", "my conf", "reward=sparkle")
+    shown = here("check", "-cd", "my conf", "reward=sparkle")
     assert shown.returncode == 2
     (line,) = shown.stderr.splitlines()
     assert f"{folder}/reward/sparkle.yaml" in line

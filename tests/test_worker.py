@@ -101,13 +101,26 @@ def test_evaluate_repeats_what_the_run_measured(finished: Path) -> None:
     assert json.loads(new.read_text()) == json.loads(folder.evaluation(2).read_text())
 
 
-@pytest.mark.parametrize("finetune", ["lora", "full"])
+NFT = ["algo=nft", "regularizer=kl_v"]
+GRPO = ["algo=grpo", "regularizer=kl_gaussian", "reward=compressibility"]
+WINDOWED = ["algo=grpo", "window=random_contiguous", "reward=compressibility"]
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "finetune"),
     [
-        ["algo=nft", "regularizer=kl_v"],
-        ["algo=grpo", "regularizer=kl_gaussian", "reward=compressibility"],
-        ["algo=grpo", "window=random_contiguous", "reward=compressibility"],
+        pytest.param(NFT, "full"),
+        pytest.param(GRPO, "lora"),
+        # lora and nft: the run that is `finished`
+        *(
+            pytest.param(words, form, marks=pytest.mark.slow)
+            for words, form in (
+                (NFT, "lora"),
+                (GRPO, "full"),
+                (WINDOWED, "lora"),
+                (WINDOWED, "full"),
+            )
+        ),
     ],
 )
 def test_every_algorithm_trains_in_either_form(

@@ -101,7 +101,13 @@ def count(bench: ModuleType) -> Callable[..., Any]:
     return measure
 
 
-@pytest.mark.parametrize("manner", MANNERS)
+OFTEN = ("lora", "lora, half, again", "full, half")
+"""Each way and its opposite."""
+
+
+@pytest.mark.parametrize(
+    "manner", [pytest.param(m, marks=() if m in OFTEN else pytest.mark.slow) for m in MANNERS]
+)
 @pytest.mark.parametrize("name", SMALLER)
 def test_a_formula_says_what_is_kept(name: str, manner: str, count: Callable[..., Any]) -> None:
     how, batch = MANNERS[manner], 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import save_file
 
 from rlfactory.estimate import device
@@ -16,12 +17,13 @@ from rlfactory.estimate.exhausted import explained, is_exhaustion, traits_of
 from rlfactory.estimate.folder import numbers_in, parts_of
 from rlfactory.estimate.memory import GIB, Estimate, estimate, with_changes
 from rlfactory.request import compose_request
+from rlfactory.shipped import shipped_folder
 
 COMPUTED = ("weights", "rollout", "learning")
 PRECISION = {"_target_": "rlfactory.model.precision.Precision"}
 HALF = PRECISION | dict.fromkeys(COMPUTED, "bfloat16")
 EXACT = PRECISION | dict.fromkeys(COMPUTED, "float32")
-ROOMY = compose_request(["memory=roomy"]).values["memory"]
+ROOMY = yaml.safe_load((shipped_folder("conf") / "memory" / "roomy.yaml").read_text())["memory"]
 FLUX = 11_901_408_320
 
 

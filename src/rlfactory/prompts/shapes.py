@@ -1,6 +1,8 @@
 """Captions of drawn scenes, in GenEval's six categories."""
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from functools import cache
 from itertools import cycle, islice
 
 import numpy as np
@@ -51,8 +53,8 @@ class ShapesPrompts(Prompts):
         Fewer captions are the first ones of more.
         """
         share = -(-count // len(self.categories))
-        columns = [cycle(islice(_held_out(category), share)) for category in self.categories]
-        return [next(columns[i % len(columns)]) for i in range(count)]
+        columns = [cycle(_first_held_out(category, share)) for category in self.categories]
+        return deepcopy([next(columns[i % len(columns)]) for i in range(count)])
 
     def _category(self, index: int, seed: int) -> Category:
         turn, place = divmod(index, len(self.categories))
@@ -68,6 +70,11 @@ def _fresh(category: Category, rng: np.random.Generator, taken: set[str]) -> Pro
         tries += 1
         if not is_held_out(prompt.text) and (prompt.text not in taken or tries > _TRIES):
             return prompt
+
+
+@cache  # a category that has no more is left only after thousands of scenes
+def _first_held_out(category: Category, count: int) -> tuple[Prompt, ...]:
+    return tuple(islice(_held_out(category), count))
 
 
 def _held_out(category: Category) -> Iterator[Prompt]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def digest(values: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@cache  # each takes milliseconds, and every checkpoint names them
 def _version(name: str) -> str | None:
     if name == "rlfactory":
         from rlfactory import __version__
