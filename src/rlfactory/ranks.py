@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MANY = ("rlfactory.hardware.distributed.Distributed",)
+MANY = (
+    "rlfactory.hardware.deepspeed.DeepSpeed",
+    "rlfactory.hardware.distributed.Distributed",
+)
 """What runs in several processes."""
 PORTS = range(20_000, 60_000)
 

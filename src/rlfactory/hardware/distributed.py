@@ -75,7 +75,7 @@ class Distributed(Hardware):
         }
         if here.world == 1:
             where = {"store": _own_store(), "rank": 0, "world_size": 1}
-        with _asking(f"no contact at {here.address}:{here.port}"):
+        with asking(f"no contact at {here.address}:{here.port}"):
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **where)
 
     def prepare(self, model: Any) -> None:
@@ -95,9 +95,9 @@ class Distributed(Hardware):
     ) -> float | None:
         """Sum the gradients of all, then clip by the global norm."""
         if self._sharded is not None:
-            with _asking():
+            with asking():
                 return self._sharded.step(optimizer, parameters, max_grad_norm)
-        with _asking():
+        with asking():
             sum_gradients(parameters)
         return self._local.step(optimizer, parameters, max_grad_norm)
 
@@ -119,6 +119,11 @@ class Distributed(Hardware):
         if self._sharded is None:
             yield from super().evened(chunks, spare)
             return
+        yield from self._alike(chunks, spare)
+
+    def _alike(
+        self, chunks: Iterator[T], spare: Callable[[], T | None]
+    ) -> Iterator[tuple[T, bool]]:
         while self.any((chunk := next(chunks, None)) is not None):
             found = spare() if chunk is None else chunk
             assert found is not None
@@ -134,7 +139,7 @@ class Distributed(Hardware):
         room = sent.new_zeros(longest, *sent.shape[1:])
         room[: len(sent)] = sent
         found = [torch.empty_like(room) for _ in sizes]
-        with _asking():
+        with asking():
             dist.all_gather(found, room)
         whole = torch.cat([part[:size] for part, size in zip(found, sizes, strict=True)])
         return whole.bool() if as_bytes else whole
@@ -187,14 +192,14 @@ class Distributed(Hardware):
 
     def _reduced(self, value: float, how: Any) -> float:
         number = torch.tensor([value], dtype=torch.float64)
-        with _asking():
+        with asking():
             dist.all_reduce(number, how)
         return float(number)
 
     def _sizes(self, ours: int) -> list[int]:
         found = torch.zeros(self.world_size, dtype=torch.int64)
         found[self.rank] = ours
-        with _asking():
+        with asking():
             dist.all_reduce(found)
         sizes: list[int] = found.tolist()
         return sizes
@@ -226,7 +231,7 @@ def _sharded() -> "Sharded":
 
 
 @contextmanager
-def _asking(what: str = "another process does not answer any more") -> Iterator[None]:
+def asking(what: str = "another process does not answer any more") -> Iterator[None]:
     """LostError where others can't be asked."""
     try:
         with warnings.catch_warnings():
