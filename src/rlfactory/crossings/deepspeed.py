@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from rlfactory.cost import items_per_sample
 from rlfactory.crossings.base import Config, Traits
 from rlfactory.hardware.pasted import Experiment, PastedError, clashes
 from rlfactory.problems import Problem
@@ -43,6 +42,8 @@ def pasted_agrees(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def _experiment(config: Config, traits: Traits) -> Experiment:
+    from rlfactory.cost import items_per_sample  # which asks rules' own questions
+
     node, size = config["hardware"], config["micro_batch"]
     each = items_per_sample(config, traits)
     samples = config["prompts_per_iteration"] * config["group_size"]

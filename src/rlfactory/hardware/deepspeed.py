@@ -61,7 +61,8 @@ class DeepSpeed(Distributed):
 
     def adopt(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
         """Hand the model's parameters and their optimiser over to DeepSpeed."""
-        from rlfactory.hardware.zero import Zero  # what it imports takes seconds
+        from rlfactory.hardware.zero import Zero
+        from rlfactory.hardware.zero3 import Zero3
 
         size = sum(parameter.numel() for parameter in model.weights.parameters.values())
         try:
@@ -69,7 +70,8 @@ class DeepSpeed(Distributed):
         except PastedError as error:
             raise HardwareError(f"hardware.config: {error}") from error
         with asking():
-            self._zero = Zero(model, optimizer, settings, self.device)
+            kind = Zero3 if self._stage == 3 else Zero
+            self._zero = kind(model, optimizer, settings, self.device)
 
     @property
     def _adopted(self) -> "Zero":

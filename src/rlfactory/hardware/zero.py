@@ -59,7 +59,8 @@ class Zero:
         self._model, self._optimizer = model, optimizer
         self._names = {id(p): name for name, p in model.weights.parameters.items()}
         self._parameters: dict[str, nn.Parameter] = dict(model.weights.parameters)
-        self._inner = type(optimizer)(_groups(optimizer))
+        kind: Any = type(optimizer)
+        self._inner: torch.optim.Optimizer = kind(_groups(optimizer))
         self._engine = _engine(Through(self._held()), self._inner, settings, device)
         self._zero = self._engine.optimizer
         self._pieces = self._cut()
