@@ -115,7 +115,7 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     processes_share_groups: ("hardware", "prompts_per_iteration"),
     divided_networks_train_whole: ("hardware", "model", "precision"),
     deepspeed_is_there: ("hardware._target_",),
-    zero_divides: ("hardware", "optimizer._target_", "precision"),
+    zero_divides: ("hardware", "model", "optimizer._target_", "precision"),
     pasted_agrees: (
         *("hardware", "micro_batch", "prompts_per_iteration", "group_size", "max_grad_norm"),
         *("updates_per_iteration", "precision", "algo", "times", "window", "schedule.steps"),

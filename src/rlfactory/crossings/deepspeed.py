@@ -10,7 +10,7 @@ from rlfactory.problems import Problem
 
 def deepspeed_is_there(config: Config, traits: Traits) -> Iterator[Problem]:
     """What the hardware imports is installed."""
-    package, extra = (traits["hardware"].get(name) for name in ("package", "extra"))
+    package, extra = (traits.get("hardware", {}).get(name) for name in ("package", "extra"))
     if package is None or ((spec := find_spec(package)) is not None and spec.origin is not None):
         return
     message = f"needs the package {package}, which is not installed"
@@ -18,9 +18,18 @@ def deepspeed_is_there(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def zero_divides(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Losses can't be scaled part by part, nor moments be cut that are no numbers each."""
+    """Losses can't be scaled part by part, nor moments be cut that are no numbers each; of a
+    network that is divided itself, all is trained.
+    """
     if "zero" not in config["hardware"]:
         return
+    if config["hardware"]["zero"] == 3:
+        if config["model"].get("finetune") == "lora":
+            message = "is 3, which divides a network that is trained whole, and this is LoRA"
+            yield Problem("hardware.zero", message, "hardware.zero=2")
+        if config["model"].get("value_path") is not None:
+            message = "is 3, and a critic of its own is not divided; allowed is a head"
+            yield Problem("hardware.zero", message, "hardware.zero=2")
     if config["precision"].get("learning") == "float16":
         message = "is deepspeed, and float16 scales its losses; allowed are fp32 and bf16"
         yield Problem("hardware", message, "hardware=ddp")

@@ -54,10 +54,10 @@ class Zero3(Zero):
 
     def forget(self) -> None:
         """Clear the gradients of the update under way: a step that can't be made does that."""
-        from deepspeed.zero import GatheredParameters
+        import deepspeed
 
         least = self._parameters[min(self._shapes, key=lambda name: self._shapes[name].numel())]
-        with GatheredParameters([least]):
+        with deepspeed.zero.GatheredParameters([least]):
             self.backward(self._spoilt(least))
         self._engine.step()
 
