@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.distributed import Distributed, asking
+from rlfactory.hardware.distributed import Distributed
 from rlfactory.hardware.pasted import PastedError, engine
 from rlfactory.types import NonNegativeInt, Positive, PositiveInt
 
@@ -69,9 +69,8 @@ class DeepSpeed(Distributed):
             settings = engine(self._stage, self._offload, self._config, size)
         except PastedError as error:
             raise HardwareError(f"hardware.config: {error}") from error
-        with asking():
-            kind = Zero3 if self._stage == 3 else Zero
-            self._zero = kind(model, optimizer, settings, self.device)
+        kind = Zero3 if self._stage == 3 else Zero
+        self._zero = kind(model, optimizer, settings, self.device)
 
     @property
     def _adopted(self) -> "Zero":
@@ -90,8 +89,7 @@ class DeepSpeed(Distributed):
     ) -> float | None:
         """Clip by the global norm, update and clear."""
         del optimizer, parameters  # those that were adopted
-        with asking():
-            return self._adopted.step(max_grad_norm)
+        return self._adopted.step(max_grad_norm)
 
     def forget(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear the gradients, also those that were summed already."""

@@ -75,7 +75,7 @@ class Distributed(Hardware):
         }
         if here.world == 1:
             where = {"store": _own_store(), "rank": 0, "world_size": 1}
-        with asking(f"no contact at {here.address}:{here.port}"):
+        with _asking(f"no contact at {here.address}:{here.port}"):
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **where)
 
     def prepare(self, model: Any) -> None:
@@ -95,9 +95,9 @@ class Distributed(Hardware):
     ) -> float | None:
         """Sum the gradients of all, then clip by the global norm."""
         if self._sharded is not None:
-            with asking():
+            with _asking():
                 return self._sharded.step(optimizer, parameters, max_grad_norm)
-        with asking():
+        with _asking():
             sum_gradients(parameters)
         return self._local.step(optimizer, parameters, max_grad_norm)
 
@@ -139,7 +139,7 @@ class Distributed(Hardware):
         room = sent.new_zeros(longest, *sent.shape[1:])
         room[: len(sent)] = sent
         found = [torch.empty_like(room) for _ in sizes]
-        with asking():
+        with _asking():
             dist.all_gather(found, room)
         whole = torch.cat([part[:size] for part, size in zip(found, sizes, strict=True)])
         return whole.bool() if as_bytes else whole
@@ -192,14 +192,14 @@ class Distributed(Hardware):
 
     def _reduced(self, value: float, how: Any) -> float:
         number = torch.tensor([value], dtype=torch.float64)
-        with asking():
+        with _asking():
             dist.all_reduce(number, how)
         return float(number)
 
     def _sizes(self, ours: int) -> list[int]:
         found = torch.zeros(self.world_size, dtype=torch.int64)
         found[self.rank] = ours
-        with asking():
+        with _asking():
             dist.all_reduce(found)
         sizes: list[int] = found.tolist()
         return sizes
@@ -231,7 +231,7 @@ def _sharded() -> "Sharded":
 
 
 @contextmanager
-def asking(what: str = "another process does not answer any more") -> Iterator[None]:
+def _asking(what: str = "another process does not answer any more") -> Iterator[None]:
     """LostError where others can't be asked."""
     try:
         with warnings.catch_warnings():
