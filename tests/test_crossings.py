@@ -78,6 +78,14 @@ WRITER: dict[str, Any] = {"model": {"path": "zoo:tiny_gpt2"}}
 FLUX: dict[str, Any] = {"media": "images", "pipeline": "FluxPipeline"}
 SD3: dict[str, Any] = {"model": {"media": "images", "pipeline": "StableDiffusion3Pipeline"}}
 NOWHERE = {"package": "no_such_package", "extra": "some"}
+ZERO: dict[str, Any] = {
+    "hardware": {
+        **{"zero": 3, "offload": "none", "processes": 2, "device": "auto"},
+        "config": None,
+    },
+    "optimizer": {"_target_": "torch.optim.AdamW"},
+    "max_grad_norm": 1.0,
+}
 SUM: dict[str, Any] = {"regularizer": {"terms": {"a": {}}}}
 
 
@@ -438,6 +446,19 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
             {"precision": {"learning": "float16"}},
         )
     ),
+    (crossings.deepspeed_is_there, {}, {"hardware": NOWHERE}, "hardware"),
+    (crossings.zero_divides, {**ZERO, "precision": {"learning": "float16"}}, {}, "hardware"),
+    (crossings.zero_divides, {**ZERO, "optimizer": {"_target_": "b.Adam"}}, {}, "optimizer"),
+    *(
+        (crossings.zero_divides, {**ZERO, "model": changes}, {}, "hardware.zero")
+        for changes in ({"finetune": "lora"}, {"value_path": "owner/name"})
+    ),
+    (
+        crossings.pasted_agrees,
+        {**ZERO, "hardware": {**ZERO["hardware"], "config": "/no/where.yaml"}},
+        {},
+        "hardware.config",
+    ),
     (
         crossings.attention_is_known,
         {"memory": {"attention": "native"}},
@@ -633,6 +654,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (crossings.guidance_guides, {"model": {"guidance": 1.0, "negative_prompt": ""}}, {}),
     (crossings.processes_share_groups, {"hardware": {}}, {}),
     (crossings.divided_networks_train_whole, {"hardware": {"strategy": "fsdp2"}}, {}),
+    (crossings.deepspeed_is_there, {}, {"hardware": {"package": "json", "extra": None}}),
+    (crossings.deepspeed_is_there, {}, {"hardware": {}}),
+    (crossings.zero_divides, ZERO, {}),
+    (crossings.zero_divides, {"precision": {"learning": "float16"}}, {}),
+    (
+        crossings.zero_divides,
+        {**ZERO, "hardware": {**ZERO["hardware"], "zero": 2}, "model": {"finetune": "lora"}},
+        {},
+    ),
+    (crossings.pasted_agrees, ZERO, {}),
     (crossings.divided_networks_train_whole, {"model": {"finetune": "lora"}}, {}),
     (crossings.parts_are_loggers, {"logger": {}}, {"logger": {}}),
     (crossings.loggers_are_there, {"logger": {}}, {"logger": {"package": None}}),
@@ -907,3 +938,14 @@ def test_the_processes_that_are_proposed_divide(
     for problem in problems:
         assert f"the 8 groups of an iteration; nearest are {near}, or" in problem.message
         assert problem.remedy == f"hardware.processes={remedy}"
+
+
+def test_a_pasted_configuration_is_compared_with_all_that_it_is_about(tmp_path: Path) -> None:
+    node = {"num_processes": 8, "deepspeed_config": {"gradient_accumulation_steps": 1}}
+    (tmp_path / "a.yaml").write_text(json.dumps(node))
+    hardware = {**ZERO["hardware"], "config": str(tmp_path / "a.yaml")}
+    config = merged(SOUND, {**ZERO, "hardware": hardware})
+    # 4 groups x 6 in 2 updates are 12 samples of 9 steps; a micro-batch of 8 is one of 8 items
+    found = [*crossings.pasted_agrees(config, STEPWISE)]
+    assert [problem.key for problem in found] == ["hardware.processes", "micro_batch"]
+    assert "is 8, which makes 7 in each process" in found[1].message

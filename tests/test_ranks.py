@@ -27,6 +27,7 @@ def told(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
 def test_without_a_launcher_processes_are_started_by_the_command() -> None:
     assert place(MANY) is None
     assert is_to_launch(MANY)
+    assert is_to_launch({**MANY, "_target_": "rlfactory.hardware.deepspeed.DeepSpeed"})
     assert not is_to_launch({**MANY, "processes": 1})
     assert not is_to_launch({"_target_": "rlfactory.hardware.local.Local"})
     assert not follows(MANY)
@@ -47,6 +48,7 @@ def test_tasks_of_slurm_are_processes_where_it_is_chosen(monkeypatch: pytest.Mon
     told(monkeypatch, SLURM | {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7"})
     assert place(MANY) is None
     assert is_quiet(["hardware=slurm"])
+    assert is_quiet(["hardware=deepspeed", "hardware.launcher=slurm"])
     assert not is_quiet(["hardware=cpu"]), "tasks that have nothing to do with each other"
     node: dict[str, Any] = {**MANY, "launcher": "slurm"}
     here = place(node)

@@ -86,6 +86,8 @@ def build(config: Config, advance: Advance = ignore, hardware: Hardware | None =
     regularizer = make(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
         model.require_room(prompts.texts(), dynamics.length)
+    optimizer = make(config, "optimizer", params=model.parameter_groups())
+    hardware.adopt(optimizer, model)
     for name in {algo.behaviour, EMA, *regularizer.references}:
         model.weights.add(name)
     return Parts(
@@ -96,7 +98,7 @@ def build(config: Config, advance: Advance = ignore, hardware: Hardware | None =
         reward=reward,
         prompts=prompts,
         hardware=hardware,
-        optimizer=make(config, "optimizer", params=model.parameter_groups()),
+        optimizer=optimizer,
         stop=RunStop(**config["stop"]),
         averages={name: Average(**config[name]) for name in (EMA, OLD) if name in model.weights},
         eval_rewards=eval_rewards,

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MANY = ("rlfactory.hardware.distributed.Distributed",)
+MANY = (
+    "rlfactory.hardware.deepspeed.DeepSpeed",
+    "rlfactory.hardware.distributed.Distributed",
+)
 """What runs in several processes."""
 PORTS = range(20_000, 60_000)
 
@@ -72,7 +75,7 @@ def is_to_launch(node: Node) -> bool:
 def is_quiet(typed: Sequence[str]) -> bool:
     """Whether a launcher has given this process a rank other than 0: the first one speaks."""
     rank = os.environ.get("RANK")
-    if rank is None and "hardware=slurm" in typed:
+    if rank is None and {"hardware=slurm", "hardware.launcher=slurm"} & {*typed}:
         rank = os.environ.get("SLURM_PROCID")
     return rank not in (None, "0")
 

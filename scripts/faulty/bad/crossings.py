@@ -258,6 +258,13 @@ BREAKS: dict[str, list[Break]] = {
             ("hardware=fsdp2 model.finetune=full precision=fp16", "hardware.strategy"),
         )
     ],
+    "pasted_agrees": [_of(("hardware=deepspeed hardware.config=/no/where", "hardware.config"))],
+    "zero_divides": [
+        _of(
+            ("hardware=deepspeed model.finetune=lora hardware.zero=3", "hardware.zero"),
+            ("hardware=deepspeed precision=fp16", "hardware"),
+        )
+    ],
     "parts_are_loggers": [
         _of(
             ("logger=several logger.of=[]", "logger.of"),
@@ -338,7 +345,10 @@ BREAKS: dict[str, list[Break]] = {
         _of(("model.negative_prompt=blurred", "model.guidance")),
     ],
 }
-ELSEWHERE = {"prompt_files_are_readable", "prompt_cache_is_a_folder", "loggers_are_there"}
+ELSEWHERE = {
+    *("prompt_files_are_readable", "prompt_cache_is_a_folder", "loggers_are_there"),
+    "deepspeed_is_there",
+}
 """Rules about files, which cases of paths break, and about what is installed."""
 
 

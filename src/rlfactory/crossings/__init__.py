@@ -29,6 +29,7 @@ from rlfactory.crossings.data import (
     reward_judges_what_is_made,
     rewards_have_company,
 )
+from rlfactory.crossings.deepspeed import deepspeed_is_there, pasted_agrees, zero_divides
 from rlfactory.crossings.folders import (
     guidance_fits_network,
     model_folders_hold_models,
@@ -113,6 +114,12 @@ RULES: Mapping[Rule, tuple[str, ...]] = {
     guidance_guides: ("model",),
     processes_share_groups: ("hardware", "prompts_per_iteration"),
     divided_networks_train_whole: ("hardware", "model", "precision"),
+    deepspeed_is_there: ("hardware._target_",),
+    zero_divides: ("hardware", "model", "optimizer._target_", "precision"),
+    pasted_agrees: (
+        *("hardware", "micro_batch", "prompts_per_iteration", "group_size", "max_grad_norm"),
+        *("updates_per_iteration", "precision", "algo", "times", "window", "schedule.steps"),
+    ),
     parts_are_loggers: ("logger",),
     loggers_are_there: ("logger",),
 }

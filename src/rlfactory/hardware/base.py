@@ -83,6 +83,10 @@ class Hardware(ABC):
         """Divide a model that has just been made, where that is the way."""
         del model
 
+    def adopt(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
+        """Divide an optimiser that has just been made, where that is the way."""
+        del optimizer, model
+
     def forget(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear the gradients without a step."""
         optimizer.zero_grad(set_to_none=True)

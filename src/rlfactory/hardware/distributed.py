@@ -116,6 +116,11 @@ class Distributed(Hardware):
         if self._sharded is None:
             yield from super().evened(chunks, spare)
             return
+        yield from self._alike(chunks, spare)
+
+    def _alike(
+        self, chunks: Iterator[T], spare: Callable[[], T | None]
+    ) -> Iterator[tuple[T, bool]]:
         while self.any((chunk := next(chunks, None)) is not None):
             found = spare() if chunk is None else chunk
             assert found is not None

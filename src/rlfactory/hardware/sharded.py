@@ -136,6 +136,11 @@ class Sharded:
         """Among how many it is divided."""
         return dist.get_world_size()
 
+    @property
+    def holders(self) -> int:
+        """The same of parameters and moments."""
+        return self.processes
+
     def whole(self, name: str, part: Tensor) -> Tensor:
         """A tensor of a parameter's form on the CPU, of which each process has its `part`."""
         of = self._divided.get(name)
@@ -155,6 +160,8 @@ class Sharded:
         rows = -(-len(whole) // dist.get_world_size())
         begin = min(rows * dist.get_rank(), len(whole))
         return whole[begin : begin + rows]
+
+    whole_moment, part_moment = whole, part  # moments are divided as parameters are
 
     @contextmanager
     def standing_in(self, values: Mapping[str, Tensor]) -> Iterator[None]:

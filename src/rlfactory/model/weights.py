@@ -17,11 +17,15 @@ POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
 
 
 class Division(Protocol):
-    """How a network's parameters are divided among processes, each of which has its rows."""
+    """How a network's parameters, or an optimiser's moments alone, are divided among processes."""
 
     @property
     def processes(self) -> int:
-        """How many there are."""
+        """Among how many moments are divided."""
+
+    @property
+    def holders(self) -> int:
+        """Among how many parameters are divided."""
 
     def gathered(self, anew: bool = False) -> AbstractContextManager[None]:
         """The network whole, for passes without a gradient."""
@@ -34,6 +38,12 @@ class Division(Protocol):
 
     def part(self, name: str, whole: Tensor) -> Tensor:
         """This process's part of it."""
+
+    def whole_moment(self, name: str, part: Tensor) -> Tensor:
+        """As `whole`, of what an optimiser has of a parameter."""
+
+    def part_moment(self, name: str, whole: Tensor) -> Tensor:
+        """As `part`, of what an optimiser has of a parameter."""
 
     def standing_in(self, values: Mapping[str, Tensor]) -> AbstractContextManager[None]:
         """The network as one that has these whole parameters, for what saves it."""

@@ -140,7 +140,7 @@ def load_optimizer(
             saved.pop("peak_lr", None)
             saved.update({key: value for key, value in made.items() if key != "params"})
     if model is not None and (division := model.weights.division) is not None:
-        state["state"] = mapped(division.part, state["state"], model, optimizer)
+        state["state"] = mapped(division.part_moment, state["state"], model, optimizer)
     optimizer.load_state_dict(state)
 
 
@@ -160,8 +160,9 @@ def checkpoint_bytes(
     size = sum(t.numel() * t.element_size() for t in tensors.values())
     moments = [] if optimizer is None else [v for s in optimizer.state.values() for v in s.values()]
     kept = sum(v.numel() * v.element_size() for v in moments if isinstance(v, Tensor))
-    parts = 1 if model.weights.division is None else model.weights.division.processes
-    return parts * (size + size // len(sets) + kept)
+    division = model.weights.division
+    holders, parts = (1, 1) if division is None else (division.holders, division.processes)
+    return holders * (size + size // len(sets)) + parts * kept
 
 
 def checkpoint_of(checkpoints: Path, step: int) -> Path:

@@ -24,7 +24,7 @@ def moments_of(model: ImageModel | TextModel, optimizer: torch.optim.Optimizer) 
     state = optimizer.state_dict()
     if (division := model.weights.division) is None:
         return state
-    return {**state, "state": mapped(division.whole, state["state"], model, optimizer)}
+    return {**state, "state": mapped(division.whole_moment, state["state"], model, optimizer)}
 
 
 def mapped(
