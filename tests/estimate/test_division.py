@@ -61,6 +61,23 @@ def test_learning_has_three_blocks_whole_and_all_where_others_predict() -> None:
         assert found == pytest.approx(4 * FLUX * 7 / 8 * share)
 
 
+@pytest.mark.parametrize(
+    ("stage", "gradient", "weights"), [(1, 1, 1), (2, 1 / 8, 1), (3, 1 / 8, 1 / 8)]
+)
+def test_zero_divides_stage_by_stage(stage: int, gradient: float, weights: float) -> None:
+    one, eight = (of("hardware=deepspeed", f"hardware.zero={stage}", *m) for m in ([], EIGHT))
+    assert eight.resident["Adam's moments"] == FLUX
+    assert eight.resident["the optimiser's weights"] == FLUX / 2
+    assert eight.resident["weights"] == 4 * FLUX * weights
+    fewer = of("hardware=deepspeed", f"hardware.zero={stage}", EIGHT[1])
+    waits = 7 / 8 * samples(fewer)
+    saved = fewer.phases["updating"] - waits - eight.phases["updating"]
+    assert saved == pytest.approx(8 * FLUX * (1 - gradient))
+    assert one.resident["the optimiser's weights"] == 4 * FLUX
+    away = of("hardware=deepspeed", "hardware.offload=cpu", *EIGHT)
+    assert away.resident["Adam's moments"] == away.resident["the optimiser's weights"] == 0
+
+
 def test_blocks_are_those_of_the_network() -> None:
     for path, name, count in (
         ("black-forest-labs/FLUX.1-dev", "transformer", 19 + 38),

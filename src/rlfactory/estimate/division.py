@@ -14,10 +14,16 @@ AT_ONCE = 3
 
 @dataclass(frozen=True)
 class Division:
-    """The share of all `samples`, and of the trained `numbers`: 1 where they are whole."""
+    """The share of all `samples`, and of the trained numbers' `moments`, `gradient` and themselves
+    (`numbers`; and every other weight set): 1 where they are whole. `copy` is the share that an
+    optimiser of ZeRO's keeps once more.
+    """
 
     samples: float = 1.0
+    moments: float = 1.0
+    gradient: float = 1.0
     numbers: float = 1.0
+    copy: float = 0.0
 
     def whole(self, trained: float) -> float:
         """Bytes that a network of `trained` numbers takes beside a process's own part of it."""
@@ -29,10 +35,21 @@ class Division:
 
 
 def division_of(config: Config) -> Division:
-    """How `hardware` has it: samples by all processes, the network by those of `fsdp2`."""
+    """How `hardware` has it: samples by all processes, the rest by `fsdp2` or by ZeRO's stages."""
     node = config["hardware"]
     part = 1 / int(node.get("processes", 1))
-    return Division(part, part if node.get("strategy") == "fsdp2" else 1.0)
+    if node.get("strategy") == "fsdp2":
+        return Division(part, part, part, part)
+    if (stage := node.get("zero")) is None:
+        return Division(part)
+    offloaded = node["offload"] == "cpu" and node["device"] != "cpu"
+    return Division(
+        samples=part,
+        moments=0.0 if offloaded else part,
+        gradient=part if stage > 1 else 1.0,
+        numbers=part if stage > 2 else 1.0,
+        copy=0.0 if offloaded else part,
+    )
 
 
 def blocks(network: Mapping[str, Any]) -> int:

@@ -72,18 +72,18 @@ def _estimate(config: Config, traits: Traits, parts: Mapping[str, Part], network
     vae = 4.0 * parts["vae"].parameters
     sets = _sets(config, traits)
     division = division_of(config)
-    part = division.numbers
     offloaded = {name for name in ("text", "vae", "weights") if memory[f"offload_{name}"]}
     resident = {
-        "weights": part * _weights(config, network, number),
-        "Adam's moments": part * number * _moments(config),
-        "weight sets": 0.0 if "weights" in offloaded else part * 4 * number * len(sets),
+        "weights": division.numbers * _weights(config, network, number),
+        "Adam's moments": division.moments * number * _moments(config),
+        "the optimiser's weights": division.copy * 4 * number,
+        "weight sets": 0.0 if "weights" in offloaded else division.numbers * 4 * number * len(sets),
         "text encoders": 0.0 if "text" in offloaded else encoders,
         "autoencoder": 0.0 if "vae" in offloaded else vae,
         "the program": 0.0 if on_gpu(config) else PROGRAM,
     }
     kept = division.samples * _rollout(config, traits, parts, network)
-    gradient = part * 4 * number
+    gradient = division.gradient * 4 * number
     scratch = 0.0 if _is_fused(config) else gradient
     passing = _passing(division, number, network, bool(sets - {"ema"}))
     phases = {
