@@ -14,7 +14,6 @@ from rlfactory.model.evaluations import Evaluations
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Tokens
 
-
 LOGITS = {"cpu": 2**25, "cuda": 2**28}
 """How many logits are held at once: 128 MiB and 1 GiB of each array of them in float32, of which
 learning needs about eight. So memory does not grow with the vocabulary.
