@@ -16,7 +16,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -77,7 +77,7 @@ def clock_of(wall: bool, device: torch.device) -> Clock:
     return waited
 
 
-def rounds(words: Sequence[str], count: int, threads: int, wall: bool) -> Iterator[Round]:
+def rounds(words: Sequence[str], count: int, threads: int, wall: bool) -> list[Round]:
     """`count` iterations with their floors, after one that is not counted."""
     own = [] if wall else ["hardware=cpu", f"hardware.threads={threads}"]
     quiet = ["scoring.background=none", f"iterations={count + 1}"]
@@ -85,7 +85,8 @@ def rounds(words: Sequence[str], count: int, threads: int, wall: bool) -> Iterat
     parts = build(config)
     model = parts.model
     recorder = Recorder(model.device, lambda: model.weights.in_use)
-    clock = rlfactory.trainer.perf_counter = clock_of(wall, model.device)
+    clock = clock_of(wall, model.device)
+    vars(rlfactory.trainer)["perf_counter"] = clock
     found: list[Round] = []
 
     class Phases(Silent):
@@ -107,7 +108,7 @@ def rounds(words: Sequence[str], count: int, threads: int, wall: bool) -> Iterat
 
     with recorder.recording():
         Trainer(parts, budget(config), Phases()).run(note, before_learning=learning)
-    yield from found
+    return found
 
 
 def summary(found: Sequence[Round]) -> dict[str, float]:
@@ -124,10 +125,8 @@ def bar(name: str, words: Sequence[str]) -> float:
     """The most that a ratio may be."""
     if name == "sample":
         return SAMPLING
-    return TOKENS if planned(*words).config["algo"]["_target_"] in _TOKENS else ITERATION
-
-
-_TOKENS = {"rlfactory.algo.ppo.PPO"}
+    draws = planned(*words).config["dynamics"]["_target_"]
+    return TOKENS if draws.endswith(".Token") else ITERATION
 
 
 def line(cells: Sequence[str]) -> str:
@@ -146,7 +145,7 @@ def row(name: str, found: Mapping[str, float], words: Sequence[str]) -> str:
     return line(cells)
 
 
-def arguments() -> tuple[argparse.Namespace, list[str]]:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -156,25 +155,24 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     parser.add_argument("--wall", action="store_true", help="the wall's time, and any device")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
-    a = parser.parse_args()
-    return a, a.words
+    return parser.parse_args()
 
 
 def main() -> None:
-    a, words = arguments()
-    settings = {"yours": " ".join(words)} if words else {n: SETTINGS[n] for n in a.only}
+    a = arguments()
+    settings = {"yours": " ".join(a.words)} if a.words else {n: SETTINGS[n] for n in a.only}
     load = os.getloadavg()[0]
     print(f"torch {torch.__version__}; load of {os.cpu_count()} cores before: {load:.1f}")
     print(line(["", "iteration, s", "floor, s", "total", *PHASES]))
     print(line(["---", *["---:"] * 6]), flush=True)
     record: dict[str, Any] = {"load": load, "torch": torch.__version__}
     for name, text in settings.items():
-        measured = [*rounds(text.split(), a.rounds, a.threads, a.wall)]
+        measured = rounds(text.split(), a.rounds, a.threads, a.wall)
         found = summary(measured)
         record[name] = {"words": text, "summary": found, "rounds": [vars(r) for r in measured]}
         print(row(name, found, text.split()), flush=True)
-    if a.json:
-        a.json.write_text(json.dumps(record, indent=1) + "\n")
+        if a.json:
+            a.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
