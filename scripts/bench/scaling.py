@@ -1,15 +1,21 @@
 """What several processes gain: published recipes by arithmetic, the small model by trial.
 
-python scripts/bench/scaling.py              # the table of docs/scaling.md, simulated
-python scripts/bench/scaling.py --measure    # one process and two, on this machine's CPU
+    python scripts/bench/scaling.py              # the table of docs/scaling.md, simulated
+    python scripts/bench/scaling.py --measure    # one process and two, on this machine's CPU
+
+Three short runs of the default experiment, a thread a process: one process, two by DDP, two by
+FSDP2. They take about a minute where two cores are free; where they are not, two processes have to
+share what one has to itself, and the ratios say nothing.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +32,17 @@ RECIPES = {
     "Flow-GRPO-Fast, FLUX": (48, 24, 2, FLUX, 6, 3, 0),
 }
 WORDS = [
-    *("prompts_per_iteration=8", "group_size=8", "iterations=4", "updates_per_iteration=1"),
+    *("prompts_per_iteration=4", "group_size=8", "iterations=4", "updates_per_iteration=1"),
     *("evaluation.prompts=2", "evaluation.preview_every=0", "checkpoint.minutes=0"),
+    *("checkpoint.snapshot=false", "scoring.background=none", "hardware.threads=1"),
 ]
+PHASES = ("sample", "score", "learn", "iteration")
+TWO = ["hardware.device=cpu", "hardware.processes=2"]
+SIDES = {
+    "one process": ["hardware=cpu"],
+    "two, DDP": ["hardware=ddp", *TWO],
+    "two, FSDP2": ["hardware=fsdp2", *TWO],
+}
 
 
 def work_of(name: str) -> Work:
@@ -57,31 +71,50 @@ def simulate() -> None:
             print(f"| {' | '.join(map(str, row))} |")
 
 
-def measured(hardware: list[str]) -> dict[str, float]:
+def measured(hardware: Sequence[str], timeout: float) -> dict[str, float]:
     """Medians of the phases of an iteration, in seconds; the first one is left out."""
     with tempfile.TemporaryDirectory() as folder:
-        typed = [sys.executable, "-m", "rlfactory.cli", *WORDS, *hardware, f"run_dir={folder}/run"]
-        subprocess.run(typed, check=True, stdout=subprocess.DEVNULL)
+        words = [*hardware, *WORDS, f"run_dir={folder}/run"]
+        typed = [sys.executable, "-m", "rlfactory.cli", *words]
+        subprocess.run(typed, check=True, stdout=subprocess.DEVNULL, timeout=timeout)
         lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
     records = [record for record in map(json.loads, lines) if "time/iteration" in record][1:]
-    phases = ("sample", "score", "learn", "iteration")
-    return {p: statistics.median(record[f"time/{p}"] for record in records) for p in phases}
+    return {p: statistics.median(record[f"time/{p}"] for record in records) for p in PHASES}
 
 
-def measure() -> None:
-    two = ["hardware=ddp", "hardware.device=cpu", "hardware.processes=2", "hardware.threads=1"]
-    found = {
-        "one": measured(["hardware=cpu", "hardware.threads=1"]),
-        "ddp": measured(two),
-        "fsdp2": measured(["hardware=fsdp2", *two[1:]]),
-    }
-    print(json.dumps(found, indent=1))
-    for name in ("ddp", "fsdp2"):
-        gain = found["one"]["iteration"] / found[name]["iteration"]
-        print(f"two processes by {name}: {gain:.2f} times as fast")
+def row(name: str, found: Mapping[str, float], one: Mapping[str, float]) -> str:
+    """Seconds of each phase, and how many times as fast as one process that is."""
+    cells = [f"{found[p]:.2f} ({one[p] / found[p]:.2f} x)" for p in PHASES]
+    return f"| {' | '.join([name, *cells])} |"
+
+
+def measure(timeout: float) -> dict[str, dict[str, float]]:
+    """Every side's, shown as soon as it is known."""
+    load = os.getloadavg()[0]
+    print(f"load of {os.cpu_count()} cores before: {load:.1f}; seconds, and times as fast as one")
+    print(f"| | {' | '.join(PHASES)} |\n|---|{'---:|' * len(PHASES)}", flush=True)
+    found: dict[str, dict[str, float]] = {}
+    for name, hardware in SIDES.items():
+        found[name] = measured(hardware, timeout)
+        print(row(name, found[name], found["one process"]), flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for a run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where what is measured goes")
+    a = parser.parse_args()
+    if not a.measure:
+        simulate()
+        return
+    found = measure(a.timeout)
+    if a.json:
+        a.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--measure", action="store_true")
-    measure() if parser.parse_args().measure else simulate()
+    main()

@@ -129,11 +129,15 @@ def _flattened(items: Items) -> Items:
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Training items, one response each, with its `advantage` and `returns` `[N, G]`."""
+    """Training items, one response each, with its `advantage` and `returns` `[N, G]`.
+
+    No more than `most` of them have room in one pass; None: any number.
+    """
 
     tokens: Tokens
     advantage: Tensor
     returns: Tensor
+    most: int | None = None
 
     def __len__(self) -> int:
         return len(self.advantage)
@@ -144,8 +148,8 @@ class TokenBatch:
         return float(self.tokens.mask.sum())
 
     def split(self, size: int) -> Iterator["TokenBatch"]:
-        """Micro-batches of at most `size` responses."""
-        for rows in chunks(len(self), size):
+        """Micro-batches of at most `size` responses, and of no more than have room."""
+        for rows in chunks(len(self), size if self.most is None else min(size, self.most)):
             yield take(self, rows)
 
 

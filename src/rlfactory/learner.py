@@ -181,7 +181,7 @@ class Learner:
         found: Finding | None = None
         everything = parts.hardware.total(0 if batch is None else batch.weight)
         spare = partial(self._spare, samples, place)
-        chunks = parts.hardware.evened(self._chunks(batch), spare)
+        chunks, gone = parts.hardware.evened(self._chunks(batch), spare), 0
         for number, (chunk, counts) in enumerate(chunks):
             loss = parts.algo.loss(parts.model, chunk)
             penalty, divergences = parts.regularizer.penalty(parts.model, chunk, loss.outputs)
@@ -194,9 +194,10 @@ class Learner:
             measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
             wrong = faults(chunk, loss, total)
             if found is None and not is_sound(wrong):
-                here = replace(place, micro_batch=number, offset=number * self.budget.micro_batch)
+                here = replace(place, micro_batch=number, offset=gone)
                 found = of_micro_batch(wrong, chunk, loss, metrics, samples, here)
             self.watcher.advance(len(chunk))
+            gone += len(chunk)
         return measured, found
 
     def _chunks(self, batch: Items | TokenBatch | None) -> Iterator[Batch | TokenBatch]:

@@ -122,10 +122,11 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     def items(self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int) -> TokenBatch:
         """One item a response."""
-        del model, seed, iteration
+        del seed, iteration
         tokens = present(rollout.tokens, "tokens")
         advantage = present(rollout.advantage, "advantages")
-        return TokenBatch(tokens, advantage, present(rollout.returns, "returns"))
+        most = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
+        return TokenBatch(tokens, advantage, present(rollout.returns, "returns"), most)
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
         """Weigh each token's new likelihood against the old, and the values against returns."""

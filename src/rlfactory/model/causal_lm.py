@@ -53,6 +53,7 @@ class CausalLM(TextModel):
         self.inside = _call  # a network that is divided among processes is gathered meanwhile
         self.begin_with_end = begin_with_end
         self.context: int = self.network.config.max_position_embeddings
+        self.vocabulary: int = self.network.config.vocab_size
         critic: ValueHead | ValueModel
         if value_path is None:
             width = self.network.config.hidden_size

@@ -29,10 +29,12 @@ def compares_whole(dynamics: Token) -> bool:
 def response_log_prob(
     model: TextModel, weights: str, tokens: Tokens, dynamics: Token, batch: int
 ) -> Tensor:
-    """Log-probabilities `[B, G]` of the responses under a weight set, 0 on padding."""
+    """Log-probabilities `[B, G]` of the responses under a weight set, 0 on padding; of at most
+    `batch` responses at once.
+    """
     found = torch.zeros_like(tokens.log_prob)
     with model.weights(weights):
-        for rows in chunks(len(found), batch):
+        for rows in chunks(len(found), model.rows_at_once(found.shape[1], batch)):
             part = take(tokens, rows)
             step = dynamics.step(model.logits(part), next=part.response[part.mask])
             values = counted(dynamics, step.log_prob, step.log_probs, part)

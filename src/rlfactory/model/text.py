@@ -14,9 +14,17 @@ from rlfactory.model.evaluations import Evaluations
 from rlfactory.model.weights import Weights
 from rlfactory.rollout import Tokens
 
+LOGITS = {"cpu": 2**25, "cuda": 2**28}
+"""How many logits are held at once: 128 MiB and 1 GiB of each array of them in float32, of which
+learning needs about eight. So memory does not grow with the vocabulary.
+"""
+
 
 class TextModel(ABC):
-    """A causal language model with a critic. Dropout is off, so that a ratio begins at 1."""
+    """A causal language model with a critic. Dropout is off, so that a ratio begins at 1.
+
+    `vocabulary` is how many logits a token has.
+    """
 
     media: ClassVar[Literal["images", "texts"]] = "texts"
     process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
@@ -24,6 +32,14 @@ class TextModel(ABC):
 
     weights: Weights
     device: torch.device
+    vocabulary: int
+
+    def rows_at_once(self, tokens: int, most: int) -> int:
+        """How many responses of so many tokens go through the network together, at most `most`: as
+        many as have room for their logits, and at least one.
+        """
+        room = LOGITS.get(self.device.type, LOGITS["cuda"])
+        return min(most, max(1, room // (tokens * self.vocabulary)))
 
     @cached_property
     def evaluations(self) -> Evaluations:

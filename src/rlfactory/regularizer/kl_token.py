@@ -82,7 +82,8 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
             known = present(tokens.reference_log_prob, "the reference's likelihoods")
             return estimate(tokens.log_prob - known, self.estimator)
         parts = []
-        for rows in chunks(len(tokens.mask), self.micro_batch):
+        size = model.rows_at_once(tokens.mask.shape[1], self.micro_batch)
+        for rows in chunks(len(tokens.mask), size):
             part = take(tokens, rows)
             step = self._step(model.logits(part), part)
             outputs = TokenOutputs(step.log_prob, step.log_probs, step.log_prob)

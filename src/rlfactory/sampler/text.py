@@ -38,7 +38,7 @@ class TextSampler(Sampler):
         index = numbers(len(groups), rows)
         uniform = keyed.uniform(seed, "tokens", [iteration], index.tolist(), [self.dynamics.length])
         drawn = self._tokens([prompt.text for prompt in every], index, uniform)
-        for part, tokens in zip(chunks(len(index), self.batch), drawn, strict=True):
+        for part, tokens in zip(self._parts(index), drawn, strict=True):
             asked = take(every, index[part])
             yield Rollout(
                 prompts=[prompt.text for prompt in asked],
@@ -70,10 +70,14 @@ class TextSampler(Sampler):
     def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
         return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
 
+    def _parts(self, index: Tensor) -> Iterator[Tensor]:
+        """The numbers of those that are drawn together: of each there is one token's logits."""
+        return chunks(len(index), self.model.rows_at_once(1, self.batch))
+
     def _tokens(self, prompts: Sequence[str], index: Tensor, uniform: Tensor) -> Iterator[Tokens]:
         # all at once, so that every batch has the same width, in every process
         ids, mask = self.model.encode(prompts)
-        for part in chunks(len(index), self.batch):
+        for part in self._parts(index):
             rows, drawn = index[part], take(uniform, part).to(self.model.device)
             tokens = self.model.rollout(take(ids, rows), take(mask, rows), self.dynamics, drawn)
             self.advance(len(part))

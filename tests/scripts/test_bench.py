@@ -1,0 +1,143 @@
+"""The benches' own arithmetic, and that each says what it is for."""
+
+import ast
+import importlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "scripts" / "bench"
+
+
+def is_command(path: Path) -> bool:
+    return '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+
+
+COMMANDS = sorted(path.name for path in BENCH.glob("*.py") if is_command(path))
+WORKERS = {"ppo_rlfactory.py", "ppo_trl.py"}  # started by others, with a job
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[dict[str, ModuleType]]:
+    sys.path.insert(0, str(BENCH))
+    names = ("floor", "iteration", "memory_growth", "scaling")
+    yield {name: importlib.import_module(name) for name in names}
+    sys.path.remove(str(BENCH))
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - WORKERS))
+def test_each_command_shows_how_it_is_typed(name: str) -> None:
+    tree = ast.parse((BENCH / name).read_text(encoding="utf-8"))
+    assert f"python scripts/bench/{name}" in (ast.get_docstring(tree) or "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_its_line_in_the_page(name: str) -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in page
+
+
+class Network(nn.Module):
+    """Two layers, of which only the outermost call is one of a network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"out": self.layers(x) * scale}
+
+
+def recorded(bench: dict[str, ModuleType]) -> tuple[Network, list[object]]:
+    network = Network()
+    recorder = bench["floor"].Recorder(torch.device("cpu"), lambda: "policy")
+    x, scale = torch.ones(5, 3), torch.ones(1)
+    with recorder.recording():
+        recorder.phase = "sample"
+        with torch.no_grad():
+            network(x, scale=scale)
+        recorder.phase = "learn"
+        made = network((2 * scale).requires_grad_() * x, scale=scale)["out"]
+        made.sum().backward()
+    network(x, scale)  # by nobody
+    return network, recorder.taken()
+
+
+def test_outermost_calls_are_recorded(bench: dict[str, ModuleType]) -> None:
+    network, calls = recorded(bench)
+    assert [(c.module is network, c.phase, c.learns) for c in calls] == [
+        (True, "sample", False),
+        (True, "learn", True),
+    ]
+    assert calls[1].args[0].is_leaf
+    assert calls[1].args[0].requires_grad
+    assert not calls[0].args[0].requires_grad
+
+
+def test_the_floor_makes_them_again_with_their_backward_passes(
+    bench: dict[str, ModuleType],
+) -> None:
+    network, calls = recorded(bench)
+    passes: list[str] = []
+    network.layers[0].register_forward_hook(lambda *_: passes.append("forward"))
+    network.layers[0].register_full_backward_hook(lambda *_: passes.append("backward"))
+    sets: list[str] = []
+
+    def weights(name: str) -> torch.no_grad:
+        sets.append(name)
+        return torch.enable_grad()
+
+    spent = bench["floor"].floor(calls, time.perf_counter, weights)
+    assert passes == ["forward", "forward", "backward"]
+    assert sets == ["policy", "policy"]
+    assert set(spent) == {"sample", "learn"}
+    assert min(spent.values()) > 0
+    assert all(p.grad is None for p in network.parameters())
+
+
+def test_ratios_are_of_a_round_and_medians_of_them(bench: dict[str, ModuleType]) -> None:
+    def turn(scale: float, learn: float) -> object:
+        spent = {"sample": 1.1, "score": 0.1, "learn": learn, "iteration": 1.2 + learn}
+        bare = {"sample": 1.0, "learn": 2.0}
+        return bench["iteration"].Round(
+            {k: scale * v for k, v in spent.items()}, {k: scale * v for k, v in bare.items()}, 7
+        )
+
+    # of three rounds the second ran while the machine was busy
+    found = bench["iteration"].summary([turn(1, 2.4), turn(9, 2.4), turn(1, 3.0)])
+    assert found["learn"] == pytest.approx(1.2)
+    assert found["sample"] == pytest.approx(1.1)
+    assert found["total"] == pytest.approx(3.6 / 3)
+    assert "score" not in found
+
+
+def test_bars_are_those_of_the_kind(bench: dict[str, ModuleType]) -> None:
+    bar = bench["iteration"].bar
+    assert bar("total", ["model=tiny_gpt2"]) == 1.3
+    assert bar("total", ["model=tiny_sd3"]) == 1.15
+    assert bar("sample", ["model=tiny_gpt2"]) == 1.1
+
+
+def test_peaks_are_of_what_comes_after_they_are_forgotten(bench: dict[str, ModuleType]) -> None:
+    growth = bench["memory_growth"]
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the kernel keeps no such mark")
+    torch.ones(2**25)  # 128 MiB, gone before
+    growth.forget_peak()
+    before = growth.resident("VmRSS")
+    torch.ones(2**24)
+    grown = (growth.resident("VmHWM") - before) / growth.MIB
+    assert 56 < grown < 80
+
+
+def test_ratios_of_processes_are_to_one(bench: dict[str, ModuleType]) -> None:
+    scaling = bench["scaling"]
+    one, two = dict.fromkeys(scaling.PHASES, 3.0), dict.fromkeys(scaling.PHASES, 2.0)
+    assert scaling.row("two", two, one) == "| two |" + " 2.00 (1.50 x) |" * len(scaling.PHASES)
