@@ -21,7 +21,8 @@ def is_command(path: Path) -> bool:
 
 
 COMMANDS = sorted(path.name for path in BENCH.glob("*.py") if is_command(path))
-WORKERS = {"ppo_rlfactory.py", "ppo_trl.py"}  # started by others, with a job
+WORKERS = {f"{task}_{side}.py" for task in ("ppo", "ddpo") for side in ("rlfactory", "trl")}
+"""Started by others, with a job."""
 
 
 @pytest.fixture(scope="module")
