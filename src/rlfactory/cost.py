@@ -8,11 +8,18 @@ from rlfactory.crossings.base import Config, Traits, penalties, steps_trained
 
 def accumulated(config: Config, traits: Traits) -> str:
     """How an update's training items are divided into micro-batches."""
+    items, whole = update_items(config, traits)
+    return f"{items} items an update / {config['micro_batch']} = {-(-items // whole)} accumulated"
+
+
+def update_items(config: Config, traits: Traits) -> tuple[int, int]:
+    """Training items of an update, and of a micro-batch, which has whole samples where it can, as
+    `Items.split` has it.
+    """
     samples = config["prompts_per_iteration"] * config["group_size"]
     each, size = items_per_sample(config, traits), config["micro_batch"]
     items = samples // config["updates_per_iteration"] * each
-    whole = size - size % each if size >= each else size  # of samples, as `Items.split` has it
-    return f"{items} items an update / {size} = {-(-items // whole)} accumulated"
+    return items, size - size % each if size >= each else size
 
 
 def evaluations(config: Config, traits: Traits) -> str:

@@ -51,13 +51,10 @@ def pasted_agrees(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def _experiment(config: Config, traits: Traits) -> Experiment:
-    from rlfactory.cost import items_per_sample  # which asks rules' own questions
+    from rlfactory.cost import update_items  # which asks rules' own questions
 
     node, size = config["hardware"], config["micro_batch"]
-    each = items_per_sample(config, traits)
-    samples = config["prompts_per_iteration"] * config["group_size"]
-    items = samples // config["updates_per_iteration"] * each
-    whole = size - size % each if size >= each else size
+    items, whole = update_items(config, traits)
     return Experiment(
         zero=node["zero"],
         offload=node["offload"],
