@@ -1,5 +1,6 @@
 """The processes that a benchmark measures: each a script of this folder, with a job."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -45,6 +46,13 @@ def measure(
     printed = call(script, json.dumps(job), threads=job["threads"], python=python)
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return found
+
+
+def keep(asked: argparse.Namespace, **figures: Any) -> None:
+    """Write figures, and what was asked for, to the file of `--json`; where there is none, not."""
+    if asked.json:
+        words = {key: str(v) if isinstance(v, Path) else v for key, v in vars(asked).items()}
+        asked.json.write_text(json.dumps({"asked": words, **figures}, indent=1) + "\n")
 
 
 def make_models(

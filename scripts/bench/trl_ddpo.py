@@ -17,7 +17,6 @@ one step at a time. Ours takes their steps together too: so many `--items` at on
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from probe import median
-from processes import HERE, environment, measure
+from processes import HERE, environment, keep, measure
 from trl_ppo import table
 
 PIPELINE = HERE.parents[1] / "src" / "rlfactory" / "zoo" / "weights" / "tiny_sd"
@@ -143,10 +142,7 @@ def main() -> None:
     rows = {side: row(some, found["TRL"], a.samples) for side, some in found.items()}
     print(f"{a.threads} threads on {os.cpu_count()} cores; load before: {load:.2f}")
     print(table(rows))
-    if a.json:
-        words = {key: str(v) if isinstance(v, Path) else v for key, v in vars(a).items()}
-        record = {"asked": words, "load": load, "summary": rows, "measured": found}
-        a.json.write_text(json.dumps(record, indent=1) + "\n")
+    keep(a, load=load, summary=rows, measured=found)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ rewards, divergences and advantages; learning is the rest.
 """
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from probe import median
-from processes import SIZES, environment, make_models, measure
+from processes import SIZES, environment, keep, make_models, measure
 
 TRL = ["trl==1.12.0", "torch", "transformers", "accelerate", "datasets"]
 CRITICS = ["separate", "shared"]
@@ -104,10 +103,7 @@ def main() -> None:
     rows = {side: row(result, found["trl"], tokens) for side, result in found.items()}
     print(f"{a.threads} threads on {os.cpu_count()} cores; load before: {load:.2f}")
     print(table(rows))
-    if a.json:
-        words = {key: str(v) if isinstance(v, Path) else v for key, v in vars(a).items()}
-        record = {"asked": words, "load": load, "summary": rows, "measured": found}
-        a.json.write_text(json.dumps(record, indent=1) + "\n")
+    keep(a, load=load, summary=rows, measured=found)
 
 
 if __name__ == "__main__":
