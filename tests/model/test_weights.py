@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import pytest
 import torch
@@ -232,3 +233,29 @@ def test_a_state_dict_brings_the_sets_that_a_fresh_one_has_not(
 def test_an_unknown_set_is_an_error(made: tuple[nn.Module, Weights]) -> None:
     with pytest.raises(KeyError), made[1]("nonesuch"):
         pass
+
+
+class Asked:
+    """A division that remembers what it was asked to put together, in this order."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def whole(self, name: str, part: Tensor) -> Tensor:
+        self.values.append(float(part))
+        return part
+
+
+def test_processes_hand_over_the_same_set_at_the_same_time() -> None:
+    asked = []
+    for order in ([OLD, EMA], [EMA, OLD]):
+        parameter = nn.Parameter(torch.tensor(1.0))
+        weights, division = Weights({"w": parameter}), Asked()
+        for name in order:
+            weights.add(name)
+        parameter.data += 1.0
+        weights.update(EMA, decay=0.5)
+        weights.division = cast("Any", division)
+        weights.whole_state()
+        asked.append(division.values)
+    assert asked == [[1.5, 1.0, 2.0]] * 2

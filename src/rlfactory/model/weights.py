@@ -144,7 +144,9 @@ class Weights:
         parts, division = self.state_dict(), self.division
         if division is None:
             return {key: part.to("cpu", copy=True) for key, part in parts.items()}
-        return {key: division.whole(key.split("/", 1)[1], part) for key, part in parts.items()}
+        # processes may have added their sets in different orders, and each tensor is put together
+        # from what they hand over at the same time
+        return {key: division.whole(key.split("/", 1)[1], parts[key]) for key in sorted(parts)}
 
     def load_whole(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `whole_state` gave, in however many processes that was."""
