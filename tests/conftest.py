@@ -38,6 +38,7 @@ from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.sampling import Drawing, walk
 from rlfactory.model.weights import Weights
+from rlfactory.parts import Silent
 from rlfactory.plan import make_plan
 from rlfactory.request import compose_request
 from rlfactory.reward.base import Reward, Samples
@@ -45,7 +46,6 @@ from rlfactory.rollout import Condition, Rollout
 from rlfactory.run.checkpoint import load_state
 from rlfactory.run.folder import RunFolder
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 # small networks are bound by overhead: a process a core beats threads that wait for each other
 torch.set_num_threads(1)

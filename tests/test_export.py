@@ -15,7 +15,7 @@ from peft import AutoPeftModelForCausalLM, PeftConfig
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlfactory import cli, worker
+from rlfactory import cli, trained
 from rlfactory.export import command as export_module
 from rlfactory.run.folder import RunFolder
 
@@ -193,5 +193,5 @@ def test_a_place_that_can_not_be_written_is_said(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert worker.export(run, tmp_path / "file" / "left", False, "ema", False) == 1
+    assert trained.export(run, tmp_path / "file" / "left", False, "ema", False) == 1
     assert "cannot be written" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from rlfactory.model.averaging import Average
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA, OLD
 from rlfactory.overlap import Scorer
-from rlfactory.parts import Budget, Metrics, Parts
+from rlfactory.parts import Budget, Metrics, Parts, Silent
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.regularizer.coefficient import Fixed, PerStep, Proportional
@@ -32,7 +32,6 @@ from rlfactory.run.stopping import RunStop
 from rlfactory.sampler.image import ImageSampler, Kept
 from rlfactory.scoring import TrainingError
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 BUDGET = Budget(
     seed=0,

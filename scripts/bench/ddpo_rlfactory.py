@@ -9,11 +9,10 @@ from probe import Laps, job, peak_gib, report
 from rlfactory import __version__
 from rlfactory.build import budget, build
 from rlfactory.model.pipeline_model import PipelineModel
-from rlfactory.parts import Metrics
+from rlfactory.parts import Metrics, Silent
 from rlfactory.request import planned
 from rlfactory.rollout import Rollout
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 PACKAGES = ["torch", "transformers", "diffusers", "peft"]
 REWARD = Path(__file__).with_name("brightness.py")

@@ -32,11 +32,11 @@ from rlfactory.estimate.memory import GIB, Estimate, estimate, with_changes
 from rlfactory.model.flux import Flux
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
+from rlfactory.parts import Silent
 from rlfactory.request import planned
 from rlfactory.rollout import Condition
 from rlfactory.settings import GROUPS
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 MODELS = {"sd14": "sd14", "sd35_medium": "sd35", "flux_dev": "flux"}
 ADAPTERS: Mapping[str, Any] = {"sd14": SD, "sd35_medium": SD3, "flux_dev": Flux}

@@ -27,11 +27,10 @@ from floor import Clock, Recorder, floor
 
 import rlfactory.trainer
 from rlfactory.build import budget, build
-from rlfactory.parts import Metrics
+from rlfactory.parts import Metrics, Silent
 from rlfactory.request import planned
 from rlfactory.rollout import Rollout
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 PHASES = ("sample", "score", "learn")
 SETTINGS = {

@@ -79,9 +79,9 @@ def worked(job: Job) -> dict[str, float]:
 def measure(job: Job) -> dict[str, float]:
     """MiB that an iteration held beside what was there, and beside gradient and moments."""
     from rlfactory.build import budget, build
+    from rlfactory.parts import Silent
     from rlfactory.request import planned
     from rlfactory.trainer import Trainer
-    from rlfactory.worker import Silent
 
     if "vocabulary" in job:
         make_policy(Path(job["folder"]), job["vocabulary"])

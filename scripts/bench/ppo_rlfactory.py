@@ -7,11 +7,10 @@ from probe import job, report
 from rlfactory import __version__
 from rlfactory.build import budget, build
 from rlfactory.nest import present
-from rlfactory.parts import Metrics
+from rlfactory.parts import Metrics, Silent
 from rlfactory.request import planned
 from rlfactory.rollout import Rollout
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 CRITICS = {
     "shared": [],

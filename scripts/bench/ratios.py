@@ -23,13 +23,12 @@ from rlfactory.algo.grpo_guard import guarded_log_ratio
 from rlfactory.algo.transitions import replayed
 from rlfactory.build import budget, build
 from rlfactory.nest import present
-from rlfactory.parts import Parts
+from rlfactory.parts import Parts, Silent
 from rlfactory.request import planned
 from rlfactory.rollout import Rollout
 from rlfactory.run.curves import STYLE
 from rlfactory.sampler.image import ImageSampler
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 NAMES = ("Flow-GRPO", "GRPO-Guard")
 COLORS = ("#3465a4", "#d9822b")

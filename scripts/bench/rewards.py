@@ -22,6 +22,7 @@ from torch import Tensor
 from rlfactory.build import budget, build
 from rlfactory.isolated import Isolated
 from rlfactory.overlap import Scorer
+from rlfactory.parts import Silent
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.request import planned
 from rlfactory.reward.base import Reward, Samples, judge
@@ -29,7 +30,6 @@ from rlfactory.reward.combine import Combine
 from rlfactory.reward.jpeg import Compressibility, Incompressibility, jpeg_kilobytes
 from rlfactory.reward.shapes import Shapes
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 
 class Waits(Reward):

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from rlfactory.build import build, evaluator
+from rlfactory.parts import Silent
 from rlfactory.request import planned
 from rlfactory.run.evaluation import Evaluation
 from rlfactory.run.pictures import grid
 from rlfactory.run.scores import Scores
-from rlfactory.worker import Silent
 
 
 def evaluate(out: Path, *words: str) -> Evaluation:

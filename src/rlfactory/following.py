@@ -8,8 +8,8 @@ from rlfactory.hardware.base import CommonError, LostError
 from rlfactory.joining import joined, told_apart
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.signals import Stop
+from rlfactory.saying import say_error
 from rlfactory.session import Session
-from rlfactory.worker import say_error
 
 
 def follow(path: Path | None, config: Config, until: int | None = None, force: bool = False) -> int:

@@ -21,9 +21,9 @@ def sample(words: Sequence[str]) -> int:
     a = sample_arguments(words)
     _require_run(a.run)
     silence_notices()
-    from rlfactory import worker
+    from rlfactory import trained
 
-    return worker.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights, a.best)
+    return trained.sample(a.run, a.prompt, a.count, a.seed, a.out, a.weights, a.best)
 
 
 def inspect(words: Sequence[str]) -> int:
@@ -33,9 +33,9 @@ def inspect(words: Sequence[str]) -> int:
     a = inspect_arguments(words)
     _require_run(a.run)
     silence_notices()
-    from rlfactory import worker
+    from rlfactory import trained
 
-    return worker.inspect(a.run, a.weights, a.prompts, a.best)
+    return trained.inspect(a.run, a.weights, a.prompts, a.best)
 
 
 def export(words: Sequence[str]) -> int:
@@ -45,9 +45,9 @@ def export(words: Sequence[str]) -> int:
     a = export_arguments(words)
     weights = a.weights or _require_run(a.run)["evaluation"]["weights"]
     silence_notices()
-    from rlfactory import worker
+    from rlfactory import trained
 
-    return worker.export(a.run, a.to, a.merge, weights, a.best)
+    return trained.export(a.run, a.to, a.merge, weights, a.best)
 
 
 def evaluate(words: Sequence[str]) -> int:
@@ -66,9 +66,9 @@ def evaluate(words: Sequence[str]) -> int:
     composed = amend(_require_run(run), overrides)
     plan = make_plan(composed.values, composed.choices, composed.problems)
     silence_notices()
-    from rlfactory import worker
+    from rlfactory import trained
 
-    return worker.evaluate(run, plan.config, best)
+    return trained.evaluate(run, plan.config, best)
 
 
 def sync(words: Sequence[str]) -> int:

@@ -71,3 +71,13 @@ class Watcher(Protocol):
 
     def advance(self, count: int) -> None:
         """That many more of them are done."""
+
+
+class Silent:
+    """A watcher that shows nothing."""
+
+    def phase(self, name: str, *, total: int) -> None:
+        """Ignore a phase."""
+
+    def advance(self, count: int) -> None:
+        """Ignore progress."""

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from rlfactory.build import budget, build
-from rlfactory.parts import Metrics
+from rlfactory.parts import Metrics, Silent
 from rlfactory.problems import PlanError
 from rlfactory.request import planned
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 ROOT = Path(__file__).parents[2]
 DOCS = str(ROOT / "scripts" / "docs")

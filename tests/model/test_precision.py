@@ -22,12 +22,12 @@ from rlfactory.model.sampling import Drawing, walk
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
 from rlfactory.nest import present
+from rlfactory.parts import Silent
 from rlfactory.plan import make_plan
 from rlfactory.request import compose_request
 from rlfactory.rollout import Condition, Transitions
 from rlfactory.scoring import TrainingError
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 CPU = torch.device("cpu")
 FAMILIES = ["sd", "sd3", "flux"]

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from rlfactory.build import budget, build
-from rlfactory.parts import Metrics
+from rlfactory.parts import Metrics, Silent
 from rlfactory.plan import make_plan
 from rlfactory.request import compose_request
 from rlfactory.trainer import Trainer
-from rlfactory.worker import Silent
 
 TINY = [
     "hardware=cpu",

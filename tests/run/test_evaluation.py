@@ -13,6 +13,7 @@ from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weights import EMA
 from rlfactory.overlap import Scorer
+from rlfactory.parts import Silent
 from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.reward.combine import Combine
@@ -20,7 +21,6 @@ from rlfactory.reward.jpeg import Compressibility
 from rlfactory.run.evaluation import Evaluation, Evaluator, evaluation_metrics
 from rlfactory.sampler.image import ImageSampler
 from rlfactory.scoring import TrainingError
-from rlfactory.worker import Silent
 
 
 @pytest.fixture
