@@ -10,6 +10,7 @@ import pytest
 import torch
 from diffusers.models.attention_dispatch import _AttentionBackendRegistry
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 from rlfactory.model.flux import Flux
 from rlfactory.model.memory import Memory
@@ -42,11 +43,11 @@ def make(sd_folder: Path, sd3_folder: Path, flux_folders: dict[str, Path]) -> Ma
     return adapter
 
 
-def predict(model: Any) -> Tensor:
+def predict(model: Any, size: int = 2) -> Tensor:
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, *model.resolution.shape, generator=generator)
-    prompts = ["a red circle", "two blue stars"]
-    found: Tensor = model.predict(x, torch.tensor([0.3, 0.8]), model.encode(prompts))
+    x = torch.randn(size, *model.resolution.shape, generator=generator)
+    prompts = ["a red circle", "two blue stars", *["a cat"] * (size - 2)]
+    found: Tensor = model.predict(x, torch.linspace(0.3, 0.8, size), model.encode(prompts))
     return found
 
 
@@ -266,3 +267,23 @@ def test_attention_that_can_not_be_had_is_refused(
 ) -> None:
     with pytest.raises(ModelError, match=rf"^memory\.attention={backend}: .*{said}"):
         make(family, Memory(attention=backend))
+
+
+@pytest.mark.slow
+def test_all_batch_sizes_after_the_second_run_what_is_compiled(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=counter))
+    # what is past the limit would run uncompiled
+    monkeypatch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
+    model = make("sd3", Memory(compile=True), text_tokens=16)
+    counts = []
+    for size in (2, 3, 5, 7):
+        for way in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+            with way():
+                predict(model, size)
+        counts.append(counter.frame_count)
+    torch._dynamo.reset()
+    assert 0 < counts[0] < counts[1] == counts[2] == counts[3]

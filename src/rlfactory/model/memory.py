@@ -9,6 +9,9 @@ from torch import nn
 
 from rlfactory.model.pipeline import ModelError
 
+COMPILED = 64
+"""How often one kind of code may be compiled."""
+
 
 class Memory:
     """Nothing here changes what a network computes, but for rounding.
@@ -88,7 +91,12 @@ def _visiting(parts: list[nn.Module], device: torch.device, away: bool) -> Itera
 def _compile_blocks(network: Any) -> None:
     """What diffusers' `compile_repeated_blocks` does, also where diffusers names no such blocks:
     those of SD3 are the ones that it says are not to be split.
+
+    Blocks share what is compiled. It is made for each kind of block, for each way to call it (to
+    draw, to compare, to learn; with adapters and without) and for one batch size, and once more for
+    all others: more than torch allows by itself, which goes on uncompiled from there.
     """
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED)
     kinds = network._repeated_blocks or network._no_split_modules
     for module in network.modules():
         if type(module).__name__ in kinds:
