@@ -69,6 +69,25 @@ def test_runs_that_vary_in_more_than_the_seed_are_several_rows(
     assert all(group.claimed == {"shapes": 0.5} for group in groups)
 
 
+def test_a_trial_has_its_number_and_rounded_values(tmp_path: Path, make_sweep: Make) -> None:
+    values = [(6.73045e-05, 0.0405456), (2.5e-4, 0.1)]
+    jobs = [
+        Job(
+            f"j{n}",
+            "A",
+            f"j{n}",
+            [],
+            {"optimizer.lr": lr, "regularizer.coefficient.value": weight, "trial": n, "seed": 0},
+        )
+        for n, (lr, weight) in enumerate(values)
+    ]
+    table = _table(tmp_path / "s", [Row("A")], jobs, make_sweep)
+    assert [group.name for group in groups_of_table(table, tmp_path / "s", read_run)] == [
+        "A, trial 0: optimizer.lr 6.73e-05, coefficient.value 0.0405",
+        "A, trial 1: optimizer.lr 0.00025, coefficient.value 0.1",
+    ]
+
+
 def test_of_stages_the_last_counts_and_remembers_the_earlier(
     tmp_path: Path, make_sweep: Make, make_run: Make
 ) -> None:

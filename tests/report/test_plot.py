@@ -45,7 +45,15 @@ def test_curves_of_one_label_share_a_panel() -> None:
 
 
 def test_a_long_name_leaves_room() -> None:
-    assert len(short("x" * 200)) == 70
+    assert len(short("x" * 200)) == 80
+
+
+def test_a_legend_of_long_names_stays_within_the_figure(tmp_path: Path) -> None:
+    rows = [f"{n}: " + "long name " * 7 for n in range(3)]
+    png, _ = draw_report([curve(row, metric) for row in rows for metric in "abc"], tmp_path)
+    with Image.open(png) as image:
+        right = image.convert("L").crop((image.width - 3, 0, image.width, image.height))
+    assert right.getextrema() == (255, 255)
 
 
 def test_the_papers_values_of_many_rows_would_be_a_grid(tmp_path: Path) -> None:

@@ -86,15 +86,26 @@ def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, Member])
     last = [job for job in own if job.name not in went_on]
     parted: dict[str, list[Member]] = {}
     for job in last:
-        axes = {key: value for key, value in job.axes.items() if key not in ("seed", "stage")}
-        name = ", ".join(f"{key}={shown(value)}" for key, value in axes.items())
-        parted.setdefault(name, []).append(_with_earlier(job, passed, members))
+        parted.setdefault(_varied(job.axes), []).append(_with_earlier(job, passed, members))
     if len(parted) < 2 or untrained:
         everyone = [member for part in parted.values() for member in part]
         return [Group(row.name, everyone, row.claimed, row.note, untrained)]
     return [
         Group(f"{row.name}, {name}", part, row.claimed, row.note) for name, part in parted.items()
     ]
+
+
+def _varied(axes: Mapping[str, Any]) -> str:
+    """What sets a run apart from others of its row; a trial has a number, and rounded values."""
+    varied = {key: value for key, value in axes.items() if key not in ("seed", "stage", "trial")}
+    if "trial" not in axes:
+        return ", ".join(f"{key}={shown(value)}" for key, value in varied.items())
+    tried = (f"{'.'.join(key.split('.')[-2:])} {_rounded(v)}" for key, v in varied.items())
+    return f"trial {axes['trial']}: {', '.join(tried)}"
+
+
+def _rounded(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else shown(value)
 
 
 def _with_earlier(job: Job, own: Mapping[str, Job], members: Mapping[str, Member]) -> Member:

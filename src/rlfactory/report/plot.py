@@ -18,6 +18,8 @@ COLOURS = (
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 _COLUMNS = 3
 _LEGEND_COLUMNS = 3
+_LETTERS = 15  # to an inch of the legend
+_HANDLE = 7  # letters' room
 _MOST_BANDS = 8  # bands of more rows than that would be one grey
 _MOST_BAND = 0.5  # of the lines' own span, above and below them
 
@@ -35,16 +37,17 @@ def draw_report(curves: Sequence[Curve], folder: Path) -> list[Path]:
     rows = [*dict.fromkeys(curve.row for curve in curves)]
     columns = min(_COLUMNS, len(panels))
     lines = -(-len(panels) // columns)
-    below = 0.22 * -(-len(rows) // _LEGEND_COLUMNS)
+    width = max(4.3 * columns, 6.0)
+    entries = _entries(rows, width)
+    below = 0.22 * -(-len(rows) // entries)
     # the same file from the same numbers: no date, no random names
     with mpl.rc_context({**STYLE, "svg.hashsalt": "rlfactory", "svg.fonttype": "none"}):
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
-        size = (max(4.3 * columns, 6.0), 3.0 * lines + below)
-        figure = Figure(figsize=size, layout=layout)
+        figure = Figure(figsize=(width, 3.0 * lines + below), layout=layout)
         FigureCanvasAgg(figure)
         for number, panel in enumerate(panels, start=1):
             _draw(figure.add_subplot(lines, columns, number), panel, rows)
-        _legend(figure, rows)
+        _legend(figure, rows, entries)
         paths = [folder / f"{FILE}.png", folder / f"{FILE}.svg"]
         figure.savefig(paths[0], dpi=140, facecolor="white")
         figure.set_layout_engine("none")  # everything has its place, and finding it is slow
@@ -101,16 +104,22 @@ def _look(number: int) -> tuple[str, object]:
     return COLOURS[colour], _DASHES[again % len(_DASHES)]
 
 
-def _legend(figure: object, rows: Sequence[str]) -> None:
+def _entries(rows: Sequence[str], width: float) -> int:
+    """How many of the legend are beside each other on so many inches."""
+    longest = max(len(short(row)) for row in rows) + _HANDLE
+    return min(max(int(_LETTERS * width) // longest, 1), _LEGEND_COLUMNS)
+
+
+def _legend(figure: object, rows: Sequence[str], columns: int) -> None:
     from matplotlib.lines import Line2D
 
     looks = [_look(number) for number in range(len(rows))]
     handles = [Line2D([], [], color=colour, linestyle=dashes) for colour, dashes in looks]
-    place = {"loc": "outside lower left", "ncols": _LEGEND_COLUMNS}
+    place = {"loc": "outside lower left", "ncols": columns}
     figure.legend(handles, [short(row) for row in rows], **place)  # type: ignore[attr-defined]
 
 
-def short(name: str, longest: int = 70) -> str:
+def short(name: str, longest: int = 80) -> str:
     """A name that leaves room for others; `$` would be mathematics."""
     cut = name if len(name) <= longest else f"{name[: longest - 1]}…"
     return cut.replace("$", r"\$")
