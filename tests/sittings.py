@@ -118,6 +118,8 @@ def sitting(words: list[str], prepare: Callable[[], None] = lambda: None) -> tup
 
 def main(folder: Path, words: list[str]) -> None:
     torch.set_num_threads(1)
+    # a shell has what it runs in the background ignore it, and so would a run
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     every = ["checkpoint.every=1", "checkpoint.keep=null"]
     # a thread could be so late that the run has ended
     in_the_loop = "checkpoint.background=false"

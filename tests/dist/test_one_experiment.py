@@ -24,8 +24,10 @@ WORDS = {
     "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
     "ppo": [
         *("model=tiny_gpt2", "prompts_per_iteration=10", "updates_per_iteration=5"),
-        # firmer still: a token is another one where a draw meets a rounding error
+        # firmer still: a token is another one where a draw meets a rounding error, as one of some
+        # thousands does where there are 4,096 tokens to choose from
         *("sample_batch=5", "dynamics.length=8", *SMALL, "optimizer.eps=1e-3"),
+        "dynamics.top_k=32",
     ],
 }
 """Four iterations of five updates: twenty. One process draws the batches that two would."""
