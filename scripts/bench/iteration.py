@@ -13,7 +13,6 @@ its floor, `sample`, `score` and `learn` the same of its phases.
 """
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Any
 
 import torch
 from floor import Clock, Recorder, floor
+from processes import keep
 
 import rlfactory.trainer
 from rlfactory.build import budget, build
@@ -170,8 +170,7 @@ def main() -> None:
         found = summary(measured)
         record[name] = {"words": text, "summary": found, "rounds": [vars(r) for r in measured]}
         print(row(name, found, text.split()), flush=True)
-        if a.json:
-            a.json.write_text(json.dumps(record, indent=1) + "\n")
+        keep(a, **record)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from processes import keep
+
 VOCABULARIES = (4096, 16384, 65536, 262144)
 BATCHES = ((16, 32), (32, 32), (64, 32), (32, 64))
 STEPS = (10, 20, 40)
@@ -145,8 +147,7 @@ def main() -> None:
         found[name] = worked(job)
         print(f"{name}: {found[name]['held']:.0f} MiB", file=sys.stderr, flush=True)
     print(table(found))
-    if a.json:
-        a.json.write_text(json.dumps(found, indent=1) + "\n")
+    keep(a, measured=found)
 
 
 if __name__ == "__main__":

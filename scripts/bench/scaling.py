@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from processes import keep
+
 from rlfactory.estimate.scaling import Network, Work, efficiency, seconds, unevenness
 
 SUSTAINED = 300.0
@@ -111,9 +113,7 @@ def main() -> None:
     if not a.measure:
         simulate()
         return
-    found = measure(a.timeout)
-    if a.json:
-        a.json.write_text(json.dumps(found, indent=1) + "\n")
+    keep(a, measured=measure(a.timeout))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def build(config: Config, advance: Advance = ignore, hardware: Hardware | None =
         model.require_room(prompts.texts(), dynamics.length)
     optimizer = make(config, "optimizer", params=model.parameter_groups())
     hardware.adopt(optimizer, model)
-    for name in sorted({algo.behaviour, EMA, *regularizer.references}):
+    for name in {algo.behaviour, EMA, *regularizer.references}:
         model.weights.add(name)
     return Parts(
         model=model,

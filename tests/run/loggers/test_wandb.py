@@ -49,9 +49,8 @@ def test_offline_it_keeps_everything_under_one_id_over_two_starts(
     stored = (run_dir / "wandb_id").read_text().strip()
     folders = list((run_dir / "wandb").glob("offline-run-*"))
     assert len(folders) == 2
-    named = re.compile(
-        rf"offline-run-\d+_\d+-{stored}(-\d+)?"
-    )  # a number where both start within a second
+    # the second has a number where both start within a second
+    named = re.compile(rf"offline-run-\d+_\d+-{stored}(-\d+)?")
     assert all(named.fullmatch(folder.name) for folder in folders)
     for said in ("awm-tiny", "the-run", "loss/policy", "the caption", "0.125", "eval/samples"):
         assert is_recorded(run_dir, said), said
