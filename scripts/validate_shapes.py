@@ -16,18 +16,21 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
-from rlfactory.reward.base import Samples
-from rlfactory.reward.shapes import Shapes
-from rlfactory.zoo.draw import SIZE, arrange, background, render
-from rlfactory.zoo.scenes import (
+from rlfactory.prompts.ops.scenes import (
     CATEGORIES,
     COLORS,
     SHAPES,
+    SIZE,
     Category,
     Scene,
+    arrange,
+    background,
+    render,
     requirements,
     sample_scene,
 )
+from rlfactory.reward.base import Samples
+from rlfactory.reward.shapes import Shapes
 
 Picture = NDArray[np.uint8]
 OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
@@ -27,25 +28,27 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rlfactory import build as build_module
-from rlfactory import showing
-from rlfactory.build import budget, build, make
+from rlfactory.config.overrides import compose
+from rlfactory.config.plan import make_plan
+from rlfactory.config.schema.targets import instantiate
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.flow_sde import FlowSDE
-from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.sampling import Drawing, walk
-from rlfactory.model.weights import Weights
-from rlfactory.parts import Silent
-from rlfactory.plan import make_plan
-from rlfactory.request import compose_request
+from rlfactory.model.weight_sets import WeightSets
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Condition, Rollout
-from rlfactory.run.checkpoint import load_state
+from rlfactory.run.checkpoint.load import load_state
 from rlfactory.run.folder import RunFolder
-from rlfactory.trainer import Trainer
+from rlfactory.train import build as build_module
+from rlfactory.train.build import build, instantiate_group, training_budget
+from rlfactory.train.components import NoProgress
+from rlfactory.train.evaluation import schedule as reporter
+from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
+from rlfactory.train.scoring import build as scoring_build
+from rlfactory.train.trainer import Trainer
 
 # small networks are bound by overhead: a process a core beats threads that wait for each other
 torch.set_num_threads(1)
@@ -76,14 +79,15 @@ def _kept_apart() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _not_drawn() -> Iterator[None]:
-    """A run of a test's own draws no curves, which takes longer than all else that it does.
+    """A run of a test's own draws no curves and no page, which take longer than all else.
 
     One that a file's tests share does, as fixtures of a wider scope come first.
     """
-    draw = showing.draw_curves
-    showing.draw_curves = lambda *_, **__: False
+    draw, write = reporter.draw_run, reporter.write_run_page
+    reporter.draw_run = lambda _: None
+    reporter.write_run_page = lambda folder, *_: folder.page
     yield
-    showing.draw_curves = draw
+    reporter.draw_run, reporter.write_run_page = draw, write
 
 
 class LinearModel(ImageModel):
@@ -97,7 +101,7 @@ class LinearModel(ImageModel):
     def __init__(self, weight: float, bias: float) -> None:
         self.weight = nn.Parameter(torch.tensor(weight))
         self.bias = nn.Parameter(torch.tensor(bias))
-        self.weights = Weights({"weight": self.weight, "bias": self.bias})
+        self.weights = WeightSets({"weight": self.weight, "bias": self.bias})
         self.calls = 0
 
     def resolution_of(self, size: int) -> Resolution:
@@ -114,10 +118,10 @@ class LinearModel(ImageModel):
     def decode(self, latents: Tensor) -> Tensor:
         return (latents.repeat(1, 3, 1, 1) * 50 + 128).clamp(0, 255).to(torch.uint8)
 
-    def export(self, folder: Path) -> None:
+    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         raise NotImplementedError
 
-    def export_whole(self, folder: Path) -> None:
+    def export_merged(self, folder: Path) -> None:
         raise NotImplementedError
 
     def pipeline_arguments(self) -> dict[str, object]:
@@ -146,12 +150,12 @@ def roll() -> Callable[..., Rollout]:
         step_shape = (count, len(window), *model.resolution.shape)
         generator = torch.Generator().manual_seed(0)
         condition = model.encode([f"prompt {i}" for i in range(count)])
-        latents, transitions = walk(
+        latents, transitions = sample_with_transitions(
             model,
             condition,
             torch.randn(shape, generator=generator),
             uniform_sigmas(6, 3.0),
-            Drawing(
+            TrajectorySpec(
                 dynamics or FlowSDE(noise_level=0.7),
                 window,
                 torch.randn(step_shape, generator=generator),
@@ -193,7 +197,7 @@ def planned() -> Callable[..., Mapping[str, Any]]:
 
     @cache
     def plan(*words: str) -> Mapping[str, Any]:
-        composed = compose_request([*plain, *words])
+        composed = compose([*plain, *words])
         return make_plan(composed.values, composed.choices).config
 
     return plan
@@ -211,11 +215,16 @@ def loop(
         ours = {"model": linear(), "reward": reward or Brightness()}
 
         def make_ours(config: object, group: str, **available: object) -> object:
-            return ours.get(group) or make(config, group, **available)
+            return ours.get(group) or instantiate_group(config, group, **available)
 
-        monkeypatch.setattr(build_module, "make", make_ours)
+        monkeypatch.setattr(build_module, "instantiate_group", make_ours)
+        monkeypatch.setattr(
+            scoring_build,
+            "instantiate",
+            lambda node, key, **o: ours.get(key) or instantiate(node, key, **o),
+        )
         config = planned(*words)
-        return Trainer(build(config), budget(config), Silent())
+        return Trainer(build(config), training_budget(config), NoProgress())
 
     return begin
 
@@ -235,25 +244,25 @@ class Threaded(Local):
         self._barrier.wait()
         return found
 
-    def gather(self, values: Tensor) -> Tensor:
+    def all_gather(self, values: Tensor) -> Tensor:
         return torch.cat(self._all(values))
 
-    def gather_texts(self, texts: Sequence[str]) -> list[str]:
+    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
         return [text for part in self._all(list(texts)) for text in part]
 
-    def total(self, value: float) -> float:
+    def all_reduce_sum(self, value: float) -> float:
         return float(sum(self._all(value)))
 
-    def largest(self, value: float) -> float:
+    def all_reduce_max(self, value: float) -> float:
         return float(max(self._all(value)))
 
-    def any(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
         return any(self._all(flag))
 
-    def first(self, flag: bool) -> int | None:
+    def first_rank_where(self, flag: bool) -> int | None:
         return next((rank for rank, found in enumerate(self._all(flag)) if found), None)
 
-    def tell(self, value: Any, source: int = 0) -> Any:
+    def broadcast(self, value: Any, source: int = 0) -> Any:
         return self._all(value)[source]
 
     def step(self, optimizer: Any, parameters: Sequence[nn.Parameter], limit: float) -> Any:
@@ -381,7 +390,7 @@ def here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
     """Runs what the command runs, in an empty folder but in this process."""
-    from rlfactory import cli
+    from rlfactory.cli import app
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
         with monkeypatch.context() as patched:
@@ -391,7 +400,7 @@ def here(
             patched.setenv("NO_COLOR", "1")
             capsys.readouterr()
             with pytest.raises(SystemExit) as ended:
-                cli.main()
+                app.main()
         shown = capsys.readouterr()
         return subprocess.CompletedProcess(words, int(ended.value.code or 0), *shown)
 
@@ -403,7 +412,7 @@ def refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
     """Runs the command in this process, sees it exit with 2, and returns what it said."""
-    from rlfactory import cli
+    from rlfactory.cli import app
 
     monkeypatch.chdir(tmp_path)
 
@@ -411,7 +420,7 @@ def refused(
         monkeypatch.setattr(sys, "argv", ["rlfactory", *words])
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(SystemExit) as stopped:
-            cli.main()
+            app.main()
         shown = capsys.readouterr()
         assert stopped.value.code == 2, shown
         assert shown.out == ""
@@ -425,7 +434,7 @@ def refused(
 @pytest.fixture(scope="session")
 def traces() -> Callable[[Path], dict[str, Any]]:
     """All that a run leaves, but for what tells the time and where it was interrupted."""
-    sittings = {"seconds", "config", "looked", "lines", "best", "logger"}
+    attempts = {"seconds", "config", "looked", "lines", "best", "logger"}
 
     def of(path: Path) -> dict[str, Any]:
         folder, found = RunFolder(path), dict[str, Any]()
@@ -438,10 +447,15 @@ def traces() -> Callable[[Path], dict[str, Any]]:
             files = sorted(p for p in place.rglob("*") if p.is_file())
             found |= {str(p.relative_to(path)): p.read_bytes() for p in files}
         for place in sorted(folder.checkpoints.glob("step_*")):
-            for name in ("weights", "optimizer"):
-                found[f"{place.name}/{name}"] = (place / f"{name}.safetensors").read_bytes()
+            for file in sorted(place.glob("*.safetensors")):
+                found[f"{place.name}/{file.stem}"] = file.read_bytes()
+            # of a sharded run; torch may write a file's tensors in another order
+            for file in sorted(place.glob("shards/*.safetensors")):
+                for name, tensor in sorted(load_file(file).items()):
+                    found[f"{place.name}/{file.name}/{name}"] = tensor.numpy().tobytes()
+            assert any(key.startswith(f"{place.name}/") for key in found)
             state = load_state(place)
-            found[f"{place.name}/state"] = {k: v for k, v in state.items() if k not in sittings}
+            found[f"{place.name}/state"] = {k: v for k, v in state.items() if k not in attempts}
         return found
 
     return of

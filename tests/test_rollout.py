@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.nest import join, take
-from rlfactory.rollout import Condition, Rollout, Transitions
+from rlfactory.rollout import Condition, Rollout, Tokens, Transitions
+from rlfactory.utils.pytree import concat, index_rows
 
 
 def make_rollout(count: int, steps: int = 2) -> Rollout:
@@ -47,9 +47,9 @@ def assert_same(a: object, b: object) -> None:
 @pytest.mark.parametrize("sizes", [[6], [1, 5], [2, 2, 2], [3, 1, 2]])
 def test_join_undoes_take(sizes: list[int]) -> None:
     rollout = make_rollout(6)
-    parts = [take(rollout, rows) for rows in torch.arange(6).split(sizes)]
+    parts = [index_rows(rollout, rows) for rows in torch.arange(6).split(sizes)]
     assert [len(part) for part in parts] == sizes
-    assert_same(join(parts), rollout)
+    assert_same(concat(parts), rollout)
 
 
 def test_take_picks_the_same_rows_everywhere_in_any_order_and_repeatedly() -> None:
@@ -67,14 +67,42 @@ def test_take_picks_the_same_rows_everywhere_in_any_order_and_repeatedly() -> No
     assert torch.equal(taken.transitions.next, rollout.transitions.next[rows])
     assert torch.equal(taken.rewards["main"], rollout.rewards["main"][rows])
     assert_same(
-        take(take(rollout, torch.tensor([5, 3, 0])), torch.tensor([2, 0])),
+        index_rows(index_rows(rollout, torch.tensor([5, 3, 0])), torch.tensor([2, 0])),
         rollout[torch.tensor([0, 5])],
     )
 
 
 def test_what_is_absent_stays_absent() -> None:
     bare = replace(make_rollout(4), transitions=None, advantage=None, rewards={})
-    both = join([bare[torch.arange(2)], bare[torch.arange(2, 4)]])
+    both = concat([bare[torch.arange(2)], bare[torch.arange(2, 4)]])
     assert both.transitions is None
     assert both.advantage is None
     assert both.rewards == {}
+
+
+def ragged() -> Tokens:
+    """Two prompts of 1 and 2 tokens, two responses of 3 and 1."""
+    ids, flat = torch.arange(8).view(2, 4), torch.arange(8.0).view(2, 4)
+    prompt_mask = torch.tensor([[False, False, False, True], [False, False, True, True]])
+    mask = torch.arange(4) < torch.tensor([[3], [1]])
+    return Tokens(ids, prompt_mask, ids, mask, torch.ones(2, dtype=torch.bool), flat, flat)
+
+
+def test_a_part_is_as_wide_as_its_longest_texts() -> None:
+    whole = ragged().measured()
+    both, last = whole.part(slice(0, 2)), whole.part(slice(1, 2))
+    assert (both.prompt.shape, both.response.shape) == ((2, 2), (2, 3))
+    assert (last.prompt.tolist(), last.response.tolist()) == ([[6, 7]], [[4]])
+    assert both.prompts_are_padded
+    assert not last.prompts_are_padded
+    assert (whole.count, both.count, last.count) == (4, 4, 1)
+
+
+def test_real_tokens_are_those_of_the_mask() -> None:
+    tokens = ragged()
+    for part in (tokens, tokens.measured(), tokens.measured().part(slice(0, 2))):
+        values = part.real(part.log_prob)
+        assert torch.equal(values, part.log_prob[part.mask])
+        assert torch.equal(part.pad(values), part.log_prob * part.mask)
+    states = torch.rand(2, 4, 5)
+    assert torch.equal(tokens.real(states), states[tokens.mask])

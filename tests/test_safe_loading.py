@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from rlfactory.run.gallery import gallery
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.figures.gallery import gallery
 from rlfactory.run.scores import Scores
-from rlfactory.sampler.base import Drawn
 
 SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 ALLOWED_IMPORTS = {
-    ("checkpoint.py", "UnpicklingError")
+    ("pretrained.py", "UnpicklingError")
 }  # an error to catch, and nothing that loads
 
 
@@ -62,7 +62,7 @@ def test_names_and_prompts_do_not_lead_out_of_the_folder(tmp_path: Path, media: 
     count = len(HOSTILE)
     images = torch.zeros(count, 3, 8, 8, dtype=torch.uint8) if media == "images" else None
     texts = HOSTILE if media == "texts" else None
-    drawn = Drawn(images, texts)
+    drawn = GeneratedSamples(images, texts)
     values = {name: np.full(count, 0.5) for name in ["../../score", "/tmp/score"]}
     rooms = gallery(media, inside, "../../score", 1.0, count)
     rooms.show("eval_000001", "../../score", drawn, Scores(HOSTILE, values))

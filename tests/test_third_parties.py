@@ -97,7 +97,7 @@ def test_a_folder_on_hydras_search_path(here: Command, folder: Path, form: str) 
 
 def test_where_a_folders_value_comes_from(here: Command, folder: Path) -> None:
     shown = here("explain", "reward.k", "-cd", "my conf", "reward=sparkle", "reward.k=4")
-    value, in_file, typed = shown.stdout.splitlines()
+    value, *_, in_file, typed = shown.stdout.splitlines()
     assert value == "reward.k = 4"
     assert in_file.split(maxsplit=1) == ["3", f"{folder}/reward/sparkle.yaml:3"]
     assert "command line: reward.k=4" in typed

@@ -1,11 +1,11 @@
-"""Every image algorithm on the small model that ships: scores, and what they cost.
+"""Compares all image algorithms on the small shipped model: scores and cost.
 
     python scripts/bench/algorithms.py FOLDER --jobs 2        # runs what has not run, then reports
     python scripts/bench/algorithms.py FOLDER --study shapes  # or minutes, jpeg, budget, ablation
     python scripts/bench/algorithms.py FOLDER --report        # tables and figures of what has run
 
-A run is `rlfactory WORDS seed=S` in FOLDER/STUDY/NAME-sS; one that is done is never run again. The
-tables go to FOLDER/results.md, a figure for each study beside it.
+A run is `rlfactory WORDS seed=S` in FOLDER/STUDY/NAME-sS; finished runs are skipped. Writes
+FOLDER/results.md with the tables, and a figure for each study.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from results import figure, table
 
-from rlfactory.request import planned
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.folder import RunFolder
 
 STEPWISE = {
@@ -32,6 +32,7 @@ STEPWISE = {
     "grpo, dance_sde": "algo=grpo dynamics=dance_sde dynamics.eta=1.0",
     "grpo, cps": "algo=grpo dynamics=cps",
     "grpo_guard": "algo=grpo_guard",
+    "flow_dppo": "algo=flow_dppo",
 }
 ABLATION = {
     "full": "",
@@ -46,7 +47,7 @@ BUDGET = 20_000  # evaluations of the network
 
 @dataclass(frozen=True)
 class Study:
-    """Runs to compare: `words` by name, on each of `seeds`; `score` is what they are judged by."""
+    """Runs to compare: command-line `words` by name, for each of `seeds`, compared by `score`."""
 
     score: str
     words: Mapping[str, str]
@@ -80,8 +81,8 @@ STUDIES = {
 
 
 def iterations_within(words: list[str], evaluations: int) -> int:
-    """How many iterations that many evaluations of the network are."""
-    plan = planned(*words)
+    """The number of iterations that cost so many network evaluations."""
+    plan = plan_from_words(*words)
     return round(evaluations / plan.evaluations)
 
 
@@ -97,7 +98,7 @@ def commands(study: Study, folder: Path) -> Iterator[tuple[RunFolder, list[str]]
 
 
 def run(found: tuple[RunFolder, list[str]], threads: int) -> None:
-    """One run, unless it is done."""
+    """Run one, unless it is finished."""
     folder, words = found
     if folder.summary.exists():
         return

@@ -1,8 +1,8 @@
-"""A reward that costs next to nothing, so that an iteration is the trainer's own time."""
+"""A reward of negligible cost, for benches that time the trainer."""
 
 from typing import Any
 
 
 def brightness(images: Any, *_: Any) -> tuple[Any, dict[str, Any]]:
-    """The mean of each picture `[B, 3, H, W]`, `[B]`, and no more to tell."""
+    """The mean `[B]` of images `[B, 3, H, W]`, and no metadata."""
     return images.float().mean((1, 2, 3)), {}

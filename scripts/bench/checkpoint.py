@@ -1,13 +1,13 @@
-"""What checkpoints cost a run, at the default interval and at one after every iteration.
+"""The overhead of checkpoints, at the default interval and after every iteration.
 
     python scripts/bench/checkpoint.py
     python scripts/bench/checkpoint.py --rounds 6 algo=grpo
     python scripts/bench/checkpoint.py model=tiny_gpt2
 
-A run saves after every other iteration, and holds a snapshot in those between. What a checkpoint
-costs is what the loop waits for it, and the processor time of its writing, which goes on in the
-background: as if none of that were hidden. The overhead is that cost over `checkpoint.minutes`, and
-the snapshot's over an iteration.
+A run saves after every other iteration, and takes a snapshot in those between. The cost of a
+checkpoint is the time that the loop waits for it plus the processor time of its writing, which is
+in the background: an upper bound, as if nothing of that were hidden. The overhead is this cost over
+`checkpoint.minutes`, plus the snapshot's over an iteration.
 """
 
 import argparse
@@ -20,18 +20,18 @@ from time import perf_counter, thread_time
 
 import torch
 
-from rlfactory.border import Border
-from rlfactory.request import planned
-from rlfactory.run.checkpoint import newest
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
-from rlfactory.run.writer import Writer
-from rlfactory.session import Session
+from rlfactory.train.checkpointing.manager import BackgroundWriter
+from rlfactory.train.checkpointing.savepoint import Savepoint
+from rlfactory.train.session import Session
 
 QUIET = ("evaluation.prompts=8", "evaluation.grid=1", "evaluation.preview_every=0")
 
 
-class TimedWriter(Writer):
+class TimedWriter(BackgroundWriter):
     """Notes the processor time of each job."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class TimedWriter(Writer):
         self.wrote: list[float] = []
 
     def do(self, job: Callable[[], None]) -> None:
-        """As always, with a look at the thread's own clock."""
+        """Run the job and time it by the thread's own clock."""
 
         def timed() -> None:
             begun = thread_time()
@@ -49,41 +49,42 @@ class TimedWriter(Writer):
         super().do(timed)
 
 
-class TimedBorder(Border):
-    """Notes how long the loop stands still for each checkpoint and each snapshot."""
+class SavepointTimes:
+    """Measures how long the loop stands still for each checkpoint and each snapshot of a run."""
 
-    def __init__(self, border: Border) -> None:
-        self.__dict__.update(border.__dict__)
+    def __init__(self, savepoint: Savepoint) -> None:
+        self.savepoint, self._save, self._take = savepoint, savepoint.save, savepoint.take_snapshot
         self.waited, self.held = list[float](), list[float]()
-        self.keeper.writer = self.writer = TimedWriter()
+        savepoint.manager.writer = self.writer = TimedWriter()
+        vars(savepoint).update(save=self.save, take_snapshot=self.take_snapshot)
 
     def save(self) -> None:
-        """As always, with a look at the clock."""
-        begun, saved = perf_counter(), self.keeper.saved
-        super().save()
-        if self.keeper.saved != saved:
+        """Save a checkpoint, with a look at the clock."""
+        begun, saved = perf_counter(), self.savepoint.manager.saved
+        self._save()
+        if self.savepoint.manager.saved != saved:
             self.waited.append(perf_counter() - begun)
 
-    def hold(self) -> None:
-        """As always, with a look at the clock."""
-        begun, snapshot = perf_counter(), self.snapshot
-        super().hold()
-        if snapshot is not None and snapshot.iteration == self.done:
+    def take_snapshot(self) -> None:
+        """Take a snapshot, with a look at the clock."""
+        begun, snapshot = perf_counter(), self.savepoint.snapshot
+        self._take()
+        if snapshot is not None and snapshot.iteration == self.savepoint.done:
             self.held.append(perf_counter() - begun)
 
 
 def measured(words: list[str], iterations: int, place: Path) -> dict[str, float]:
     """Seconds of a run's iterations, checkpoints and snapshots, megabytes, and shares."""
     typed = [*QUIET, *words, f"iterations={iterations}", "checkpoint.every=2"]
-    config = {**planned(*typed).config, "run_dir": str(place)}
+    config = {**plan_from_words(*typed).config, "run_dir": str(place)}
     folder = RunFolder.create(place)
     session = Session(config, folder)
-    session.border = border = TimedBorder(session.border)
+    times = SavepointTimes(session.savepoint)
     session.run()
     lines = read(folder.metrics)
     iteration = median(float(spent) for line in lines if (spent := line.get("time/iteration")))
-    waited, held = median(border.waited), median(border.held)
-    wrote = max(border.writer.wrote)
+    waited, held = median(times.waited), median(times.held)
+    wrote = max(times.writer.wrote)
     last = newest(folder.checkpoints)
     assert last is not None
     return {
@@ -117,7 +118,7 @@ def main() -> None:
     print(
         f"| overhead at the default interval, snapshots too | {found['of_interval']:.2%} | < 2 % |"
     )
-    print(f"| overhead where each iteration has one | {found['of_iteration']:.2%} | |")
+    print(f"| overhead with a checkpoint after each iteration | {found['of_iteration']:.2%} | |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long the commands take that only plan: each should stay well under a second.
+"""The wall time of commands that only plan: each should stay well under a second.
 
 python scripts/bench/command.py
 """

@@ -1,13 +1,13 @@
-"""What `memory.compile` gains on this device, and what it costs until then.
+"""The speed-up of `memory.compile` on this device, and its compilation time.
 
     python scripts/bench/compiled.py                          # every setting, minutes on one core
     python scripts/bench/compiled.py model=tiny_sd3 algo=awm  # one of your own
-    python scripts/bench/compiled.py --wall model=sd35        # on a GPU, which is waited for
+    python scripts/bench/compiled.py --wall model=sd35        # on a GPU, synchronised
 
-The networks' calls of an iteration are made bare, by a model with compiled blocks and by one
-without, in turns; the table has the medians. Before that each model goes through the iteration
-itself, which takes longer by the wall where there is a compiler at work; afterwards two with other
-micro-batches tell how much is compiled again for them.
+The network calls of an iteration are repeated, alternately by a model with compiled blocks and by
+one without; the table has the medians. Before that each model runs the iteration itself, whose wall
+time includes compilation; afterwards two iterations with other micro-batches show how much is
+compiled again for them.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from floor import Call, Recorder, floor
 from iteration import clock_of, line
 from torch._dynamo.utils import counters
 
-from rlfactory.build import Config, budget, build
-from rlfactory.parts import Parts, Silent
-from rlfactory.request import planned
-from rlfactory.trainer import Trainer
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.train.build import Config, build, training_budget
+from rlfactory.train.components import Components, NoProgress
+from rlfactory.train.trainer import Trainer
 
 SETTINGS = {
     "tiny_sd3": "model=tiny_sd3 algo=nft",
@@ -37,41 +37,41 @@ QUIET = ["scoring.background=none", "iterations=1"]
 
 @dataclass
 class Side:
-    """A model, and what its networks were asked in an iteration."""
+    """A model, and the network calls of its first iteration."""
 
     config: Config
-    parts: Parts
+    parts: Components
     seconds: float
     calls: Sequence[Call]
 
 
 def side(words: Sequence[str], compiled: bool) -> Side:
-    """One that has gone through an iteration."""
-    config = planned(*QUIET, *words, f"memory.compile={str(compiled).lower()}").config
+    """Build a model and run one iteration."""
+    config = plan_from_words(*QUIET, *words, f"memory.compile={str(compiled).lower()}").config
     parts = build(config)
     recorder = Recorder(parts.model.device, lambda: parts.model.weights.in_use)
     with recorder.recording():
         begun = perf_counter()
-        Trainer(parts, budget(config), Silent()).run(lambda *_: None)
-        return Side(config, parts, perf_counter() - begun, recorder.taken())
+        Trainer(parts, training_budget(config), NoProgress()).run(lambda *_: None)
+        return Side(config, parts, perf_counter() - begun, recorder.take())
 
 
 def graphs() -> int:
-    """How many the compiler has made in this process."""
+    """The number of graphs that the compiler has made in this process."""
     return int(counters["stats"]["unique_graphs"])
 
 
 def compiled_again(found: Side) -> int:
-    """How many more for micro-batches of two other sizes."""
+    """The number of additional graphs for micro-batches of two other sizes."""
     before, size = graphs(), found.config["micro_batch"]
     for other in (size - 1, size // 2 + 1):
         config = {**found.config, "micro_batch": other}
-        Trainer(found.parts, budget(config), Silent()).run(lambda *_: None)
+        Trainer(found.parts, training_budget(config), NoProgress()).run(lambda *_: None)
     return graphs() - before
 
 
 def measured(words: Sequence[str], rounds: int, wall: bool, threads: int) -> list[str]:
-    """A setting's cells: plain and compiled seconds, their ratio, and the price."""
+    """A row: seconds without and with compilation, their ratio, and the cost of compilation."""
     own = [] if wall else ["hardware=cpu", f"hardware.threads={threads}"]
     plain = side([*own, *words], compiled=False)
     before = graphs()
@@ -94,8 +94,8 @@ def main() -> None:
     )
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="of the CPU")
-    parser.add_argument("--wall", action="store_true", help="the wall's time, and any device")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--wall", action="store_true", help="measure wall time, on any device")
     a = parser.parse_args()
     settings = {"yours": " ".join(a.words)} if a.words else SETTINGS
     print(f"torch {torch.__version__}; load before: {os.getloadavg()[0]:.1f}")

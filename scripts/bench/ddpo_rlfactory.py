@@ -3,23 +3,23 @@
 from pathlib import Path
 from typing import Any
 
-from network import Asked
+from network import NetworkCalls
 from probe import Laps, job, peak_gib, report
 
 from rlfactory import __version__
-from rlfactory.build import budget, build
-from rlfactory.model.pipeline_model import PipelineModel
-from rlfactory.parts import Metrics, Silent
-from rlfactory.request import planned
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.model.image_base import PipelineModel
 from rlfactory.rollout import Rollout
-from rlfactory.trainer import Trainer
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import Metrics, NoProgress
+from rlfactory.train.trainer import Trainer
 
 PACKAGES = ["torch", "transformers", "diffusers", "peft"]
 REWARD = Path(__file__).with_name("brightness.py")
 
 
 def overrides(job: dict[str, Any]) -> list[str]:
-    """What one would type: TRL's preset, with its own model, reward and batches, in float32."""
+    """The command line: TRL's preset, with the bench's model, reward and batches, in float32."""
     words = [
         "experiment=peer/trl_ddpo",
         "precision=fp32",
@@ -46,16 +46,16 @@ def overrides(job: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     asked = job()
-    config = planned(*overrides(asked)).config
+    config = plan_from_words(*overrides(asked)).config
     parts = build(config)
     assert isinstance(parts.model, PipelineModel)
-    network, loaded, laps = Asked(parts.model.network), peak_gib(), Laps()
+    network, loaded, laps = NetworkCalls(parts.model.network), peak_gib(), Laps()
 
     def note(iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         assert len(rollout) == asked["samples"]
         laps.end("learn")
 
-    trainer = Trainer(parts, budget(config), Silent())
+    trainer = Trainer(parts, training_budget(config), NoProgress())
     trainer.run(note, before_learning=lambda: laps.lap("rollout"))
     more = {"asked": network.an_iteration(asked["iterations"]), "loaded_gib": loaded}
     report("rlfactory", __version__, laps.iterations, packages=PACKAGES, more=more)

@@ -1,4 +1,4 @@
-"""Timed DDPO iterations of TRL: the other side of trl_ddpo.py, run by a Python that has TRL."""
+"""Timed DDPO iterations of TRL: the other side of trl_ddpo.py, run in TRL's environment."""
 
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -9,7 +9,7 @@ import torch
 import trl
 from accelerate import PartialState
 from brightness import brightness
-from network import Asked
+from network import NetworkCalls
 from probe import Laps, job, peak_gib, report
 from trl import DDPOConfig, DDPOTrainer, DefaultDDPOStableDiffusionPipeline
 
@@ -17,19 +17,19 @@ PACKAGES = ["torch", "transformers", "diffusers", "accelerate", "peft"]
 
 
 class Timed(DDPOTrainer):
-    """A rollout ends where learning begins: it includes rewards, advantages and the shuffle."""
+    """Times rollouts until learning starts: rewards, advantages and shuffling included."""
 
     laps: Laps
 
-    def _train_batched_samples(self, *place: Any) -> int:
+    def _train_batched_samples(self, *position: Any) -> int:
         self.laps.lap("rollout")
-        reached: int = super()._train_batched_samples(*place)
+        reached: int = super()._train_batched_samples(*position)
         self.laps.end("learn")
         return reached
 
 
 def settings(job: dict[str, Any]) -> DDPOConfig:
-    """TRL's own defaults in what is learnt; `rows` samples at a time, where it allows them."""
+    """TRL's defaults for what is learned; `rows` samples at once, as far as it allows."""
     an_update = job["samples"] // job["updates"]
     rows = min(job["rows"], an_update)
     return DDPOConfig(
@@ -47,7 +47,7 @@ def settings(job: dict[str, Any]) -> DDPOConfig:
 
 
 def prompts(path: str) -> Callable[[], tuple[str, dict[str, Any]]]:
-    """The lines of a file, over and over."""
+    """A function that returns the lines of a file in turn, repeatedly."""
     lines: Iterator[str] = cycle(Path(path).read_text(encoding="utf-8").splitlines())
     return lambda: (next(lines), {})
 
@@ -55,12 +55,12 @@ def prompts(path: str) -> Callable[[], tuple[str, dict[str, Any]]]:
 def main() -> None:
     asked = job()
     torch.set_num_threads(asked["threads"])
-    PartialState()  # without, the pipeline can not even warn that it found no adapters
+    PartialState()  # without it the pipeline fails when it warns that it has no adapters
     lora = asked["finetune"] == "lora"
     pipeline = DefaultDDPOStableDiffusionPipeline(asked["pipeline"], use_lora=lora)
     trainer = Timed(settings(asked), brightness, prompts(asked["prompts"]), pipeline)
     pipeline.set_progress_bar_config(disable=True)
-    network, loaded = Asked(pipeline.unet), peak_gib()
+    network, loaded = NetworkCalls(pipeline.unet), peak_gib()
     trainer.laps = Laps()
     trainer.train()
     more = {"asked": network.an_iteration(asked["iterations"]), "loaded_gib": loaded}

@@ -1,7 +1,7 @@
-"""The floor under an iteration: the calls of networks that it makes, recorded and made again bare.
+"""The floor of an iteration's time: its network calls, recorded and repeated without the rest.
 
-A call is the outermost one of a module: an adapted transformer's, a decoder's, a classifier's. What
-a network does inside is not ours; whatever else an iteration takes is.
+A call is the outermost one of a module: an adapted transformer, a decoder, a classifier. All time
+of an iteration beyond these calls is overhead of this package.
 """
 
 import threading
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlfactory.model.cache import RoomyLayer
+from rlfactory.model.lm.kv_cache import PreallocatedLayer
 
 Clock = Callable[[], float]
 Weights = Callable[[str], AbstractContextManager[None]]
@@ -22,8 +22,9 @@ Weights = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Call:
-    """A module's call: its arguments, and what it was made under. `learns`: it was followed by a
-    backward pass; `weights` is the set that the policy's network had.
+    """A module's call: its arguments and context.
+
+    `learns`: a backward pass followed; `weights`: the weight set that was in use.
     """
 
     module: nn.Module
@@ -38,7 +39,7 @@ class Call:
 
 @dataclass
 class Recorder:
-    """Keeps every outermost call of a module while it is `recording`, in any thread."""
+    """Records every outermost call of a module within `recording`, in any thread."""
 
     device: torch.device
     weights_in_use: Callable[[], str]
@@ -48,7 +49,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Torch's own entry into every module is ours within."""
+        """Patch `nn.Module.__call__` within the `with`."""
         enter = nn.Module.__call__
 
         def noted(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -86,8 +87,8 @@ class Recorder:
             )
         )
 
-    def taken(self) -> list[Call]:
-        """What was recorded since the last time."""
+    def take(self) -> list[Call]:
+        """The calls recorded since the last time."""
         found, self.calls = self.calls, []
         return found
 
@@ -99,14 +100,14 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _bare(value: Any) -> Any:
-    """A tensor without the graph that it came from, but with a gradient where it has one."""
+    """A tensor detached from its graph, that still requires a gradient if it did."""
     if not isinstance(value, Tensor):
         return value
     return value.detach().requires_grad_(value.requires_grad)
 
 
 def floor(calls: Sequence[Call], clock: Clock, weights: Weights) -> dict[str, float]:
-    """Seconds of the bare calls, by phase; those that learn with a backward pass from ones."""
+    """Seconds of the repeated calls by phase; learning ones with a backward pass from ones."""
     spent = dict.fromkeys([call.phase for call in calls], 0.0)
     for cache in {id(c): c for call in calls for c in _caches(call)}.values():
         _empty(cache)
@@ -144,17 +145,19 @@ def _autocast(call: Call) -> AbstractContextManager[object]:
 
 
 def _caches(call: Call) -> list[Any]:
-    """The key-value caches among its arguments."""
+    """The KV caches among the arguments of a call."""
     leaves = tree_leaves([call.args, dict(call.kwargs)])
-    return [leaf for leaf in leaves if any(isinstance(x, RoomyLayer) for x in layers_of(leaf))]
+    return [
+        leaf for leaf in leaves if any(isinstance(x, PreallocatedLayer) for x in layers_of(leaf))
+    ]
 
 
 def layers_of(value: Any) -> list[Any]:
-    """A cache's layers; none of anything else."""
+    """The layers of a KV cache; of anything else, an empty list."""
     return list(getattr(value, "layers", None) or []) if hasattr(value, "get_seq_length") else []
 
 
 def _empty(cache: Any) -> None:
-    """As the first call found it."""
+    """Reset a KV cache to its state before the first call."""
     for layer in cache.layers:
         layer.is_initialized = False

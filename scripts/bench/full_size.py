@@ -1,15 +1,14 @@
 """SD1.4, SD3.5 Medium and FLUX.1-dev at their full size, LoRA, one iteration at 512 x 512.
 
-    python scripts/bench/full_size.py --meta                     # arithmetic and ghosts, no GPU
+    python scripts/bench/full_size.py --meta                     # counts and estimates, no GPU
     python scripts/bench/full_size.py --only sd35_medium         # on any CUDA machine
-    python scripts/bench/full_size.py --memory low micro_batch=1 # words as a user types them
+    python scripts/bench/full_size.py --memory low micro_batch=1 # overrides as on the command line
 
-Weights are random, from the published configurations, drawn on the device; text encoders are left
-out and random embeddings stand in for them, so `text` says what they would add where they are not
-offloaded. An iteration goes through the trainer: sampled, scored by the size of JPEGs, learned
-from. The first is not counted. Utilisation is the FLOPs of the learning phase (each product and
-convolution counted once, a block that is computed again not) over its seconds and the device's
-dense bf16 peak.
+Weights are random, in the published shapes, initialised on the device; text encoders are replaced
+by random embeddings, and the column `text` says what they would add if they are not offloaded. An
+iteration is one of the trainer: sampling, scoring by JPEG size, learning. The first one is warm-up.
+Utilisation (MFU) is the FLOPs of the learning phase (matrix products and convolutions, without
+recomputation) over its seconds and the device's dense bf16 peak.
 """
 
 import argparse
@@ -19,24 +18,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from ghost import Measured, ghosts, hollow, measured
+from ghost import Measured, fake_tensors, measured, with_fake_tensors
 from published import in_place_of_loading, pipeline
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlfactory import cost
-from rlfactory._hydra import options
-from rlfactory.build import budget, build
-from rlfactory.estimate.exhausted import is_exhaustion, traits_of
-from rlfactory.estimate.folder import parts_of
-from rlfactory.estimate.memory import GIB, Estimate, estimate, with_changes
+from rlfactory.config import nfe
+from rlfactory.config.memory.device_memory import GIB, is_out_of_memory
+from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.model_parts import parts_of
+from rlfactory.config.memory.suggestions import traits_of, with_changes
+from rlfactory.config.memory.terms import Estimate
+from rlfactory.config.options import options
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.flux import Flux
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
-from rlfactory.parts import Silent
-from rlfactory.request import planned
 from rlfactory.rollout import Condition
-from rlfactory.settings import GROUPS
-from rlfactory.trainer import Trainer
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import NoProgress
+from rlfactory.train.trainer import Trainer
 
 MODELS = {"sd14": "sd14", "sd35_medium": "sd35", "flux_dev": "flux"}
 ADAPTERS: Mapping[str, Any] = {"sd14": SD, "sd35_medium": SD3, "flux_dev": Flux}
@@ -56,15 +57,16 @@ PEAKS = {
     "4090": 165e12,
     "3090": 71e12,
 }
-"""Dense bf16 FLOPs a second by a part of the device's name, as the makers say."""
+"""Dense bf16 FLOPs per second, as published, by a part of the device's name."""
 
 Changes = Mapping[str, Mapping[str, object]]
 
 
 def words(name: str, algorithm: str, memory: str | None, more: Sequence[str]) -> list[str]:
-    """What a user would type, for two iterations of eight pictures."""
+    """The command line for two iterations of eight images."""
     small = ["prompts_per_iteration=2", "group_size=4", "updates_per_iteration=1", "iterations=2"]
     plain = [f"model={MODELS[name]}", f"algo={algorithm}", *small, "reward=compressibility"]
+    plain.append("recipe=none")  # the same few steps and times for each algorithm
     if "precision" in GROUPS and "precision=" not in " ".join(more):
         plain.append("precision=bf16")
     if "memory" in GROUPS and memory is not None and memory in options("memory"):
@@ -73,8 +75,8 @@ def words(name: str, algorithm: str, memory: str | None, more: Sequence[str]) ->
 
 
 def configured(name: str, algorithm: str, memory: str | None, more: Sequence[str]) -> Any:
-    """The configuration; in bf16 for the estimate even where there is no such group yet."""
-    config = planned(*words(name, algorithm, memory, more)).config
+    """The configuration of a bench, in bf16."""
+    config = plan_from_words(*words(name, algorithm, memory, more)).config
     if "precision" not in config:
         half = dict.fromkeys(("weights", "rollout", "learning"), "bfloat16")
         config = with_changes(config, {"precision": half})
@@ -86,14 +88,14 @@ def configured(name: str, algorithm: str, memory: str | None, more: Sequence[str
 
 @dataclass(frozen=True)
 class Flops:
-    """Of one item: without a gradient, and with one and the way back."""
+    """FLOPs of one item: forward only, and forward and backward."""
 
     forward: float
     learning: float
 
 
 def adapter(name: str, changes: Changes, dtype: torch.dtype, **options: Any) -> Any:
-    """Our adapter on shapes alone."""
+    """The model's adapter on the meta device."""
     meta = torch.device("meta")
     pipe = pipeline(name, meta, dtype, **changes)
     with in_place_of_loading(pipe):
@@ -101,7 +103,7 @@ def adapter(name: str, changes: Changes, dtype: torch.dtype, **options: Any) -> 
 
 
 def asked(model: Any, device: str, items: int = 1) -> Any:
-    """A function that predicts for blank latents."""
+    """A function that predicts for uninitialised latents."""
     texts = model.encode(["a"] * items).tensors
     condition = Condition(
         {k: torch.empty(v.shape, dtype=v.dtype, device=device) for k, v in texts.items()}
@@ -112,7 +114,7 @@ def asked(model: Any, device: str, items: int = 1) -> Any:
 
 
 def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
-    """Counted on `meta`, in float32: FLOPs know no precision."""
+    """FLOPs counted on the meta device, in float32, since they do not depend on the dtype."""
     model = adapter(name, changes or {}, torch.float32, **options)
     predict = asked(model, "meta")
     with torch.no_grad(), FlopCounterMode(display=False) as forward:
@@ -123,15 +125,15 @@ def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
 
 
 def held(name: str, again: bool, changes: Changes | None = None, **options: Any) -> Measured:
-    """What autograd holds of one item in bf16, counted on ghosts."""
+    """Activation memory of one item in bf16, counted on fake tensors."""
     model = adapter(name, changes or {}, torch.bfloat16, **options)
     network = model.network
     if again:
         network.enable_gradient_checkpointing()
     network.train(again)
     texts = {k: v.shape for k, v in model.encode(["a"]).tensors.items()}
-    with ghosts():
-        hollow(network)
+    with fake_tensors():
+        with_fake_tensors(network)
         tensors = {k: torch.empty(shape, dtype=torch.bfloat16) for k, shape in texts.items()}
         if model.__dict__.get("_negative"):
             model._negative = {k: v[0] for k, v in tensors.items()}
@@ -153,15 +155,15 @@ def foreseen(config: Any) -> Estimate:
 
 
 def networks(names: Sequence[str]) -> Iterator[list[str]]:
-    """What a network is: parameters, FLOPs and bytes of one item."""
+    """Rows of parameters, and FLOPs and activations of one item."""
     head = ["model", "parameters", "trained", "TFLOP forward", "TFLOP learning"]
-    yield [*head, "GiB kept", "GiB kept, checkpointing"]
+    yield [*head, "activations, GiB", "with checkpointing, GiB"]
     for name in names:
         config = configured(name, "nft", None, [])
         parts = parts_of(config["model"]["path"]) or {}
         network = next(parts[k] for k in ("transformer", "unet") if k in parts)
         found, kept = flops(name), [held(name, again).saved for again in (False, True)]
-        counts = [f"{network.parameters:,}", f"{foreseen(config).trained:,.0f}"]
+        counts = [f"{network.parameters:,}", f"{foreseen(config).trainable:,.0f}"]
         tera = [f"{found.forward / 1e12:.2f}", f"{found.learning / 1e12:.2f}"]
         yield [name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)]
 
@@ -169,14 +171,14 @@ def networks(names: Sequence[str]) -> Iterator[list[str]]:
 def iterations(
     names: Sequence[str], algorithms: Sequence[str], more: Sequence[str]
 ) -> Iterator[list[str]]:
-    """What an iteration takes, as the plan says: evaluations a sample and peaks."""
-    head = ["model", "algorithm", "evaluations a sample", "peak, GiB", "while"]
+    """Rows of an iteration by the plan's estimate: forward passes per sample and peak memory."""
+    head = ["model", "algorithm", "forward passes per sample", "peak, GiB", "while"]
     yield [*head, "memory=low, GiB", "while"]
     for name in names:
         for algorithm in algorithms:
             config = configured(name, algorithm, None, more)
             traits, low = traits_of(config), with_changes(config, {"memory": LOW})
-            kinds = (cost.drawn_per_sample, cost.compared_per_sample, cost.trained_per_sample)
+            kinds = (nfe.nfe_sample, nfe.nfe_compare, nfe.nfe_train)
             each = " + ".join(f"{kind(config, traits) * _rows(config):g}" for kind in kinds)
             found = [foreseen(config), foreseen(low)]
             peaks = [text for e in found for text in (f"{e.peak / GIB:.1f}", e.phase)]
@@ -188,7 +190,7 @@ LOW = dict.fromkeys((*SWITCHES, "vae_tiling", "vae_slicing"), True)
 
 
 def _rows(config: Any) -> int:
-    """Evaluations that a prediction is."""
+    """Forward passes per prediction: 2 with guidance."""
     return 2 if (config["model"].get("guidance") or 0) > 1 else 1
 
 
@@ -197,18 +199,27 @@ def _rows(config: Any) -> int:
 
 @dataclass(frozen=True)
 class Measurement:
-    """An iteration: the most bytes, and a second's pictures, learned samples and learning FLOPs."""
+    """An iteration.
+
+    Attributes:
+        peak: bytes.
+        drawn, learned, total: samples per second of sampling, of learning, of the iteration.
+        flops: FLOPs per second of learning.
+        first_ratio: how far the first importance ratio was from 1; 0 without one.
+    """
 
     peak: float
     drawn: float
     learned: float
+    total: float
     flops: float
+    first_ratio: float
 
 
 def bench(
     name: str, config: Any, device: torch.device, of_item: Flops, changes: Changes | None = None
 ) -> Measurement:
-    """Two iterations of the trainer, the second measured."""
+    """Run two iterations of the trainer and measure the second."""
     dtype = getattr(torch, config["precision"]["weights"]) if "precision" in GROUPS else None
     pipe = pipeline(name, device, dtype or torch.float32, **(changes or {}))
     with in_place_of_loading(pipe):
@@ -221,31 +232,33 @@ def bench(
         if device.type == "cuda" and not iteration:
             torch.cuda.reset_peak_memory_stats(device)
 
-    Trainer(parts, budget(config), Silent()).run(note)
+    Trainer(parts, training_budget(config), NoProgress()).run(note)
     last, samples = logged[-1], config["prompts_per_iteration"] * config["group_size"]
     spent = samples * (last["nfe/compare"] * of_item.forward + last["nfe/train"] * of_item.learning)
     return Measurement(
         last["memory/peak_gb"] * GIB,
         samples / last["time/sample"],
         samples / last["time/learn"],
+        samples / last["time/iteration"],
         spent / _rows(config) / last["time/learn"],
+        last.get("ratio/first_max_dev", 0.0),
     )
 
 
 def peak_flops(device_name: str) -> float | None:
-    """The device's dense bf16 peak; None where it is not in the table."""
+    """The device's dense bf16 peak; None if it is not in the table."""
     found = [(len(part), peak) for part, peak in PEAKS.items() if part in device_name]
     return max(found)[1] if found else None
 
 
 def row(name: str, algorithm: str, config: Any, device: torch.device, of_item: Flops) -> list[str]:
-    """A line of the table of measurements."""
+    """A row of the table of measurements."""
     best = peak_flops(torch.cuda.get_device_name(device))
     text = estimate_text(config)
     try:
         found = bench(name, config, device, of_item)
     except RuntimeError as error:
-        if not is_exhaustion(error):
+        if not is_out_of_memory(error):
             raise
         return [name, algorithm, "out of memory", *[""] * (2 + len(SPEEDS))]
     used = f"{100 * found.flops / best:.1f} %" if best else f"{found.flops / 1e12:.0f} TFLOP/s"
@@ -255,7 +268,7 @@ def row(name: str, algorithm: str, config: Any, device: torch.device, of_item: F
 
 
 def estimate_text(config: Any) -> float:
-    """GiB of the text encoders, which the bench leaves out."""
+    """GiB of the text encoders, which the bench does not load."""
     return foreseen(config).resident["text encoders"] / GIB
 
 

@@ -1,12 +1,14 @@
-"""Networks of any size that compute shapes alone, and the memory that they would take.
+"""The memory of networks of any size, counted on fake tensors: nothing is computed or allocated.
 
-Every tensor is a fake one of the CPU (torch's FakeTensorMode): operators say what they would
-return, and nothing is computed or allocated. `Live` counts the bytes of the storages that are
-alive, which is what CUDA's allocator would hold without its rounding: after a forward pass what
-autograd has saved, and at its highest the peak.
+Tensors are torch's fake tensors (FakeTensorMode), for which operators only derive shapes: of the
+CPU, or of CUDA where torch has a device guard for it (a CUDA build, or tests/device/pretended).
+`Live` counts the bytes of all live storages, which is what CUDA's allocator would hold without its
+rounding: after a forward pass the activations that autograd has saved, at its maximum the peak.
+`Launches` counts kernels.
 """
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Live(TorchDispatchMode):
-    """The bytes `now` in storages that were made since it began, and the `peak` of that."""
+    """Counts bytes of storages created within it: `now`, and their `peak`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +43,36 @@ class Live(TorchDispatchMode):
     def _count(self, storage: Any) -> None:
         key, size = storage._cdata, storage.nbytes()
 
-        def gone(_: object) -> None:
+        def freed(_: object) -> None:
             self._alive.pop(key, None)
             self.now -= size
 
-        self._alive[key] = weakref.ref(storage, gone)
+        self._alive[key] = weakref.ref(storage, freed)
         self.now += size
         self.peak = max(self.peak, self.now)
+
+
+NO_KERNEL = {
+    *("view", "_unsafe_view", "_reshape_alias", "alias", "as_strided", "detach", "expand"),
+    *("permute", "transpose", "t", "squeeze", "unsqueeze", "select", "slice", "unbind", "chunk"),
+    *("split", "split_with_sizes", "lift_fresh", "empty", "empty_like", "new_empty", "device"),
+    *("sym_size", "size", "is_same_size"),
+}
+"""Operators that only describe memory."""
+
+
+class Launches(TorchDispatchMode):
+    """Counts operators that launch a kernel (some launch several), by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name not in NO_KERNEL:
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
 
 
 def _is_tensor(leaf: object) -> bool:
@@ -59,7 +84,7 @@ def storage_of(tensor: Tensor) -> Any:
 
 
 def as_on_cuda(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A norm in float32 under autocast, as on CUDA; a CPU's autocast leaves it as it is."""
+    """A norm that autocast computes in float32, as on CUDA; on a CPU autocast would not."""
 
     def exact(*args: Any, **options: Any) -> Tensor:
         if torch.is_autocast_enabled("cpu"):
@@ -74,33 +99,67 @@ def _exact(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) else value
 
 
-def hollow(module: nn.Module) -> nn.Module:
-    """The module with a fake tensor of the CPU in the place of each of its tensors."""
+def with_fake_tensors(module: nn.Module, device: str = "cpu") -> nn.Module:
+    """The module with all its tensors replaced by fake ones on a device."""
+
+    def like(tensor: Tensor) -> Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
     for inner in module.modules():
         for name, parameter in inner._parameters.items():
             if parameter is not None:
-                inner._parameters[name] = nn.Parameter(_like(parameter), parameter.requires_grad)
+                inner._parameters[name] = nn.Parameter(like(parameter), parameter.requires_grad)
         for name, buffer in inner._buffers.items():
             if buffer is not None:
-                inner._buffers[name] = _like(buffer)
+                inner._buffers[name] = like(buffer)
     return module
 
 
-def _like(tensor: Tensor) -> Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+def flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Attention by the kernel that CUDA would take, which fake tensors don't choose by themselves:
+    flash attention in half precision, else the memory-efficient one.
+    """
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        query, key, value = (tensor.to(dtype) for tensor in (query, key, value))
+    if enable_gqa:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = (tensor.repeat_interleave(repeats, 1) for tensor in (key, value))
+    if query.dtype == torch.float32 or attn_mask is not None:
+        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+        saves = torch.is_grad_enabled()
+        return efficient(query, key, value, attn_mask, saves, 0.0, is_causal, scale=scale)[0]
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    return flash(query, key, value, 0.0, is_causal, return_debug_mask=False, scale=scale)[0]
 
 
 @contextmanager
-def ghosts() -> Iterator[None]:
-    """Every tensor that is made here is a fake one."""
-    norms = {name: as_on_cuda(getattr(F, name)) for name in ("layer_norm", "group_norm")}
+def fake_tensors(device: str = "cpu") -> Iterator[None]:
+    """Every tensor created within the `with` is a fake one; norms and attention are CUDA's."""
+    if device == "cuda":
+        attention = mock.patch.object(F, "scaled_dot_product_attention", flash_attention)
+        with FakeTensorMode(allow_non_fake_inputs=True), attention:
+            yield
+        return
+    norms = {
+        name: as_on_cuda(getattr(F, name)) for name in ("layer_norm", "group_norm", "rms_norm")
+    }
     with FakeTensorMode(allow_non_fake_inputs=True), mock.patch.multiple(F, **norms):
         yield
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes: what a forward pass `saved`, and the peaks without and with a gradient."""
+    """Bytes: `saved` by a forward pass for backward, and the peaks of sampling and learning."""
 
     saved: int
     sampling: int
@@ -108,7 +167,7 @@ class Measured:
 
 
 def measured(predict: Callable[[], Tensor]) -> Measured:
-    """What a prediction and the gradient of its mean square take, beside the weights."""
+    """The memory of a prediction and of the gradient of its mean square, without weights."""
     with Live() as live:
         with torch.no_grad():
             predict()

@@ -1,8 +1,8 @@
-"""What a PPO run on a GPT-2 needs, with random weights: a policy, two scorers, prompts.
+"""Creates what a PPO run on a GPT-2 needs, with random weights: policy, two scorers, prompts.
 
     python scripts/bench/gpt2_folders.py FOLDER --size gpt2
 
-Tokens are single characters, so that a text that is read again has the tokens it was made of.
+Tokens are single characters, so that decoding and encoding again gives the same tokens.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from transformers import (
 )
 
 END = "<|endoftext|>"
-FIRST = 0x10000  # of the characters; below it are some that no text may hold
+FIRST = 0x10000  # the first character; some below it are not allowed in text
 SHAPES = {
     "tiny_gpt2": {
         "n_layer": 4,
@@ -38,7 +38,7 @@ SHAPES = {
 
 
 def tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
-    """One token a character, and the end of text."""
+    """A tokenizer of single characters and an end-of-text token."""
     words = {END: 0} | {chr(FIRST + i): i for i in range(1, vocabulary)}
     made = Tokenizer(WordLevel(words, unk_token=END))
     made.pre_tokenizer = Split(Regex("."), "isolated")
@@ -47,14 +47,14 @@ def tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 
 
 def random_policy(folder: Path, size: str) -> None:
-    """A GPT-2 of that size, and its tokenizer."""
+    """Write a GPT-2 of that size and its tokenizer."""
     config = GPT2Config(**SHAPES[size], bos_token_id=0, eos_token_id=0)
     GPT2LMHeadModel(config).save_pretrained(folder)
     tokenizer(config.vocab_size).save_pretrained(folder)
 
 
 def scorer(policy: str, folder: Path) -> None:
-    """The policy's network under a fresh head that says one number."""
+    """Write the policy's network with a new scalar head."""
     words = AutoTokenizer.from_pretrained(policy)
     network = GPT2ForSequenceClassification.from_pretrained(policy, num_labels=1)
     network.config.pad_token_id = words.pad_token_id or words.eos_token_id
@@ -63,7 +63,7 @@ def scorer(policy: str, folder: Path) -> None:
 
 
 def prompts(policy: str, count: int, length: int) -> str:
-    """Lines of so many random tokens each."""
+    """`count` lines of `length` random tokens each."""
     words, draw = AutoTokenizer.from_pretrained(policy), random.Random(0)
     lines: list[str] = []
     while len(lines) < count:
@@ -80,7 +80,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", choices=SHAPES, default="tiny_gpt2")
-    parser.add_argument("--policy", help="a folder with weights, in place of random ones")
+    parser.add_argument("--policy", help="a folder with weights, instead of random ones")
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--length", type=int, default=8, help="tokens of a prompt")
     a = parser.parse_args()

@@ -1,15 +1,15 @@
-"""An iteration beside its floor: the bare forward and backward passes that it can not do without.
+"""The time of an iteration relative to its floor: its forward and backward passes alone.
 
     python scripts/bench/iteration.py                          # every setting, minutes on one core
     python scripts/bench/iteration.py --only tokens --rounds 5
     python scripts/bench/iteration.py model=tiny_gpt2 algo=rloo # one of your own
-    python scripts/bench/iteration.py --wall model=sd35         # on a GPU, which is waited for
+    python scripts/bench/iteration.py --wall model=sd35         # on a GPU, synchronised
 
-Each iteration of the trainer is followed by the same calls of the same networks, made bare: forward
-alone where there was no gradient, else forward and backward. Both are measured in turns; a ratio is
-of one turn, and the table has the medians. The clock counts this process's own CPU time on one
-thread, so that other work on the machine disturbs it little. `total` is the whole iteration over
-its floor, `sample`, `score` and `learn` the same of its phases.
+After each iteration of the trainer its network calls are repeated: forward only if there was no
+gradient, else forward and backward. Each ratio compares an iteration with its own floor; the table
+has the medians. The clock counts this process's CPU time on one thread, so that other work on the
+machine disturbs it little. `total` is the iteration over its floor; `sample`, `score` and `learn`
+are the same for its phases.
 """
 
 import argparse
@@ -25,12 +25,12 @@ import torch
 from floor import Clock, Recorder, floor
 from processes import keep
 
-import rlfactory.trainer
-from rlfactory.build import budget, build
-from rlfactory.parts import Metrics, Silent
-from rlfactory.request import planned
+import rlfactory.train.trainer
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.rollout import Rollout
-from rlfactory.trainer import Trainer
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import Metrics, NoProgress
+from rlfactory.train.trainer import Trainer
 
 PHASES = ("sample", "score", "learn")
 SETTINGS = {
@@ -49,7 +49,7 @@ Seconds = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of an iteration and of its floor, by phase, and how many calls that is."""
+    """Seconds of an iteration and of its floor by phase, and the number of network calls."""
 
     spent: Seconds
     bare: Seconds
@@ -57,38 +57,38 @@ class Round:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Of all, and of each phase in which a network is called."""
+        """Ratios in total, and for each phase in which a network is called."""
         phases = [phase for phase in PHASES if self.bare.get(phase)]
-        whole = {"total": self.spent["iteration"] / sum(self.bare.values())}
-        return whole | {phase: self.spent[phase] / self.bare[phase] for phase in phases}
+        total = {"total": self.spent["iteration"] / sum(self.bare.values())}
+        return total | {phase: self.spent[phase] / self.bare[phase] for phase in phases}
 
 
 def clock_of(wall: bool, device: torch.device) -> Clock:
-    """The process's own time, or the wall's behind all that the device was given to do."""
+    """The process's CPU time, or wall time after synchronising the device."""
     if not wall:
         return time.process_time
 
-    def waited() -> float:
+    def synchronised() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    return waited
+    return synchronised
 
 
 def rounds(words: Sequence[str], count: int, threads: int, wall: bool) -> list[Round]:
-    """`count` iterations with their floors, after one that is not counted."""
+    """`count` iterations with their floors, after one for warm-up."""
     own = [] if wall else ["hardware=cpu", f"hardware.threads={threads}"]
     quiet = ["scoring.background=none", f"iterations={count + 1}"]
-    config = planned(*own, *quiet, *words).config
+    config = plan_from_words(*own, *quiet, *words).config
     parts = build(config)
     model = parts.model
     recorder = Recorder(model.device, lambda: model.weights.in_use)
     clock = clock_of(wall, model.device)
-    vars(rlfactory.trainer)["perf_counter"] = clock
+    vars(rlfactory.train.trainer)["perf_counter"] = clock
     found: list[Round] = []
 
-    class Phases(Silent):
+    class Phases(NoProgress):
         def phase(self, name: str, *, total: int) -> None:
             recorder.phase = name
 
@@ -99,19 +99,19 @@ def rounds(words: Sequence[str], count: int, threads: int, wall: bool) -> list[R
         del rollout
         names = (*PHASES, "iteration")
         spent = {name: metrics[f"time/{name}"] for name in names}
-        calls = recorder.taken()
+        calls = recorder.take()
         bare = floor(calls, clock, model.weights)
-        recorder.taken()  # those of the floor itself
+        recorder.take()  # drop the calls of the floor itself
         if iteration:
             found.append(Round(spent, bare, len(calls)))
 
     with recorder.recording():
-        Trainer(parts, budget(config), Phases()).run(note, before_learning=learning)
+        Trainer(parts, training_budget(config), Phases()).run(note, before_learning=learning)
     return found
 
 
 def summary(found: Sequence[Round]) -> dict[str, float]:
-    """Medians: seconds of an iteration and of its floor, and the ratios."""
+    """Medians of the seconds of an iteration and its floor, and of the ratios."""
     seconds = {
         "iteration s": median(r.spent["iteration"] for r in found),
         "floor s": median(sum(r.bare.values()) for r in found),
@@ -121,10 +121,10 @@ def summary(found: Sequence[Round]) -> dict[str, float]:
 
 
 def bar(name: str, words: Sequence[str]) -> float:
-    """The most that a ratio may be."""
+    """The upper limit of a ratio."""
     if name == "sample":
         return SAMPLING
-    draws = planned(*words).config["dynamics"]["_target_"]
+    draws = plan_from_words(*words).config["dynamics"]["_target_"]
     return TOKENS if draws.endswith(".Token") else ITERATION
 
 
@@ -134,7 +134,7 @@ def line(cells: Sequence[str]) -> str:
 
 
 def row(name: str, found: Mapping[str, float], words: Sequence[str]) -> str:
-    """A setting's; a ratio over its bar is marked."""
+    """The row of a setting; ratios over their limit are marked by `!`."""
     cells = [name, f"{found['iteration s']:.2f}", f"{found['floor s']:.2f}"]
     for ratio in ("total", *PHASES):
         value = found.get(ratio)
@@ -150,10 +150,10 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--rounds", type=int, default=3, help="iterations that are counted")
-    parser.add_argument("--threads", type=int, default=1, help="of the CPU")
-    parser.add_argument("--wall", action="store_true", help="the wall's time, and any device")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
+    parser.add_argument("--rounds", type=int, default=3, help="measured iterations")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--wall", action="store_true", help="measure wall time, on any device")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     return parser.parse_args()
 
 

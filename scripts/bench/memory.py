@@ -3,10 +3,10 @@
     python scripts/bench/memory.py              # minutes on one core
     python scripts/bench/memory.py --critic separate --reward-model
 
-Random weights, float32, 4 passes of 4 updates; the micro-batch is that of `model=gpt2`. In the
-second iteration Adam's moments are there from the start. The figure is the process's resident
-high-water mark, and should stay below 6 GiB with the critic on the policy: weights, reference,
-average, gradients and moments are 6 x 0.46 GiB of it.
+Random weights, float32, 4 passes of 4 updates; the micro-batch is that of `model=gpt2`. The second
+iteration has Adam's moments from its start. The result is the process's peak resident memory, and
+should stay below 6 GiB with a value head as critic: weights, reference, EMA, gradients and moments
+are 6 x 0.46 GiB of it.
 """
 
 import argparse
@@ -24,7 +24,9 @@ def main() -> None:
     )
     parser.add_argument("--size", choices=SIZES, default="gpt2")
     parser.add_argument("--critic", choices=["shared", "separate"], default="shared")
-    parser.add_argument("--reward-model", action="store_true", help="a third network, as large")
+    parser.add_argument(
+        "--reward-model", action="store_true", help="with a third network of the same size"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--override", nargs="+", default=[], metavar="KEY=VALUE")
     a = parser.parse_args()

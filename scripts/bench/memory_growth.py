@@ -1,12 +1,12 @@
-"""What an iteration's memory grows with: of tokens with batch and length, not with the vocabulary;
-of pictures not with the sampling steps.
+"""How an iteration's memory scales: with batch and length of texts, but not with the vocabulary;
+not with the sampling steps of images.
 
     python scripts/bench/memory_growth.py                        # both, minutes on one core
     python scripts/bench/memory_growth.py --only images --algo grpo
 
-Each row is a process of its own. Its peak is the resident high-water mark of an iteration, less
-what was resident before it. Without the gradient and Adam's moments, which are counted exactly,
-that is what the computation itself holds. Linux keeps that mark, and forgets it when it is told.
+Each row is a separate process. The figure is the peak resident memory of an iteration, minus what
+was resident before it, and minus gradient and Adam's moments, which are known exactly: the memory
+of the computation itself. Linux tracks the peak, and resets it on request.
 """
 
 import argparse
@@ -35,7 +35,7 @@ Job = Mapping[str, Any]
 
 
 def token_jobs() -> Iterator[tuple[str, Job]]:
-    """By vocabulary, then by batch and length; all responses of an update in one micro-batch."""
+    """Jobs by vocabulary, then by batch and length; an update is one micro-batch."""
     for size in VOCABULARIES:
         yield f"vocabulary {size:,}", token_job(size, 32, 32)
     for batch, length in BATCHES:
@@ -52,7 +52,7 @@ def token_job(vocabulary: int, batch: int, length: int) -> Job:
 
 
 def image_jobs(algorithms: Sequence[str]) -> Iterator[tuple[str, Job]]:
-    """By sampling steps, for each algorithm."""
+    """Jobs by sampling steps, for each algorithm."""
     for name in algorithms:
         for steps in STEPS:
             words = [*ALGORITHMS[name], f"schedule.steps={steps}", "hardware=cpu"]
@@ -61,12 +61,12 @@ def image_jobs(algorithms: Sequence[str]) -> Iterator[tuple[str, Job]]:
 
 
 def worked(job: Job) -> dict[str, float]:
-    """What a fresh process says of a job."""
+    """Run a job in a new process; its figures."""
     with tempfile.TemporaryDirectory() as folder:
         asked = json.dumps({**job, "folder": folder})
         done = subprocess.run(
             [sys.executable, __file__, "--job", asked],
-            # what is freed goes back, so that the mark is of what is held
+            # return freed memory to the system, so that the peak counts only used memory
             env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
@@ -79,20 +79,20 @@ def worked(job: Job) -> dict[str, float]:
 
 
 def measure(job: Job) -> dict[str, float]:
-    """MiB that an iteration held beside what was there, and beside gradient and moments."""
-    from rlfactory.build import budget, build
-    from rlfactory.parts import Silent
-    from rlfactory.request import planned
-    from rlfactory.trainer import Trainer
+    """MiB that an iteration used, without gradient and moments."""
+    from rlfactory.config.overrides import plan_from_words
+    from rlfactory.train.build import build, training_budget
+    from rlfactory.train.components import NoProgress
+    from rlfactory.train.trainer import Trainer
 
     if "vocabulary" in job:
         make_policy(Path(job["folder"]), job["vocabulary"])
     words = [word.format(folder=job["folder"]) for word in job["words"]]
-    config = planned(*words, "scoring.background=none", "iterations=1").config
+    config = plan_from_words(*words, "scoring.background=none", "iterations=1").config
     parts = build(config)
-    trainer = Trainer(parts, budget(config), Silent())
+    trainer = Trainer(parts, training_budget(config), NoProgress())
     trained = sum(4 * p.numel() for p in parts.model.weights.parameters.values())
-    forget_peak()
+    reset_peak()
     before = resident("VmRSS")
     trainer.run(lambda *_: None)
     grown = resident("VmHWM") - before
@@ -109,20 +109,20 @@ def make_policy(folder: Path, vocabulary: int) -> None:
     tokenizer(vocabulary).save_pretrained(folder)
 
 
-def forget_peak() -> None:
-    """The high-water mark begins anew, at what is resident now."""
+def reset_peak() -> None:
+    """Reset the peak to the memory that is resident now."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def resident(name: str) -> int:
-    """Bytes of a line of the kernel's status of this process."""
+    """Bytes in a line of /proc/self/status, such as VmRSS."""
     lines = Path("/proc/self/status").read_text().splitlines()
     value = next(line for line in lines if line.startswith(f"{name}:")).split()[1]
     return 1024 * int(value)
 
 
 def table(found: Mapping[str, Mapping[str, float]]) -> str:
-    """Each row beside the first of its kind."""
+    """The table; each row with its ratio to the first of its kind."""
     lines = ["| | peak, MiB | of the computation, MiB |", "|---|---:|---:|"]
     lines += [f"| {name} | {f['peak']:.0f} | {f['held']:.0f} |" for name, f in found.items()]
     return "\n".join(lines)
@@ -132,9 +132,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["tokens", "images"], help="one of the two")
+    parser.add_argument("--only", choices=["tokens", "images"], help="one of the two kinds")
     parser.add_argument("--algo", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.job:

@@ -1,14 +1,14 @@
-"""How much a diffusion network was asked: what two trainers must have in common."""
+"""Counts evaluations of a diffusion network, which two compared trainers must have in common."""
 
 from typing import Any
 
 import torch
 
 
-class Asked:
-    """Rows and passes of a network, without and with a gradient, guidance's second half among them.
+class NetworkCalls:
+    """Counts rows and passes of a network, without and with gradient, guidance included.
 
-    Two trainers that work alike ask the same rows; how many passes those take is their own affair.
+    Two trainers with the same settings evaluate the same number of rows, in any number of passes.
     """
 
     def __init__(self, network: torch.nn.Module) -> None:
@@ -22,5 +22,5 @@ class Asked:
         self.counts[f"{phase} passes"] += 1
 
     def an_iteration(self, iterations: int) -> dict[str, float]:
-        """The counts of one of them."""
+        """The counts per iteration."""
         return {name: count / iterations for name, count in self.counts.items()}

@@ -1,4 +1,4 @@
-"""Does `reward=ocr` tell the right word from a wrong one? 200 words, drawn in Pillow's font.
+"""Scores of `reward=ocr` for right and wrong words: 200 words rendered in Pillow's font.
 
 python scripts/bench/ocr.py [rapidocr | paddleocr | easyocr]
 """
@@ -12,14 +12,14 @@ import torch
 from rlfactory.prompts.signs import WORDS
 from rlfactory.reward.base import Samples
 from rlfactory.reward.ocr import OCR
-from rlfactory.reward.readers import drawn
+from rlfactory.reward.ops.ocr_engines import draw_word
 
 
 def main(engine: str = "rapidocr") -> None:
-    """Print the mean score of the word that is drawn, and of the next word in the list."""
+    """Print the mean score of the rendered word, and of the next word in the list."""
     words = list(WORDS)[-200:]
     reward = OCR(engine=engine)  # type: ignore[arg-type]
-    blue_first = np.stack([drawn(word) for word in words])
+    blue_first = np.stack([draw_word(word) for word in words])
     images = torch.from_numpy(blue_first).flip(-1).permute(0, 3, 1, 2)
     for what, wanted in (("right", words), ("wrong", words[1:] + words[:1])):
         prompts = [f'a sign that says "{word}"' for word in wanted]

@@ -1,16 +1,16 @@
-"""Timed PPO iterations of rlfactory: one side of trl_ppo.py, and what memory.py measures."""
+"""Timed PPO iterations of rlfactory: one side of trl_ppo.py; memory.py measures it too."""
 
 from typing import Any
 
 from probe import job, report
 
 from rlfactory import __version__
-from rlfactory.build import budget, build
-from rlfactory.nest import present
-from rlfactory.parts import Metrics, Silent
-from rlfactory.request import planned
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.rollout import Rollout
-from rlfactory.trainer import Trainer
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import Metrics, NoProgress
+from rlfactory.train.trainer import Trainer
+from rlfactory.utils.pytree import require
 
 CRITICS = {
     "shared": [],
@@ -23,7 +23,7 @@ REWARDS = {
 
 
 def overrides(job: dict[str, Any]) -> list[str]:
-    """What one would type: TRL's preset, with its batch and lengths, and no end of text."""
+    """The command line: TRL's preset with its batch and lengths, responses of full length."""
     words = [
         "experiment=trl_v2",
         "model.path={policy}",
@@ -32,7 +32,7 @@ def overrides(job: dict[str, Any]) -> list[str]:
         *REWARDS["reward" in job],
         "prompts=file",
         "prompts.path={prompts}",
-        "hardware=cpu",
+        "hardware={hardware}",
         "hardware.threads={threads}",
         "dynamics.length={response}",
         "dynamics.stop_at_end=false",
@@ -44,22 +44,22 @@ def overrides(job: dict[str, Any]) -> list[str]:
         "epochs={epochs}",
         "updates_per_iteration={minibatches}",
     ]
-    return [word.format(**job) for word in words] + job["more"]
+    return [word.format(**{"hardware": "cpu", **job}) for word in words] + job["more"]
 
 
 def main() -> None:
     asked = job()
-    config = planned(*overrides(asked)).config
+    config = plan_from_words(*overrides(asked)).config
     iterations = []
 
     def note(iteration: int, metrics: Metrics, rollout: Rollout) -> None:
-        tokens = present(rollout.tokens, "tokens")
+        tokens = require(rollout.tokens, "tokens")
         assert tokens.prompt.shape == (asked["batch"], asked["prompt"])
         assert tokens.mask.sum() == asked["batch"] * asked["response"]
         sample, score, learn = (metrics[f"time/{name}"] for name in ("sample", "score", "learn"))
         iterations.append({"rollout": sample + score, "learn": learn})
 
-    Trainer(build(config), budget(config), Silent()).run(note)
+    Trainer(build(config), training_budget(config), NoProgress()).run(note)
     report("rlfactory", __version__, iterations)
 
 

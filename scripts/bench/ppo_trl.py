@@ -1,4 +1,4 @@
-"""Timed PPO iterations of TRL: the other side of trl_ppo.py, run by a Python that has TRL."""
+"""Timed PPO iterations of TRL: the other side of trl_ppo.py, run in TRL's environment."""
 
 import tempfile
 from pathlib import Path
@@ -19,7 +19,7 @@ from trl.experimental.ppo import PPOConfig, PPOTrainer
 
 
 class Clock(TrainerCallback):
-    """An iteration is learning from the first forward pass of policy and critic together."""
+    """Times iterations; learning starts at the first joint forward pass of policy and critic."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -43,11 +43,11 @@ class Clock(TrainerCallback):
 
 
 def settings(job: dict[str, Any], folder: str) -> PPOConfig:
-    """TRL's own defaults in what is learnt; in how it runs, whatever costs least."""
+    """TRL's defaults for what is learned; for how it runs, the fastest settings."""
     return PPOConfig(
         output_dir=folder,
         total_episodes=job["batch"] * job["iterations"],
-        # split further, its optimiser would step once for several minibatches
+        # if split further, TRL's optimizer would step once for several minibatches
         per_device_train_batch_size=job["batch"],
         gradient_accumulation_steps=1,
         num_mini_batches=job["minibatches"],
@@ -56,8 +56,8 @@ def settings(job: dict[str, Any], folder: str) -> PPOConfig:
         local_rollout_forward_batch_size=job["batch"],
         num_sample_generations=0,
         gradient_checkpointing=False,
-        bf16=False,
-        use_cpu=True,
+        bf16="precision=bf16" in job.get("more", []),
+        use_cpu=job.get("hardware", "cpu") == "cpu",
         report_to="none",
         save_strategy="no",
         disable_tqdm=True,
@@ -66,7 +66,7 @@ def settings(job: dict[str, Any], folder: str) -> PPOConfig:
 
 
 def trainer(job: dict[str, Any], folder: str) -> PPOTrainer:
-    """Four networks, as TRL's example has them."""
+    """The trainer with four networks, as in TRL's example."""
     words = AutoTokenizer.from_pretrained(job["policy"], padding_side="left")
     if words.pad_token is None:
         words.add_special_tokens({"pad_token": "[PAD]"})

@@ -1,4 +1,4 @@
-"""What the processes of a comparison measure of themselves, each in the same way."""
+"""Measurements that each process of a comparison makes of itself: seconds and peak memory."""
 
 import json
 import resource
@@ -15,9 +15,9 @@ Seconds = Mapping[str, float]
 
 
 class Laps:
-    """Seconds of each phase of each iteration: by the wall, and of all the process's threads.
+    """Seconds of each phase of each iteration: wall time, and CPU time of all threads.
 
-    A busy machine takes longer by the wall, and hardly more of its processors.
+    On a busy machine the wall time grows, and the CPU time hardly.
     """
 
     def __init__(self) -> None:
@@ -26,26 +26,26 @@ class Laps:
         self._at = perf_counter(), process_time()
 
     def lap(self, phase: str) -> None:
-        """What ends here was that phase."""
+        """End a phase, and name it."""
         began, self._at = self._at, (perf_counter(), process_time())
         wall, cpu = (now - then for now, then in zip(self._at, began, strict=True))
         self._now |= {phase: wall, f"{phase} cpu": cpu}
 
     def end(self, phase: str) -> None:
-        """So was that, and the iteration has ended."""
+        """End the last phase of an iteration, and name it."""
         self.lap(phase)
         self.iterations.append(self._now)
         self._now = {}
 
 
 def job() -> dict[str, Any]:
-    """What this process was asked to do: a JSON object, its only argument."""
+    """The job of this process: a JSON object, its only argument."""
     found: dict[str, Any] = json.loads(sys.argv[1])
     return found
 
 
 def peak_gib() -> float:
-    """The process's resident high-water mark, everything it imported included."""
+    """Peak resident memory of the process, imports included, in GiB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
@@ -58,7 +58,7 @@ def report(
     packages: Sequence[str] = PACKAGES,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """The last line of what this process prints; `more` is measured besides."""
+    """Print the figures as the last line of output; `more` adds some."""
     versions = {library: release} | {package: version(package) for package in packages}
     measured = {"versions": versions, "iterations": iterations, "peak_gib": peak_gib()}
     measured |= more or {}
@@ -66,6 +66,6 @@ def report(
 
 
 def median(iterations: Sequence[Seconds]) -> dict[str, float]:
-    """Each phase's median over the iterations after the first, which warms up."""
+    """Each phase's median over the iterations after the first, which is warm-up."""
     counted = iterations[1:] or iterations
     return {phase: statistics.median(i[phase] for i in counted) for phase in counted[0]}

@@ -1,4 +1,4 @@
-"""The processes that a benchmark measures: each a script of this folder, with a job."""
+"""Runs the scripts of this folder as processes that measure themselves."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ SIZES = ["tiny_gpt2", "gpt2"]
 
 
 def environment(folder: Path, packages: Sequence[str]) -> Path:
-    """A new virtual environment with those, of the tested versions; returns its Python."""
+    """Create a virtual environment with packages in the tested versions; returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
     install = ["-m", "pip", "install", "-q", "-c", str(CONSTRAINTS)]
@@ -24,7 +24,7 @@ def environment(folder: Path, packages: Sequence[str]) -> Path:
 
 
 def call(script: str, *words: str, threads: int, python: Path | str = sys.executable) -> str:
-    """What a script prints. Whoever calls should be small: a child's peak begins with its."""
+    """The output of a script. A child's peak memory starts at the caller's, so keep that small."""
     quiet = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
     limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     done = subprocess.run(
@@ -42,14 +42,14 @@ def call(script: str, *words: str, threads: int, python: Path | str = sys.execut
 def measure(
     script: str, job: Mapping[str, Any], python: Path | str = sys.executable
 ) -> dict[str, Any]:
-    """What a script reports of a job: its last line."""
+    """The figures that a script prints for a job, as its last line."""
     printed = call(script, json.dumps(job), threads=job["threads"], python=python)
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return found
 
 
 def keep(asked: argparse.Namespace, **figures: Any) -> None:
-    """Write figures, and what was asked for, to the file of `--json`; where there is none, not."""
+    """Write figures and arguments to the file of `--json`, if one was given."""
     if asked.json:
         words = {key: str(v) if isinstance(v, Path) else v for key, v in vars(asked).items()}
         asked.json.write_text(json.dumps({"asked": words, **figures}, indent=1) + "\n")
@@ -58,7 +58,7 @@ def keep(asked: argparse.Namespace, **figures: Any) -> None:
 def make_models(
     folder: str, *, size: str, prompts: int, length: int, threads: int, policy: str | None = None
 ) -> dict[str, str]:
-    """Where a policy, its scorers and prompts are, made in `folder` but for a policy that is."""
+    """Paths of policy, scorers and prompts, created in `folder`, except a policy that is given."""
     words = [folder, "--size", size, "--prompts", str(prompts), "--length", str(length)]
     given = ["--policy", policy] if policy else []
     call("gpt2_folders.py", *words, *given, threads=threads)

@@ -1,9 +1,8 @@
-"""Full-size pipelines from the published configurations, with random weights or none at all.
+"""Full-size pipelines in the published shapes, with random weights or on the meta device.
 
-The shapes are in rlfactory/estimate/published.json. On `meta` a pipeline is shapes alone; on a
-device its weights are drawn there, so nothing is downloaded and the CPU holds none of it. Text
-encoders, which are frozen and many times slower to draw than to skip, are left out: embeddings of
-the right shape, random but the same for the same prompt, stand in for what they would say.
+The shapes are in rlfactory/config/memory/published.json. Weights are initialised on the device, so
+nothing is downloaded and the CPU holds none of them. Text encoders, which are frozen and slow to
+initialise, are replaced by random embeddings of the right shapes, the same for the same prompt.
 """
 
 import hashlib
@@ -18,10 +17,10 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from rlfactory.estimate.folder import published
+from rlfactory.config.memory.model_parts import published
 from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.precision import Precision
-from rlfactory.model.prompt_cache import PromptCache
 from rlfactory.rollout import Condition
 
 LEFT_OUT = ("tokenizer", "feature_extractor", "image_encoder", "safety_checker")
@@ -34,7 +33,7 @@ def named(path: str) -> Any:
 
 
 def part(described: Mapping[str, Any], **changes: object) -> nn.Module:
-    """A network of a pipeline on `meta`; `changes` replace values of its configuration."""
+    """A network on the meta device; `changes` replace values of its configuration."""
     kind, config = named(described["class"]), {**described["config"], **changes}
     with torch.device("meta"):
         if described["class"].startswith("diffusers."):
@@ -43,7 +42,7 @@ def part(described: Mapping[str, Any], **changes: object) -> nn.Module:
 
 
 def materialised(network: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The network with weights drawn on `device`: small and normal, so that nothing overflows."""
+    """The network with random weights on `device`, small and normal, so that nothing overflows."""
     network = network.to(dtype)
     if device.type == "meta":
         return network
@@ -71,7 +70,7 @@ def pipeline(
 ) -> Any:
     """A pipeline without text encoders; the autoencoder in float32, the rest in `dtype`.
 
-    `changes` replace values in the configuration of the part that is named.
+    `changes` replace values in the configurations of networks, by name.
     """
     described = published()[name]
     parts = described["parts"]
@@ -92,7 +91,7 @@ def pipeline(
 
 
 def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]]:
-    """An `encode_prompt` that returns embeddings of the shapes of this pipeline's."""
+    """An `encode_prompt` that returns random embeddings in the shapes of this pipeline."""
 
     def encode_prompt(pipe: Any, prompts: Sequence[str], *_: Any, **options: Any) -> Any:
         config, tensor = getattr(pipe, network).config, next(getattr(pipe, network).parameters())
@@ -118,8 +117,8 @@ def _rows(key: str, shape: Sequence[int]) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-class StandIns:
-    """In the place of a pipeline's text encoders: `encode` gives the rows of prompts."""
+class FakeTextEncoders:
+    """Replaces a pipeline's `TextEncoders`: `encode` returns the rows of prompts."""
 
     def __init__(self, encode: Callable[[list[str]], Mapping[str, Tensor]]) -> None:
         self.encode = encode
@@ -127,13 +126,17 @@ class StandIns:
     def __call__(self, prompts: Sequence[str]) -> Condition:
         return Condition(self.encode([*prompts]))
 
-    def prepare(self, batch: int) -> None:
-        """There is nothing to encode beforehand."""
+    def has_new_prompts(self) -> bool:
+        """Whether there is something to encode in advance: nothing."""
+        return False
+
+    def prepare(self) -> None:
+        """Does nothing: there is nothing to encode in advance."""
 
 
 @contextmanager
 def in_place_of_loading(pipe: Any) -> Iterator[None]:
-    """Let our adapters take `pipe`, whatever path they are told to open."""
+    """Let adapters use `pipe` instead of opening a path."""
 
     def opened(
         kind: type,
@@ -144,11 +147,13 @@ def in_place_of_loading(pipe: Any) -> Iterator[None]:
         cache: PromptCache,
         encode: Callable[[list[str]], Mapping[str, Tensor]],
         **options: Any,
-    ) -> tuple[Any, StandIns]:
+    ) -> tuple[Any, FakeTextEncoders]:
         if pipe.vae.device.type != "meta":
-            pipe.vae.to(memory.home("vae", pipe.vae.device))
+            pipe.vae.to(memory.idle_device("vae", pipe.vae.device))
             memory.prepare_vae(pipe.vae)
-        return pipe, StandIns(encode)
+        return pipe, FakeTextEncoders(encode)
 
-    with mock.patch("rlfactory.model.pipeline_model.open_pipeline", opened):
+    # adapters of a network on `meta` stay there too, where its passes count
+    stay = mock.patch("rlfactory.model.lora._materialise", return_value=None)
+    with mock.patch("rlfactory.model.image_base.open_pipeline", opened), stay:
         yield

@@ -1,8 +1,8 @@
-"""How long `rlfactory report` takes on many runs: made here, with the lines that training writes.
+"""The time of `rlfactory report` on many generated runs, in the format that training writes.
 
     python scripts/bench/report.py [--runs 200] [--lines 1000] [--rows 20]
 
-Prints the seconds of the whole command, a fresh process that writes every file that it can.
+Prints the seconds of the full command, in a new process, with all output formats.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from rlfactory.request import planned
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.scores import Scores
 
 METRICS = (
@@ -33,8 +33,8 @@ PROMPTS = 64
 
 
 def make_run(path: Path, row: int, seed: int, lines: int) -> None:
-    """A folder as a run of `lines` iterations leaves it."""
-    plan = planned("model=tiny_sd3", f"seed={seed}", f"optimizer.lr={1e-4 * (row + 1):.4g}")
+    """Write a folder like that of a run of `lines` iterations."""
+    plan = plan_from_words("model=tiny_sd3", f"seed={seed}", f"optimizer.lr={1e-4 * (row + 1):.4g}")
     (path / "evaluations").mkdir(parents=True)
     content = {**plan.config, "iterations": lines, "choices": dict(plan.choices)}
     (path / "config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
@@ -57,7 +57,7 @@ def make_run(path: Path, row: int, seed: int, lines: int) -> None:
 
 
 def main() -> None:
-    """Make them, report them, say how long that took."""
+    """Generate runs, report them, and print the seconds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--lines", type=int, default=1000)
@@ -65,13 +65,13 @@ def main() -> None:
     parser.add_argument("--format", default="terminal,markdown,csv,latex,html")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        root = Path(folder)
         for number in range(a.runs):
             row, seed = number % a.rows, number // a.rows
-            make_run(place / f"run-{row}-s{seed}", row, seed, a.lines)
-        size = sum(p.stat().st_size for p in place.rglob("metrics.jsonl")) / 1e6
+            make_run(root / f"run-{row}-s{seed}", row, seed, a.lines)
+        size = sum(p.stat().st_size for p in root.rglob("metrics.jsonl")) / 1e6
         began = time.perf_counter()
-        words = ["report", str(place), "--out", str(place / "report"), "--format", a.format]
+        words = ["report", str(root), "--out", str(root / "report"), "--format", a.format]
         done = subprocess.run(
             [sys.executable, "-m", "rlfactory.cli", *words], capture_output=True, text=True
         )

@@ -1,4 +1,4 @@
-"""Tables and figures of several runs, by what each cost in evaluations of the network."""
+"""Tables and figures of several runs, with their cost in network evaluations."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,12 +9,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rlfactory.run.curves import STYLE
+from rlfactory.run.figures.figure import STYLE
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.format import number
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import Change, paired_change
+from rlfactory.utils.console import number
 
 Runs = Mapping[str, Sequence[RunFolder]]
 COLORS = [
@@ -31,13 +31,13 @@ COLORS = [
 
 
 def evaluated(folder: RunFolder) -> tuple[Scores, Scores]:
-    """The scores before and after."""
+    """The scores before and after training."""
     files = sorted(folder.evaluations.glob("*.json"))
     return Scores.load(files[0]), Scores.load(files[-1])
 
 
 def table(runs: Runs, score: str) -> list[str]:
-    """A row for each name: after and change for each seed, with paired 95 % intervals."""
+    """A row for each name: final score and change per seed, with paired 95 % intervals."""
     lines = [
         f"| | {score}, before | after, a seed each | change, 95 % interval | diversity after"
         " | evaluations | on one core |",
@@ -75,7 +75,7 @@ def _minutes(folder: RunFolder) -> str:
 
 
 def curve(folder: RunFolder, score: str, width: int = 5) -> tuple[NDArray[np.float64], ...]:
-    """Evaluations so far, and the mean training reward over `width` iterations around."""
+    """Network evaluations so far, and the training reward, a running mean of `width` iterations."""
     records = [r for r in read(folder.metrics) if r.get("nfe/total") is not None]
     cost = np.array([r["nfe/total"] for r in records], dtype=float)
     reward = np.array([r[f"reward/{score}/mean"] for r in records], dtype=float)
@@ -84,7 +84,7 @@ def curve(folder: RunFolder, score: str, width: int = 5) -> tuple[NDArray[np.flo
 
 
 def figure(runs: Runs, score: str, path: Path) -> None:
-    """The training reward against evaluations: the mean over seeds, and their range."""
+    """Plot the training reward against network evaluations: mean and range over seeds."""
     with mpl.rc_context(STYLE):
         made = Figure(figsize=(8, 4.2), dpi=150, layout="constrained")
         axes = made.add_subplot()

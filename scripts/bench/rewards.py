@@ -1,12 +1,12 @@
-"""What rewards cost together, and how much of their time is hidden while samples are drawn.
+"""The cost of combined rewards, and how much of it background scoring hides while sampling.
 
     python scripts/bench/rewards.py
     python scripts/bench/rewards.py --samples 96 --batches 8
 
-The first row is `combine` of three rewards over the sum of its parts, asked in turn. The others are
-a reward that takes as long as sampling, by the real loop on tiny_sd3: the share of its time that
-nobody waits for. One waits, as for a server or another device; one computes in a process of its
-own, which takes a core that sampling leaves free.
+The first row is `combine` of three rewards over the sum of its parts. The others run a reward that
+takes as long as sampling in the real loop on tiny_sd3, and give the share of its time that is
+hidden. One sleeps, as if it waited for a server or another device; one computes in a process of its
+own, on a core that sampling does not use.
 """
 
 import argparse
@@ -19,21 +19,21 @@ from time import perf_counter, sleep
 import torch
 from torch import Tensor
 
-from rlfactory.build import budget, build
-from rlfactory.isolated import Isolated
-from rlfactory.overlap import Scorer
-from rlfactory.parts import Silent
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.prompts.shapes import ShapesPrompts
-from rlfactory.request import planned
-from rlfactory.reward.base import Reward, Samples, judge
+from rlfactory.reward.base import Reward, Samples, score_checked
 from rlfactory.reward.combine import Combine
 from rlfactory.reward.jpeg import Compressibility, Incompressibility, jpeg_kilobytes
 from rlfactory.reward.shapes import Shapes
-from rlfactory.trainer import Trainer
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import NoProgress
+from rlfactory.train.scoring.async_scorer import Scorer
+from rlfactory.train.scoring.subprocess_reward import SubprocessReward
+from rlfactory.train.trainer import Trainer
 
 
 class Waits(Reward):
-    """Takes `seconds` for each sample, and no core."""
+    """Sleeps for `seconds` per sample."""
 
     media = "images"
     main = "waits"
@@ -48,7 +48,7 @@ class Waits(Reward):
 
 
 class Computes(Reward):
-    """Compresses each sample until `seconds` have passed."""
+    """Computes (compresses) for `seconds` per sample."""
 
     media = "images"
     main = "computes"
@@ -67,14 +67,14 @@ class Computes(Reward):
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long a call takes."""
+    """The wall time of a call."""
     begun = perf_counter()
     work()
     return perf_counter() - begun
 
 
 def combined_over_parts(count: int, repeats: int) -> tuple[float, float, float]:
-    """Seconds of the parts in turn and of their combination, and the ratio; medians of pairs."""
+    """Seconds of the parts, of their combination, and the ratio; medians of pairs."""
     parts: dict[str, Reward] = {
         "shapes": Shapes(),
         "compressibility": Compressibility(),
@@ -94,7 +94,7 @@ def combined_over_parts(count: int, repeats: int) -> tuple[float, float, float]:
     samples = Samples([p.text for p in drawn], [p.metadata for p in drawn], groups, images)
 
     def together() -> None:
-        whole.normalised(whole.score(samples), groups)
+        whole.normalise(whole.score(samples), groups)
 
     def in_turn() -> None:
         for part in parts.values():
@@ -109,16 +109,18 @@ def combined_over_parts(count: int, repeats: int) -> tuple[float, float, float]:
 
 
 def loop(batch: int, samples: int) -> Trainer:
-    """The loop on tiny_sd3, without what comes before and after it."""
+    """The trainer on tiny_sd3, without a run folder."""
     words = [f"prompts_per_iteration={samples // 12}", f"sample_batch={batch}", "iterations=3"]
-    config = planned("hardware=cpu", "hardware.threads=1", *words).config
-    return Trainer(build(config), budget(config), Silent())
+    config = plan_from_words("hardware=cpu", "hardware.threads=1", *words).config
+    return Trainer(build(config), training_budget(config), NoProgress())
 
 
 def iteration(trainer: Trainer, reward: Reward, background: bool) -> tuple[float, float]:
     """Seconds to sample, and then until there are scores, of an iteration without its learning."""
-    trainer.parts = replace(trainer.parts, reward=reward, scorer=Scorer(background))
-    gathering = trainer.parts.scorer.begin(partial(judge, reward), trainer.budget.group_size)
+    trainer.components = replace(trainer.components, reward=reward, scorer=Scorer(background))
+    gathering = trainer.components.scorer.begin(
+        partial(score_checked, reward), trainer.budget.group_size
+    )
     begun = perf_counter()
     with gathering:
         rollout = trainer.sample(0, gathering.add)
@@ -128,8 +130,8 @@ def iteration(trainer: Trainer, reward: Reward, background: bool) -> tuple[float
 
 
 def hidden(trainer: Trainer, reward: Reward, repeats: int) -> tuple[float, float, float]:
-    """Seconds that a reward adds to sampling, after it and in the background, and the share of them
-    that is saved; medians of pairs. What the background takes from sampling counts as not hidden.
+    """Seconds that a reward adds to sampling, in the foreground and in the background, and the
+    share that is hidden; medians of pairs. Slower sampling counts as not hidden.
     """
     found = []
     for _ in range(repeats):
@@ -159,7 +161,10 @@ def main() -> None:
     trainer = loop(a.samples // a.batches, a.samples)
     each = min(sum(iteration(trainer, Waits(), False)) for _ in range(3)) / a.samples
     recipe = {"_target_": "__main__.Computes", "seconds": each}
-    judges = {"waits": Waits(each), "computes": Isolated(recipe, "reward", torch.device("cpu"))}
+    judges = {
+        "waits": Waits(each),
+        "computes": SubprocessReward(recipe, "reward", torch.device("cpu")),
+    }
     for name, reward in judges.items():
         found = hidden(trainer, reward, a.repeats)
         wanted = ">= 0.7" if name == "waits" else ">= 0.7 with a core to itself"

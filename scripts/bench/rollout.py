@@ -1,9 +1,9 @@
-"""How fast a rollout is beside transformers' own `generate`: same model, prompts and settings.
+"""The speed of a rollout relative to transformers' `generate`: same model, prompts and settings.
 
     python scripts/bench/rollout.py                        # a GPT-2 of 4 layers, random weights
     python scripts/bench/rollout.py --layers 12 --width 768 --vocabulary 50257 --batch 16 --new 32
 
-The rollout also keeps log-probabilities and values, which `generate` would have to compute again.
+The rollout also records log-probabilities and values, which `generate` would compute again.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def build(folder: Path, layers: int, width: int, vocabulary: int) -> CausalLM:
 
 
 def tokens_per_second(work: Callable[[], object], tokens: int, repeats: int) -> float:
-    """The best of some repeats, after one that is not counted."""
+    """The best of several repeats, after one for warm-up."""
     work()
     best = float("inf")
     for _ in range(repeats):

@@ -1,11 +1,11 @@
-"""What several processes gain: published recipes by arithmetic, the small model by trial.
+"""The speed-up by several processes: simulated for published recipes, measured on tiny_sd3.
 
-    python scripts/bench/scaling.py              # the table of docs/scaling.md, simulated
+    python scripts/bench/scaling.py              # the table of docs/reference/scaling_speed.md
     python scripts/bench/scaling.py --measure    # one process and two, on this machine's CPU
 
-Three short runs of the default experiment, a thread a process: one process, two by DDP, two by
-FSDP2. They take about a minute where two cores are free; where they are not, two processes have to
-share what one has to itself, and the ratios say nothing.
+Three short runs of the default experiment, one thread per process: one process, two by DDP, two by
+FSDP2. They take about a minute if two cores are free; if not, two processes share a core that one
+has to itself, and the ratios mean nothing.
 """
 
 import argparse
@@ -20,15 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from processes import keep
-
-from rlfactory.estimate.scaling import Network, Work, efficiency, seconds, unevenness
+from scaling_model import Network, Work, efficiency, seconds, unevenness
 
 SUSTAINED = 300.0
-"""TFLOP/s of a device, assumed; docs/full_size.md has what an evaluation takes."""
+"""Assumed TFLOP/s of a device; docs/full_size.md has the FLOPs of an evaluation."""
 NETWORK = Network(bandwidth=5e10, latency=2e-5)
 SD35, FLUX = (2.47, 5.26, 18_776_064), (21.62, 44.89, 52_297_728)  # TFLOP forward, learning; LoRA
 RECIPES = {
-    # groups, samples of each, updates; evaluations to draw and to learn, and those that compare
+    # groups, samples per group, updates; evaluations to sample, to learn and to compare
     "Flow-GRPO, SD3.5-M, guided": (48, 24, 2, SD35, 2 * 10, 2 * 9, 0),
     "DiffusionNFT, SD3.5-M": (48, 24, 1, SD35, 10, 9, 2 * 9),
     "Flow-GRPO-Fast, FLUX": (48, 24, 2, FLUX, 6, 3, 0),
@@ -74,7 +73,7 @@ def simulate() -> None:
 
 
 def measured(hardware: Sequence[str], timeout: float) -> dict[str, float]:
-    """Medians of the phases of an iteration, in seconds; the first one is left out."""
+    """Medians of the phases of an iteration, in seconds, without the first iteration."""
     with tempfile.TemporaryDirectory() as folder:
         words = [*hardware, *WORDS, f"run_dir={folder}/run"]
         typed = [sys.executable, "-m", "rlfactory.cli", *words]
@@ -85,13 +84,13 @@ def measured(hardware: Sequence[str], timeout: float) -> dict[str, float]:
 
 
 def row(name: str, found: Mapping[str, float], one: Mapping[str, float]) -> str:
-    """Seconds of each phase, and how many times as fast as one process that is."""
+    """Seconds of each phase, and the speed-up over one process."""
     cells = [f"{found[p]:.2f} ({one[p] / found[p]:.2f} x)" for p in PHASES]
     return f"| {' | '.join([name, *cells])} |"
 
 
 def measure(timeout: float) -> dict[str, dict[str, float]]:
-    """Every side's, shown as soon as it is known."""
+    """The figures of all settings, printed as they come."""
     load = os.getloadavg()[0]
     print(f"load of {os.cpu_count()} cores before: {load:.1f}; seconds, and times as fast as one")
     print(f"| | {' | '.join(PHASES)} |\n|---|{'---:|' * len(PHASES)}", flush=True)
@@ -107,8 +106,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for a run")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where what is measured goes")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds per run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     a = parser.parse_args()
     if not a.measure:
         simulate()

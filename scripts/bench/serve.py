@@ -1,10 +1,10 @@
-"""What a server of rewards stands: many clients, of whose requests some are bad, and its memory.
+"""Load test of a reward server: many clients, some bad requests, and the server's memory.
 
     python scripts/bench/serve.py --requests 10000 --clients 32
 
-starts `rlfactory serve reward=compressibility` in a process of its own. One request in a hundred is
-malformed, one is oversized, and one is slow or breaks off. All others must be answered with just
-the scores that the reward gives here.
+starts `rlfactory serve reward=compressibility` in a separate process. Of a hundred requests one is
+malformed, one is oversized, and one is slow or aborted. All others must be answered with exactly
+the scores that the reward gives in this process.
 """
 
 import argparse
@@ -27,8 +27,8 @@ import httpx
 import torch
 
 from rlfactory.reward.base import Samples
+from rlfactory.reward.client.protocol import png
 from rlfactory.reward.jpeg import Compressibility
-from rlfactory.reward.wire import png
 
 SIZE = 32
 PICTURES = 64
@@ -48,7 +48,7 @@ FAULTS = ("malformed", "oversized", "slow or aborted")
 
 
 class Pictures:
-    """Pictures as they are sent, and the score of each."""
+    """Encoded images and their expected scores."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -59,13 +59,13 @@ class Pictures:
         self.scores = Compressibility().score(samples)["compressibility"].tolist()
 
     def request(self, chosen: list[int]) -> bytes:
-        """The body that asks for the scores of some of them."""
+        """The body of a request for the scores of the chosen images."""
         data = {"format": "png", "data": [self.files[i] for i in chosen]}
         return json.dumps({"prompts": ["p"] * len(chosen), "images": data}).encode()
 
 
 class Client:
-    """Sends its share of the requests, one after another, and counts what comes of them."""
+    """Sends requests one after another, and counts the outcomes."""
 
     def __init__(self, port: int, pictures: Pictures, seed: int) -> None:
         self.port, self.pictures, self.chance = port, pictures, random.Random(seed)
@@ -111,7 +111,7 @@ class Client:
         if self.chance.random() < 0.5:
             status = self._raw(b"Content-Length: 9999999999\r\n\r\n{" + b" " * 1000)
             return "refused" if status.startswith(b"HTTP/1.1 413") else repr(status[:20])
-        parts = (b" " * 2**16 for _ in range(20 * MAX_BODY_MB))  # with no length stated
+        parts = (b" " * 2**16 for _ in range(20 * MAX_BODY_MB))  # without a Content-Length
         answer = self.http.post("/score", content=parts)
         return "refused" if answer.status_code == 413 else f"{answer.status_code}"
 
@@ -134,14 +134,14 @@ class Client:
 
 
 def memory(process: int, key: str) -> float:
-    """MiB that a process holds (VmRSS), or held at most (VmHWM)."""
+    """Resident memory of a process in MiB: present (VmRSS) or peak (VmHWM)."""
     status = Path(f"/proc/{process}/status").read_text()
     found = re.search(rf"{key}:\s+(\d+) kB", status)
     return int(found[1]) / 1024 if found else float("nan")
 
 
 def start() -> tuple[subprocess.Popen[str], int]:
-    """The server and its port."""
+    """Start the server; the process and its port."""
     words = ["reward=compressibility", "hardware=cpu", "port=0", f"max_body_mb={MAX_BODY_MB}"]
     words += ["max_megapixels=1", "memory_mb=128", f"timeout={TIMEOUT}", "max_batch=64"]
     process = subprocess.Popen(

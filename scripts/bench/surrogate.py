@@ -1,4 +1,4 @@
-"""How much V-GRPO's stand-in for a likelihood varies, with and without what keeps it from varying.
+"""The variance of V-GRPO's likelihood surrogate, with and without its variance reductions.
 
     python scripts/bench/surrogate.py                    # the small model that ships
     python scripts/bench/surrogate.py --draws 16 --count 8
@@ -15,13 +15,13 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.times import UniformTimes
 from rlfactory.algo.vgrpo import VGRPO
-from rlfactory.build import build
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.model.base import ImageModel
-from rlfactory.request import planned
 from rlfactory.rollout import Rollout
+from rlfactory.train.build import build
 
 SETTINGS = {
     "full": (True, True, True),
@@ -30,11 +30,11 @@ SETTINGS = {
     "not adaptive": (True, True, False),
     "naive": (False, False, False),
 }
-"""Whether pairs are shared, times stratified, the loss weighted adaptively."""
+"""Whether noise is shared, times are stratified, the loss is weighted adaptively."""
 
 
 def make(shared: bool, stratified: bool, adaptive: bool, count: int, sigmas: Tensor) -> VGRPO:
-    """V-GRPO with some of its reductions."""
+    """V-GRPO with some of its variance reductions."""
     times = UniformTimes(count=count, stratified=stratified, shared="group" if shared else "sample")
     kind = "x" if adaptive else "v"
     return VGRPO(
@@ -44,14 +44,14 @@ def make(shared: bool, stratified: bool, adaptive: bool, count: int, sigmas: Ten
 
 @torch.no_grad()
 def losses(algo: VGRPO, model: ImageModel, rollout: Rollout, draw: int) -> Tensor:
-    """Each sample's loss, the mean over its times, `[B]`."""
-    items = algo.items(rollout, model, seed=0, iteration=draw)
-    found = [batch.by_sample(algo.scores(model, batch)) for batch in items.split(96)]
+    """The loss of each sample `[B]`, its mean over times."""
+    items = algo.training_items(rollout, model, seed=0, iteration=draw)
+    found = [batch.per_sample(algo.log_likelihoods(model, batch))[0] for batch in items.split(96)]
     return -torch.cat(found)
 
 
 def variation(loss: Tensor, size: int) -> tuple[float, float]:
-    """Deviation over mean: within groups of `size`, on average, and over all."""
+    """Standard deviation over mean: within groups of `size`, averaged, and over all samples."""
     groups = loss.view(-1, size)
     within = (groups.std(1) / groups.mean(1)).mean()
     return float(within), float(loss.std() / loss.mean())
@@ -61,10 +61,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--draws", type=int, default=8, help="of times and noise")
-    parser.add_argument("--count", type=int, default=4, help="times of a sample")
+    parser.add_argument("--draws", type=int, default=8, help="draws of times and noise")
+    parser.add_argument("--count", type=int, default=4, help="times per sample")
     a = parser.parse_args()
-    config = planned("algo=vgrpo").config
+    config = plan_from_words("algo=vgrpo").config
     parts = build(config)
     size = config["group_size"]
     prompts = parts.prompts.draw(config["prompts_per_iteration"], seed=0, iteration=0)

@@ -1,19 +1,19 @@
-"""A DDPO iteration beside TRL's: the same pipeline, samples, steps, updates and threads.
+"""The time of a DDPO iteration relative to TRL's: same pipeline, samples, steps, updates, threads.
 
-    python scripts/bench/trl_ddpo.py --make-environment trl-environment  # once; it measures, too
+    python scripts/bench/trl_ddpo.py --make-environment trl-environment  # once; then measures
     python scripts/bench/trl_ddpo.py --python trl-environment/bin/python
     python scripts/bench/trl_ddpo.py --python trl-environment/bin/python --steps 20 --items 60
 
-TRL 0.23 is the last with DDPO, and has an environment of its own, with the versions that
-constraints.txt names: the same torch, the same UNet. Each side is a process, and they take turns;
-everything is float32, `tiny_sd` draws 64x64 pictures and their brightness is the reward. A rollout
-ends with rewards and advantages; learning is the rest. Rates are of processor time, which a busy
-machine hardly changes; what the wall said is in the JSON.
+TRL 0.23 is the last release with DDPO, and runs in an environment of its own, with the versions of
+constraints.txt: the same torch, the same UNet. Each side is a process, and they alternate;
+everything is float32, `tiny_sd` generates 64x64 images and their brightness is the reward. A
+rollout includes rewards and advantages; learning is the rest. Rates are by CPU time, which a busy
+machine hardly changes; wall times are in the JSON.
 
-What is learnt is the same on all sides: TRL's example's 24 samples, 3 to an update. How many are
-computed at once is not: `--sample-rows` and `--rows` are its example's, which both sides run with.
-"At once" draws all samples together, and learns from as many as TRL can take: an update's samples,
-one step at a time. Ours takes their steps together too: so many `--items` at once.
+All sides learn the same: the 24 samples of TRL's example, 3 per update. They differ in how many are
+computed at once: `--sample-rows` and `--rows` are those of the example, with which both sides run.
+"At once" samples all 24 together, and learns from as many as TRL allows: the samples of an update,
+one step at a time. rlfactory can also batch their steps: `--items` at once.
 """
 
 import argparse
@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from probe import median
-from processes import HERE, environment, keep, measure
+from processes import environment, keep, measure
 from trl_ppo import table
 
-PIPELINE = HERE.parents[1] / "src" / "rlfactory" / "zoo" / "weights" / "tiny_sd"
+from rlfactory.model.pipelines.local_models import zoo_path
+
+PIPELINE = zoo_path("tiny_sd")
 TRL = ["trl==0.23.1", "torch", "transformers", "diffusers", "peft", "accelerate", "datasets"]
 SHAPES = ["circle", "square", "triangle"]
 COLORS = ["red", "green", "blue", "yellow"]
@@ -38,7 +40,7 @@ Result = dict[str, Any]
 
 
 def sides(a: argparse.Namespace) -> dict[str, tuple[str, Job]]:
-    """What is run, each with its share of samples that are computed at once."""
+    """The settings to compare, each with the samples that it computes at once."""
     given = {"sample_rows": a.sample_rows, "rows": a.rows}
     together = {"sample_rows": a.samples, "rows": a.samples // a.updates}
     found: dict[str, tuple[str, Job]] = {
@@ -52,7 +54,7 @@ def sides(a: argparse.Namespace) -> dict[str, tuple[str, Job]]:
 
 
 def results(a: argparse.Namespace, trl_python: Path) -> dict[str, list[Result]]:
-    """Every side's, in turns."""
+    """The results of all sides, in alternation."""
     keys = ("samples", "updates", "steps", "guidance", "finetune", "threads")
     job = {key: getattr(a, key) for key in keys}
     job |= {"iterations": a.iterations + 1, "pipeline": str(PIPELINE), "more": a.override}
@@ -72,7 +74,7 @@ def results(a: argparse.Namespace, trl_python: Path) -> dict[str, list[Result]]:
 
 
 def require_alike(found: Mapping[str, Sequence[Result]]) -> None:
-    """All sides asked the network as much: an error that says which did not."""
+    """Raise an error if a side evaluated the network more or less often than the others."""
     kinds = ("rollout rows", "learn rows")
     rows = {side: [some[0]["asked"][kind] for kind in kinds] for side, some in found.items()}
     if len(set(map(tuple, rows.values()))) > 1:
@@ -80,7 +82,7 @@ def require_alike(found: Mapping[str, Sequence[Result]]) -> None:
 
 
 def row(measured: Sequence[Result], theirs: Sequence[Result], samples: int) -> dict[str, float]:
-    """A side's medians, and how they stand to TRL's."""
+    """Medians of a side, and their ratios to TRL's."""
     seconds, trl = _median(measured), _median(theirs)
     total = seconds["rollout cpu"] + seconds["learn cpu"]
     peak, loaded = (min(one[key] for one in measured) for key in ("peak_gib", "loaded_gib"))
@@ -97,7 +99,7 @@ def row(measured: Sequence[Result], theirs: Sequence[Result], samples: int) -> d
 
 
 def _median(measured: Sequence[Result]) -> dict[str, float]:
-    """Over all rounds, without each process's first iteration."""
+    """Medians over all rounds, without the first iteration of each process."""
     counted = [later for one in measured for later in one["iterations"][1:]]
     return median(measured[0]["iterations"][:1] + counted)
 
@@ -108,24 +110,30 @@ def arguments() -> argparse.Namespace:
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--make-environment", type=Path, metavar="FOLDER")
-    where.add_argument("--python", type=Path, help="of an environment that has TRL")
+    where.add_argument("--python", type=Path, help="the Python of an environment with TRL")
     parser.add_argument("--samples", type=int, default=24)
-    parser.add_argument("--updates", type=int, default=8, help="optimiser steps in an iteration")
-    parser.add_argument("--steps", type=int, default=10, help="of DDIM; all are learnt from")
+    parser.add_argument("--updates", type=int, default=8, help="optimizer steps per iteration")
+    parser.add_argument(
+        "--steps", type=int, default=10, help="DDIM steps, all of which are trained on"
+    )
     parser.add_argument("--guidance", type=float, default=5.0, help="1: none")
     parser.add_argument("--finetune", choices=["lora", "full"], default="lora")
     parser.add_argument("--sample-rows", type=int, default=6, help="samples drawn at once")
     parser.add_argument("--rows", type=int, default=3, help="training items at once")
     parser.add_argument(
-        "--items", type=int, nargs="+", default=[12, 30], help="those of rlfactory's own choice"
+        "--items",
+        type=int,
+        nargs="+",
+        default=[12, 30],
+        help="further values of --rows for rlfactory",
     )
-    parser.add_argument("--iterations", type=int, default=1, help="that are counted, of a process")
-    parser.add_argument("--rounds", type=int, default=2, help="processes of each side")
+    parser.add_argument("--iterations", type=int, default=1, help="measured iterations per process")
+    parser.add_argument("--rounds", type=int, default=2, help="processes per side")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
-        "--override", nargs="+", default=[], metavar="KEY=VALUE", help="of rlfactory's settings"
+        "--override", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for rlfactory"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     a = parser.parse_args()
     if a.samples % a.updates or a.samples % a.sample_rows:
         parser.error("--updates and --sample-rows must divide --samples")

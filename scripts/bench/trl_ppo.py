@@ -1,13 +1,13 @@
-"""A PPO iteration beside TRL's: the same models, batch, lengths, epochs, minibatches and threads.
+"""The time of a PPO iteration relative to TRL's: same models, batch, lengths, updates, threads.
 
-    python scripts/bench/trl_ppo.py --make-environment trl-environment  # once; it measures, too
+    python scripts/bench/trl_ppo.py --make-environment trl-environment  # once; then measures
     python scripts/bench/trl_ppo.py --python trl-environment/bin/python
     python scripts/bench/trl_ppo.py --python trl-environment/bin/python --size gpt2 --iterations 3
 
-TRL 1.12 is the last with PPO, and has an environment of its own with the versions that
-constraints.txt names. Each side is a process: every response has its full length, everything is
-float32, the first iteration is not counted, and memory is the process's peak. A rollout ends with
-rewards, divergences and advantages; learning is the rest.
+TRL 1.12 is the last release with PPO, and runs in an environment of its own, with the versions of
+constraints.txt. Each side is a process: every response has its full length, everything is float32,
+the first iteration is warm-up, and memory is the process's peak. A rollout includes rewards, KL and
+advantages; learning is the rest.
 """
 
 import argparse
@@ -27,7 +27,7 @@ Result = dict[str, Any]
 
 
 def results(a: argparse.Namespace, trl_python: Path) -> dict[str, Result]:
-    """Every side's, one after another."""
+    """The results of all sides, one after another."""
     keys = ("batch", "prompt", "response", "epochs", "minibatches", "threads")
     job = {key: getattr(a, key) for key in keys} | {"iterations": a.iterations + 1}
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ def results(a: argparse.Namespace, trl_python: Path) -> dict[str, Result]:
 
 
 def row(result: Result, trl: Result, tokens: int) -> dict[str, float]:
-    """A side's medians, and how they stand to TRL's."""
+    """Medians of a side, and their ratios to TRL's."""
     seconds, theirs = median(result["iterations"]), median(trl["iterations"])
     total = sum(seconds.values())
     return {
@@ -61,7 +61,7 @@ def row(result: Result, trl: Result, tokens: int) -> dict[str, float]:
 
 
 def table(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """A line a side."""
+    """A line for each side."""
     names = list(next(iter(rows.values())))
     width = max(map(len, rows))
     lines = [" " * width + "".join(f"{name:>14}" for name in names)]
@@ -76,21 +76,21 @@ def arguments() -> argparse.Namespace:
     )
     environment = parser.add_mutually_exclusive_group(required=True)
     environment.add_argument("--make-environment", type=Path, metavar="FOLDER")
-    environment.add_argument("--python", type=Path, help="of an environment that has TRL")
+    environment.add_argument("--python", type=Path, help="the Python of an environment with TRL")
     parser.add_argument("--size", choices=SIZES, default="tiny_gpt2")
-    parser.add_argument("--policy", help="a folder with weights, in place of random ones")
+    parser.add_argument("--policy", help="a folder with weights, instead of random ones")
     parser.add_argument("--critic", choices=CRITICS, nargs="+", default=CRITICS)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=8)
     parser.add_argument("--response", type=int, default=75)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--minibatches", type=int, default=4)
-    parser.add_argument("--iterations", type=int, default=5, help="that are counted")
+    parser.add_argument("--iterations", type=int, default=5, help="measured iterations")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
-        "--override", nargs="+", default=[], metavar="KEY=VALUE", help="of rlfactory's settings"
+        "--override", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for rlfactory"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""README's table of which algorithm trains which family of image models, from the configurations.
+"""The table of docs/options.md: which algorithm trains which family of image models.
 
-python scripts/docs/matrix.py           # write it into README.md
-python scripts/docs/matrix.py --check   # exit code 1 where README is stale
+python scripts/docs/matrix.py           # write it into docs/options.md
+python scripts/docs/matrix.py --check   # exit code 1 where the page is stale
 
 An algorithm is each file of conf/algo that learns from images. A family's row is that of its small
 model where it has one (that is what tests train) and of its full-size ones; all must agree.
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from generated import Generated
 
-from rlfactory._hydra import options
-from rlfactory.problems import PlanError, Problem
-from rlfactory.request import planned
-from rlfactory.settings import GROUPS
+from rlfactory.config.options import options
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.schema.root import GROUPS
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 BEGIN, END = "<!-- matrix: python scripts/docs/matrix.py -->", "<!-- end of matrix -->"
 TESTED, NEVER = "✓", "–"
 FAMILIES: Mapping[str, tuple[str, ...]] = {
@@ -42,7 +42,7 @@ def algorithms() -> tuple[str, ...]:
 
 def _learns_from_images(name: str) -> bool:
     try:
-        planned("model=tiny_sd3", f"algo={name}")
+        plan_from_words("model=tiny_sd3", f"algo={name}")
     except PlanError as error:
         return "algo" not in {problem.key for problem in error.problems}
     return True
@@ -56,7 +56,7 @@ def verdict(model: str, algorithm: str) -> tuple[tuple[str, ...], str | None]:
     """
     pair = (f"model={model}", f"algo={algorithm}")
     problems = _problems(*pair)
-    more = tuple(p.remedy for p in problems if "=" in p.remedy and p.key not in GROUPS)
+    more = tuple(p.fix for p in problems if "=" in p.fix and p.key not in GROUPS)
     if problems and len(more) == len(problems) and not _problems(*pair, *more):
         return more, None
     return (), _reason(problems) if problems else None
@@ -64,7 +64,7 @@ def verdict(model: str, algorithm: str) -> tuple[tuple[str, ...], str | None]:
 
 def _problems(*words: str) -> list[Problem]:
     try:
-        planned(*words)
+        plan_from_words(*words)
     except PlanError as error:
         return error.problems
     return []
@@ -118,7 +118,7 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-PART = Generated(README, BEGIN, END, table)
+PART = Generated(PAGE, BEGIN, END, table)
 
 if __name__ == "__main__":
     raise SystemExit(PART.main(__doc__.splitlines()[0]))

@@ -1,61 +1,53 @@
-"""The tables of docs/peers.md: what each preset sets, side by side, from the configurations alone.
+"""Generates the tables of docs/reference/peers.md: the settings of all presets.
 
 python scripts/docs/peers.py           # write them into the page
-python scripts/docs/peers.py --check   # exit code 1 where the page is stale
+python scripts/docs/peers.py --check   # exit code 1 if the page is out of date
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from generated import Generated
 
-from rlfactory.plan import Plan
-from rlfactory.request import planned
+from rlfactory.config.dotted_keys import value_at
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.plan import Plan
 
-PAGE = Path(__file__).parents[2] / "docs" / "peers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "peers.md"
 BEGIN, END = "<!-- tables: python scripts/docs/peers.py -->", "<!-- end of tables -->"
 NOTHING = "–"
 FAMILIES = {
     "Steps of a flow: Flow-GRPO and what follows it": (
-        *("flow_grpo", "flow_grpo_fast", "cps", "tempflow", "guard"),
+        *("flow_grpo", "flow_grpo_fast", "flow_grpo_flux", "cps", "tempflow", "guard"),
+        "flow_dppo",
     ),
     "Steps of a flow: DanceGRPO, MixGRPO, Flow-Factory": (
         *("dance", "mix", "mix_flash", "flow_factory_grpo", "flow_factory_guard"),
     ),
     "Steps of a model that predicts noise": ("ddpo", "trl_ddpo", "drlx", "dance_sd"),
     "Final samples": (
-        *("nft", "flow_factory_nft", "awm", "flow_factory_awm", "vgrpo_flux", "vgrpo_sd35"),
+        *("nft", "flow_factory_nft", "flow_factory_nft_flux", "awm", "flow_factory_awm"),
+        *("flow_factory_awm_flux", "vgrpo_flux", "vgrpo_sd35"),
     ),
 }
 Cell = Callable[[Plan], str]
 
 
 def shown(value: object) -> str:
-    """A value as one would type it."""
+    """A value in the syntax of the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
 
 
-def found(config: Mapping[str, Any], key: str) -> object:
-    """The value at a dotted key, or `NOTHING`."""
-    node: object = config
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return NOTHING
-        node = node[part]
-    return node
-
-
 def value(key: str) -> Cell:
-    """A cell of one key, empty where the choice has no such key or makes no use of it."""
+    """A cell of one key, empty if the choice has no such key or does not use it."""
 
     def cell(plan: Plan) -> str:
         group = key.split(".")[0]
         unused = group in ("window", "times") and group not in plan.choices
-        return NOTHING if unused else shown(found(plan.config, key))
+        return NOTHING if unused else shown(value_at(plan.config, key, NOTHING))
 
     return cell
 
@@ -136,15 +128,15 @@ def average(name: str) -> Cell:
     return cell
 
 
-def evaluations(plan: Plan) -> str:
-    """Of the network for a sample: to draw it, to compare policies on it, to learn from it."""
-    drawn, *more = re.findall(r"([\d.]+) (?:of the network )?to", plan.derived["evaluations"])
+def passes(plan: Plan) -> str:
+    """Forward passes for a sample: to draw it, to compare policies on it, to learn from it."""
+    drawn, *more = re.findall(r"([\d.]+) (?:forward passes )?to", plan.derived["passes"])
     compared, learned = more if len(more) == 2 else ("0", *more)
     return f"{float(drawn):.3g} + {float(compared):g} + {learned}"
 
 
 def samples(plan: Plan) -> str:
-    """Prompts and samples of each."""
+    """Prompts × samples per prompt."""
     return f"{plan.config['prompts_per_iteration']} × {plan.config['group_size']}"
 
 
@@ -164,10 +156,11 @@ DECIDES = {
     "algo.bias": 6,
     "algo.per_time": 6,
     "algo.over_steps": 24,
+    "algo.divergence": 25,
     "algo.reduction": 17,
     "times.space": 15,
 }
-"""The numbers, on the page, of what peers disagree about."""
+"""The numbers on the page of differences between peers."""
 
 ROWS: dict[str, Cell | None] = {
     "model": lambda plan: model_name(plan.config["model"]["path"]),
@@ -190,7 +183,7 @@ ROWS: dict[str, Cell | None] = {
     "`old` (16)": average("old"),
     "`ema` (16)": average("ema"),
     "prompts × samples": samples,
-    "updates an iteration": value("updates_per_iteration"),
+    "updates per iteration": value("updates_per_iteration"),
     "iterations": value("iterations"),
     "learning rate": value("optimizer.lr"),
     "weight decay": value("optimizer.weight_decay"),
@@ -198,19 +191,19 @@ ROWS: dict[str, Cell | None] = {
     "evaluation pixels": lambda plan: shown(
         plan.config["evaluation"]["size"] or plan.config["model"]["size"]
     ),
-    "evaluations a sample": evaluations,
+    "forward passes per sample": passes,
 }
-"""What a table says of each peer; a group by itself is its choice and all of its keys."""
+"""The rows of a table; a group name stands for its choice and all of its keys."""
 
 
 def model_name(path: str) -> str:
-    """Short enough for a column."""
+    """A model's name, short enough for a column."""
     return path.rpartition("/")[2].replace("stable-diffusion-", "SD ")
 
 
 def plan_of(peer: str) -> Plan:
     """The plan of a preset."""
-    return planned(f"experiment=peer/{peer}")
+    return plan_from_words(f"experiment=peer/{peer}")
 
 
 def line(cells: Sequence[str]) -> str:
@@ -219,7 +212,7 @@ def line(cells: Sequence[str]) -> str:
 
 
 def table(peers: Sequence[str]) -> str:
-    """A family's table, without the rows that say nothing."""
+    """The table of a family, without empty rows."""
     plans = [plan_of(peer) for peer in peers]
     lines = [line(["", *(f"`{peer}`" for peer in peers)]), line(["---"] * (len(peers) + 1))]
     for label, cell in rows(plans).items():
@@ -230,7 +223,7 @@ def table(peers: Sequence[str]) -> str:
 
 
 def rows(plans: Sequence[Plan]) -> dict[str, Cell]:
-    """All rows, the groups' spelled out."""
+    """All rows, with those of groups expanded."""
     spelled: dict[str, Cell] = {}
     for label, cell in ROWS.items():
         spelled |= options_of(label, plans) if cell is None else {label: cell}
@@ -238,7 +231,7 @@ def rows(plans: Sequence[Plan]) -> dict[str, Cell]:
 
 
 def tables() -> str:
-    """All families."""
+    """The tables of all families."""
     return "\n\n".join(f"### {title}\n\n{table(peers)}" for title, peers in FAMILIES.items())
 
 

@@ -1,8 +1,8 @@
-"""Pages of docs/results: the table and the curves of each sweep's tiny form, as it was run.
+"""Write the pages of docs/results: the table and curves of each sweep's tiny form, as it was run.
 
 python scripts/docs/sweep_results.py outputs/sweeps/*-tiny
 
-What agrees with the paper and what does not is `about.ran` in the sweep's file.
+What agrees with the paper and what does not comes from `about.ran` in the sweep's file.
 """
 
 import sys
@@ -12,55 +12,56 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 from rlfactory.report.command import write
-from rlfactory.report.markdown import plain
+from rlfactory.report.inputs import reports_of
 from rlfactory.report.report import Report
-from rlfactory.report.sources import reports_of
-from rlfactory.sweep.source import file_of, read_sheet
+from rlfactory.report.writers import plain
+from rlfactory.sweep.sweep_file import file_of, read_sheet
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 HEAD = """# Tables, in their tiny form
 
-On two cores, with the small models that ship and stand-ins for rewards that need networks or
-servers: what can be compared is who wins and what breaks. Written by
-`python scripts/docs/sweep_results.py outputs/sweeps/*-tiny`.
+Each sweep in its tiny form: on two CPU cores, with the small models that ship and stand-ins for
+rewards that need networks or servers. Compare which method wins and what fails, not the numbers.
+Written by `python scripts/docs/sweep_results.py outputs/sweeps/*-tiny`.
 
-| sweep | table | what came of it |
+| sweep | table | result |
 |---|---|---|
 """
 
 
 def main() -> None:
-    """A page for each folder of a sweep that is named, and the index of all pages."""
+    """Write a page for each sweep folder named on the command line, and the index of all pages."""
     for folder in map(Path, sys.argv[1:]):
         name = folder.name.removesuffix("-tiny")
-        (found,) = reports_of([folder]).values()
-        publish(with_remark(found, name), name, RESULTS)
+        (report,) = reports_of([folder]).values()
+        publish(with_current_remark(report, name), name, RESULTS)
         print(f"written: {RESULTS / name}.md")
     (RESULTS / "README.md").write_text(index(RESULTS), encoding="utf-8")
 
 
-def with_remark(report: Report, name: str) -> Report:
-    """A report without samples and without the overrides that the sweep's file has, that tells of
-    its runs what that file tells now.
+def with_current_remark(report: Report, name: str) -> Report:
+    """The report with `ran` as the sweep's file has it now.
+
+    Samples are left out, and so are the differing keys, which the sweep's file lists.
     """
-    told = None if report.about is None else replace(report.about, ran=_ran(name))
-    return replace(report, about=told, pictures=[], texts=[], differences={})
+    about = None if report.about is None else replace(report.about, ran=_ran(name))
+    return replace(report, about=about, images=[], texts=[], differences={})
 
 
 def publish(report: Report, name: str, results: Path) -> None:
     """Write NAME.md and NAME.png."""
-    with TemporaryDirectory() as made:
-        write(report, Path(made), ["markdown"])
-        page = (Path(made) / "report.md").read_text(encoding="utf-8")
+    with TemporaryDirectory() as folder:
+        write(report, Path(folder), ["markdown"])
+        page = (Path(folder) / "report.md").read_text(encoding="utf-8")
         results.mkdir(exist_ok=True)
-        copyfile(Path(made) / "curves.png", results / f"{name}.png")
+        copyfile(Path(folder) / "curves.png", results / f"{name}.png")
     command = f"```bash\nrlfactory sweep {name} size=tiny\n```"
     title, _, rest = page.replace("(curves.png)", f"({name}.png)").partition("\n")
     (results / f"{name}.md").write_text(f"{title}\n\n{command}\n{rest}", encoding="utf-8")
 
 
 def index(results: Path) -> str:
-    """A line for each page."""
+    """The index: a line for each page."""
     return HEAD + "".join(
         f"| [{page.stem}]({page.name}) | {_title(page)} | {plain(_ran(page.stem))} |\n"
         for page in sorted(results.glob("*.md"))

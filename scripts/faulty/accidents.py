@@ -1,4 +1,4 @@
-"""What a sitting can be made to live through before it begins, besides faults at a point."""
+"""What an attempt can be made to live through before it begins, besides faults at a point."""
 
 import errno
 from collections.abc import Callable, Mapping
@@ -8,17 +8,17 @@ from typing import Any
 
 def unadorned() -> None:
     """Draw no curves, which take longer than a small run and are no part of what is resumed."""
-    from rlfactory import session
+    from rlfactory.train import session
 
     session.draw_curves = lambda *_, **__: None
 
 
 def full_disk(writes: int) -> None:
     """Let so many files of tensors be written to checkpoints, and no more."""
-    from rlfactory.run import checkpoint
+    from rlfactory.run.checkpoint import save
 
     unadorned()
-    checkpoint.save_file = _failing(checkpoint.save_file, writes)
+    save.save_file = _failing(save.save_file, writes)
 
 
 def _failing(save: Callable[..., None], writes: int) -> Callable[..., None]:

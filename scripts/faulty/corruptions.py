@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from faulty.attempt import start_attempt, warm_up
 from faulty.damage import damaged
 from faulty.runs import KILLED
-from faulty.sitting import sit, warm_up
 from faulty.tally import Tally
 from faulty.traces import Traces, compared, traces
 
-from rlfactory.run.checkpoint import checkpoint_of, newest
+from rlfactory.run.checkpoint.find import checkpoint_of, newest
 
 EVERY = 25
 """One in so many goes through a whole resumed run; the others through the search for a checkpoint
@@ -53,9 +53,9 @@ def _paused(folder: Path) -> tuple[Path, Traces]:
 
 
 def _sat(words: list[str], logs: Path, fault: str = "") -> tuple[int | None, str]:
-    sitting = sit(words, logs, fault)
-    sitting.wait()
-    return sitting.code, sitting.said.read_text()
+    attempt = start_attempt(words, logs, fault)
+    attempt.wait()
+    return attempt.code, attempt.said.read_text()
 
 
 def _trial(
@@ -82,7 +82,7 @@ def _resumed(place: Path, expected: Traces) -> list[str]:
     """What is wrong with a run that was resumed, on its way and at its end."""
     run = place / "run"
     code, said = _sat(["resume", str(run)], place / "logs")
-    began = f"step_{BEFORE:06d}" if f"going on after iteration {BEFORE} " in said else None
+    began = f"step_{BEFORE:06d}" if f"resuming after iteration {BEFORE} " in said else None
     ended = [] if code == 0 else [f"resuming ended with {code}: {said[-1000:]}"]
     return [*ended, *_errors(run, said, began), *compared(expected, traces(run))]
 

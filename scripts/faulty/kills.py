@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from faulty.attempt import Attempt, start_attempt, warm_up
 from faulty.runs import KILLED
-from faulty.sitting import Sitting, sit, warm_up
 from faulty.tally import Tally
 from faulty.traces import Traces, compared, traces
 
-from rlfactory.run.checkpoint import newest
-from rlfactory.run.manifest import MANIFEST_FILE
+from rlfactory.run.checkpoint.checksums import MANIFEST_FILE
+from rlfactory.run.checkpoint.find import newest
 
 ATTEMPTS = 20
 
@@ -56,25 +56,25 @@ def run(count: int, seed: int, folder: Path, workers: int = 2) -> Tally:
 def uninterrupted(folder: Path, words: tuple[str, ...], name: str) -> Whole:
     """A run that nothing happens to."""
     place = folder / f"whole_{name}"
-    sitting = sit([f"run_dir={place / 'run'}", *words], place / "logs")
-    sitting.wait_for(place / "run")
+    attempt = start_attempt([f"run_dir={place / 'run'}", *words], place / "logs")
+    attempt.wait_for(place / "run")
     began = time.monotonic()
-    sitting.wait()
+    attempt.wait()
     seconds = time.monotonic() - began
-    if sitting.code != 0:
-        raise RuntimeError(f"{name} fails without a fault: {sitting.said.read_text()[-2000:]}")
+    if attempt.code != 0:
+        raise RuntimeError(f"{name} fails without a fault: {attempt.said.read_text()[-2000:]}")
     return Whole(words, traces(place / "run"), seconds)
 
 
-def ended(place: Path, words: tuple[str, ...], resumes: bool) -> tuple[Sitting, list[str]]:
+def ended(place: Path, words: tuple[str, ...], resumes: bool) -> tuple[Attempt, list[str]]:
     """Have a run that was killed go on to its end; what went wrong on the way."""
     run = place / "run"
     begun = (run / "config.yaml").is_file()
     typed = ["resume", str(run)] if resumes and begun else [f"run_dir={run}", *words]
-    sitting = sit(typed, place / "logs")
-    sitting.wait()
-    said = sitting.said.read_text()[-1000:]
-    return sitting, [] if sitting.code == 0 else [f"resuming ended with {sitting.code}: {said}"]
+    attempt = start_attempt(typed, place / "logs")
+    attempt.wait()
+    said = attempt.said.read_text()[-1000:]
+    return attempt, [] if attempt.code == 0 else [f"resuming ended with {attempt.code}: {said}"]
 
 
 def tallied(kills: list[Kill], wholes: dict[str, Whole]) -> Tally:
@@ -94,8 +94,8 @@ def _trial(wholes: dict[str, Whole], folder: Path, seed: int, number: int) -> Ki
     chance = random.Random(f"{seed}/{number}")
     kind = [*wholes][number % len(wholes)]
     whole, place = wholes[kind], folder / f"kill_{number:04d}"
-    sitting = _killed(whole, place, chance)
-    where, lost = _phase(sitting, place / "run"), _lost(place / "run", sitting.began)
+    attempt = _killed(whole, place, chance)
+    where, lost = _phase(attempt, place / "run"), _lost(place / "run", attempt.began)
     again, wrong = ended(place, whole.words, resumes=chance.random() < 0.5)
     wrong = wrong or compared(whole.left, traces(place / "run"))
     begun = [at for _, at in again.came_to()]
@@ -104,26 +104,26 @@ def _trial(wholes: dict[str, Whole], folder: Path, seed: int, number: int) -> Ki
     return Kill(kind, where, lost, begun[0] - again.began if begun else 0.0, wrong)
 
 
-def _killed(whole: Whole, place: Path, chance: random.Random) -> Sitting:
-    """A sitting that was killed at some moment since it made its folder; not one that ended."""
+def _killed(whole: Whole, place: Path, chance: random.Random) -> Attempt:
+    """A attempt that was killed at some moment since it made its folder; not one that ended."""
     for _ in range(ATTEMPTS):
         shutil.rmtree(place, ignore_errors=True)
-        sitting = sit([f"run_dir={place / 'run'}", *whole.words], place / "logs")
-        sitting.wait_for(place / "run")
-        if not sitting.wait(chance.uniform(0, whole.seconds)):
-            sitting.kill()
-        if sitting.code == -9:
-            return sitting
-        if sitting.code != 0:
-            raise RuntimeError(f"fails without a fault: {sitting.said.read_text()[-2000:]}")
+        attempt = start_attempt([f"run_dir={place / 'run'}", *whole.words], place / "logs")
+        attempt.wait_for(place / "run")
+        if not attempt.wait(chance.uniform(0, whole.seconds)):
+            attempt.kill()
+        if attempt.code == -9:
+            return attempt
+        if attempt.code != 0:
+            raise RuntimeError(f"fails without a fault: {attempt.said.read_text()[-2000:]}")
     raise RuntimeError(f"a run ended {ATTEMPTS} times before it could be killed")
 
 
-def _phase(sitting: Sitting, run: Path) -> str:
+def _phase(attempt: Attempt, run: Path) -> str:
     """Where a kill struck, by what it left."""
     if not (run / "config.yaml").is_file():
         return "making its folder"
-    phases = sitting.came_to()
+    phases = attempt.came_to()
     if not phases:
         return "building"
     name = "drawing the report" if _has_drawn(run) else phases[-1][0]

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from faulty.accidents import unadorned
-from faulty.sitting import sit
+from faulty.attempt import start_attempt
 from faulty.traces import Traces, compared, traces
 
 CHAIN = ("sampling:kill:4", "between_updates:kill", "after_iteration:kill", "saving:kill")
@@ -19,7 +19,7 @@ def left_by(words: Sequence[str], place: Path) -> Traces:
 
 
 def killed_and_ended(words: Sequence[str], place: Path, faults: Sequence[str]) -> list[str]:
-    """What is wrong with a run that each of `faults` has killed, one sitting after another."""
+    """What is wrong with a run that each of `faults` has killed, one attempt after another."""
     whole, typed = left_by(words, place / "whole"), [f"run_dir={place / 'run'}", *words]
     for fault in faults:
         ended_with(-9, typed, place, fault)
@@ -29,10 +29,10 @@ def killed_and_ended(words: Sequence[str], place: Path, faults: Sequence[str]) -
 
 
 def ended_with(code: int, words: Sequence[str], place: Path, fault: str = "") -> str:
-    """Have a sitting, which is to end so; what it said. AssertionError where it ends otherwise."""
-    sitting = sit(words, place / "logs", fault, partial(unadorned))
-    sitting.wait()
-    said = sitting.said.read_text()
-    if sitting.code != code:
-        raise AssertionError(f"{fault or words[0]} ended with {sitting.code}: {said[-3000:]}")
+    """Have an attempt, which is to end so; what it said. AssertionError where it ends otherwise."""
+    attempt = start_attempt(words, place / "logs", fault, partial(unadorned))
+    attempt.wait()
+    said = attempt.said.read_text()
+    if attempt.code != code:
+        raise AssertionError(f"{fault or words[0]} ended with {attempt.code}: {said[-3000:]}")
     return said

@@ -23,7 +23,7 @@ KILLED = {
 SHORT = ("iterations=2", "sample_batch=3", "checkpoint.background=false")
 """Two batches of samples in an iteration; and a checkpoint is there once it was its turn."""
 FLUX = (*SMALL, "model=tiny_flux", STEPS, "model.finetune=lora")
-OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "grpo", "grpo_guard", "nft", "vgrpo")
+OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "flow_dppo", "grpo", "grpo_guard", "nft", "vgrpo")
 OF_TEXTS = ("grpo_token", "ppo", "rloo")
 ALGORITHMS = {
     **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlfactory.run.checkpoint import STATE_FILE, found_in
+from rlfactory.run.checkpoint.checksums import MANIFEST_FILE, DamagedError, verify
+from rlfactory.run.checkpoint.find import STATE_FILE, all_checkpoints
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.manifest import MANIFEST_FILE, DamagedError, verify
 
 Traces = dict[str, object]
 CLOCKS = ("time", "memory/")
-PRESENT = ("config.yaml", "command.txt", "log.txt", "plan.txt", "summary.md", "curves.png")
+PRESENT = (
+    *("config.yaml", "command.txt", "log.txt", "plan.txt", "summary.md", "index.html"),
+    "curves.png",
+)
 """Files that tell the time, or their own folder's name: that they are there is all to compare."""
 
 
@@ -25,7 +28,7 @@ def traces(path: Path) -> Traces:
         name = file.relative_to(path).as_posix()
         if file.name != MANIFEST_FILE and "/damaged_step_" not in name:
             found[name] = "is there" if name in PRESENT else _reader(file)(file)
-    for step, folder in found_in(RunFolder(path).checkpoints).items():
+    for step, folder in all_checkpoints(RunFolder(path).checkpoints).items():
         found[f"checkpoint {step}"] = _soundness(folder)
     return found
 

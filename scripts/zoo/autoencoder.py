@@ -1,4 +1,4 @@
-"""The autoencoder of the recipes of images: 16 channels, 8 by 8 latents for 64 by 64 pixels."""
+"""The autoencoder of the image models: 16 channels, 8 by 8 latents for 64 by 64 pixels."""
 
 from pathlib import Path
 
@@ -25,9 +25,9 @@ def build_vae(**options: object) -> AutoencoderKL:
 
 
 def train_vae(vae: AutoencoderKL, images: Tensor, steps: int, work: Path, seed: int) -> None:
-    """Fit pixels and their differences, objects five times as much as background.
+    """Fit pixels and their differences, with five times the weight on objects.
 
-    A fixed slight noise on the latents, in place of a learned variance, makes neighbours decode
+    Slight fixed noise on the latents, instead of a learned variance, makes near latents decode
     alike.
     """
     optimizer = torch.optim.AdamW(vae.parameters(), lr=1e-3, weight_decay=0.0, betas=(0.9, 0.95))
@@ -43,7 +43,7 @@ def train_vae(vae: AutoencoderKL, images: Tensor, steps: int, work: Path, seed: 
 
 
 def reconstruction_loss(y: Tensor, x: Tensor) -> Tensor:
-    """Squares teach colour quickly, magnitudes and differences keep edges sharp."""
+    """Squared errors fit colours quickly; absolute errors and differences keep edges sharp."""
     is_object = (x - x[:, :, :1, :1]).abs().amax(1, keepdim=True) > 0.1
     weight = 1 + 4 * is_object.float()
     edges = sum(F.mse_loss(y.diff(dim=d), x.diff(dim=d)) for d in (2, 3))
@@ -58,7 +58,7 @@ def encode_images(vae: AutoencoderKL, images: Tensor) -> Tensor:
 
 
 def encoded(vae: AutoencoderKL, images: Tensor, cache: Path) -> Tensor:
-    """`encode_images`, kept on disk so that a restart need not wait for it."""
+    """`encode_images`, cached on disk for restarts."""
     if not cache.exists():
         save_file({"latents": encode_images(vae, images)}, cache)
     return load_file(cache)["latents"]

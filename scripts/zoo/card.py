@@ -1,28 +1,28 @@
-"""What a finished recipe of images leaves beside the weights: a card with scores, a grid."""
+"""The model card of an image model: scores, and a grid of samples."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from rlfactory.build import build, evaluator
-from rlfactory.parts import Silent
-from rlfactory.request import planned
-from rlfactory.run.evaluation import Evaluation
-from rlfactory.run.pictures import grid
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.run.figures.image_grid import grid
 from rlfactory.run.scores import Scores
+from rlfactory.train.build import build, build_evaluator
+from rlfactory.train.components import NoProgress
+from rlfactory.train.evaluation.evaluator import Evaluation
 
 
 def evaluate(out: Path, *words: str) -> Evaluation:
     """The saved pipeline on the held-out prompts that every run of `rlfactory WORDS` is
     evaluated on.
     """
-    config = planned(*words, f"model.path={out.absolute()}").config
-    return evaluator(config, build(config), Silent())("policy")
+    config = plan_from_words(*words, f"model.path={out.absolute()}").config
+    return build_evaluator(config, build(config), NoProgress())("policy")
 
 
 def draw_grid(evaluation: Evaluation, path: Path, count: int = 12) -> None:
-    """Its first pictures above their prompts and soft scores, framed green where all is right."""
+    """A grid of its first images with prompts and soft scores, framed green if all is right."""
     images, scores = evaluation.samples.images, evaluation.scores
     assert images is not None
     shown = scores.values["shapes"][:count].tolist()
@@ -32,9 +32,9 @@ def draw_grid(evaluation: Evaluation, path: Path, count: int = 12) -> None:
 def write_card(
     out: Path, scores: Scores, about: Sequence[str], recipe: dict[str, int], sampled: str
 ) -> None:
-    """What the weights are, how they were made, and how good they are, in a README."""
+    """Write a README: what the model is, how it was trained, its scores."""
     soft, strict = scores.values["shapes"], scores.values["shapes_strict"]
-    rows = [("all", np.ones(len(soft), bool)), *scores.parts().items()]
+    rows = [("all", np.ones(len(soft), bool)), *scores.category_masks().items()]
     table = [f"| {name} | {soft[m].mean():.3f} | {strict[m].mean():.3f} |" for name, m in rows]
     made = ", ".join(f"{name} {value:,}" for name, value in recipe.items())
     lines = [

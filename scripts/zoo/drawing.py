@@ -1,11 +1,17 @@
-"""The pictures and captions that the recipes of images learn from."""
+"""Rendered scenes and their captions, the training data of the image models."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlfactory.zoo.draw import arrange, background, render
-from rlfactory.zoo.scenes import CATEGORIES, caption, sample_scene
+from rlfactory.prompts.ops.scenes import (
+    CATEGORIES,
+    arrange,
+    background,
+    caption,
+    render,
+    sample_scene,
+)
 
 
 def draw_scenes(count: int, seed: int) -> tuple[Tensor, list[str]]:

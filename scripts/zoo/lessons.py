@@ -1,8 +1,8 @@
-"""What `tiny_sd3` predicts with and without a caption: targets without noise, to learn from.
+"""Distillation targets: what `tiny_sd3` predicts with and without a caption.
 
-The noise of a drawn sample says little about the prediction, its mean over all of it, which a
-student has to average out of many; a teacher tells the mean. Its rectified flow is also Stable
-Diffusion 1's process, seen at another scale: x of time s is (alpha + sigma) times smaller than
+The optimal prediction is a mean over the noise of all samples. A student that learns from single
+samples has to average it out of many; a teacher gives the mean directly. Its rectified flow is also
+Stable Diffusion 1's process, at another scale: x of time s is (alpha + sigma) times smaller than
 that of a timestep with s = sigma / (alpha + sigma).
 """
 
@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tiny_sd3 import embed, tokenize
 from torch import Tensor
 
-from rlfactory.dynamics.process import TRAIN_STEPS, VariancePreserving
+from rlfactory.dynamics.ops.forward_process import TRAIN_STEPS, VariancePreserving
 
 BEYOND = 0.1  # share of times nearer to noise than the table ends
 
@@ -43,7 +43,7 @@ class Lessons:
 
 @dataclass(frozen=True)
 class Lesson:
-    """Some of them, with token ids: for those that were `dropped` `[B, 1]`, of no caption."""
+    """A batch of lessons with token ids; where `dropped` `[B, 1]`, of the empty caption."""
 
     rows: Lessons
     words: tuple[Tensor, ...]
@@ -51,7 +51,7 @@ class Lesson:
     generator: torch.Generator
 
     def velocity(self, guidance: Tensor) -> Tensor:
-        """The teacher's, guided with `guidance` `[B]`: `u + g (c - u)`; u where the caption was
+        """The teacher's velocity with `guidance` g `[B]`: `u + g (c - u)`; u where the caption was
         dropped.
         """
         strength = torch.where(self.dropped[:, 0], 0.0, guidance).view(-1, 1, 1, 1)
@@ -59,7 +59,7 @@ class Lesson:
 
 
 def lesson(lessons: Lessons, data: Captioned, step: int, seed: int, size: int) -> Lesson:
-    """That of a step, a function of the step alone."""
+    """The batch of a step, a function of the step alone."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     rows = lessons[torch.randint(len(lessons.x), (size,), generator=generator)]
     dropped = torch.rand(size, 1, generator=generator) < DROPPED
@@ -90,7 +90,7 @@ def taught(
     count: int,
     seed: int,
 ) -> Lessons:
-    """`count` lessons in half precision, on scenes that begin where the seed before left off."""
+    """`count` lessons in half precision; scenes continue where those of `seed - 1` end."""
     generator = torch.Generator().manual_seed(seed)
     time, timestep = sample_times(count, generator)
     scene = (torch.arange(count) + seed * count) % len(latents)
@@ -125,7 +125,7 @@ def kept_lessons(
     seed: int,
     cache: Path,
 ) -> Lessons:
-    """`taught`, kept on disk so that a restart need not wait for it."""
+    """`taught`, cached on disk for restarts."""
     if not cache.exists():
         lessons = taught(teacher, latents, captions, count, seed)
         save_file({f.name: getattr(lessons, f.name) for f in fields(lessons)}, cache)

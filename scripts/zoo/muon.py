@@ -1,4 +1,4 @@
-"""The optimisers of the recipes: Muon on the matrices of the blocks, AdamW on the rest."""
+"""Optimizers of the recipes: Muon on the matrices of the blocks, AdamW on the rest."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum made orthogonal, for matrices (K. Jordan 2024), with steps as long as AdamW's.
+    """Muon, orthogonalised momentum for matrices (K. Jordan 2024), with step sizes like AdamW's.
 
-    A convolution is the matrix of its outputs by all that each of them sees.
+    The matrix of a convolution has a row for each output channel.
 
-    torch.optim.Muon iterates in bfloat16, which a CPU without it does ten times more slowly.
+    torch.optim.Muon iterates in bfloat16, ten times slower on a CPU without bfloat16 units.
     """
 
     def __init__(self, params: list[nn.Parameter], lr: float, momentum: float = 0.95) -> None:

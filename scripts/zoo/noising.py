@@ -1,4 +1,4 @@
-"""The batches that the recipes of images learn from: latents, noise, times and captions."""
+"""Training batches of the image models: latents, noise, times and captions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ DROPPED = 0.1
 @dataclass(frozen=True)
 class Captioned:
     """Clean latents `[N, C, h, w]` and their captions' token ids, `[N, L]` for each tokenizer;
-    `none` are those of no caption, `[1, L]`.
+    `none` are those of the empty caption, `[1, L]`.
     """
 
     x0: Tensor
@@ -46,7 +46,7 @@ class Batch:
 def noisy_batches(
     data: Captioned, steps: range, seed: int, shift: float, size: int = 64
 ) -> Iterator[tuple[int, Batch]]:
-    """Times are spread evenly over a batch, then shifted to the noisy end."""
+    """Batches with times stratified over the batch, then shifted towards noise."""
     for step, index, generator in batches(len(data.x0), size, steps, seed):
         dropped = torch.rand(size, 1, generator=generator) < DROPPED
         words = tuple(

@@ -1,4 +1,4 @@
-"""Make `model.path=zoo:randomwalks`: a small GPT-2 that has seen random walks on a graph.
+"""Trains `zoo:randomwalks`: a small GPT-2, on random walks on a graph.
 
 python scripts/zoo/randomwalks.py  # half a minute
 """
@@ -14,14 +14,14 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from rlfactory.zoo.graph import LONGEST, NODES, optimality, random_walks
+from rlfactory.prompts.ops.walk_graph import LONGEST, NODES, optimality, random_walks
 
 END = "<|endoftext|>"
-OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "randomwalks"
+OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "randomwalks"
 
 
 def letter_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a node, and an end of text."""
+    """A tokenizer with a token for each node and an end-of-text token."""
     vocabulary = {token: i for i, token in enumerate([END, *NODES])}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=END))
     tokenizer.pre_tokenizer = Split(Regex("."), "isolated")
@@ -86,7 +86,7 @@ def main() -> None:
     mean = sum(map(optimality, walks)) / len(walks)
     (args.out / "README.md").write_text(
         "# randomwalks\n\nA GPT-2 of three layers that has seen random walks on the graph of"
-        " `rlfactory.zoo.graph`, by `scripts/zoo/randomwalks.py`.\n\n"
+        " `rlfactory.prompts.ops.walk_graph`, by `scripts/zoo/randomwalks.py`.\n\n"
         f"Made with: {args.walks:,} walks, {args.steps:,} steps; last loss {loss:.3f}. The walks'"
         f" own optimality is {mean:.3f}.\n",
         encoding="utf-8",

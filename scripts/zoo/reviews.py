@@ -1,4 +1,4 @@
-"""The reviews that the language recipes learn from: IMDB and Rotten Tomatoes, cleaned and split."""
+"""Film reviews for the language models: IMDB and Rotten Tomatoes, cleaned and split."""
 
 import csv
 import hashlib
@@ -25,18 +25,18 @@ def clean(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """Punctuation put back to its word, which Rotten Tomatoes' reviews set apart."""
+    """Attach punctuation to its word; Rotten Tomatoes' reviews separate them by spaces."""
     return re.sub(r" (?=[,.!?;:)](?:\s|$))|(?<=\() ", "", text)
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a cleaned text is kept from training: one in ten, by its hash alone."""
+    """Whether a cleaned text is held out: one in ten, by its hash."""
     digest = hashlib.sha256(text.lower().encode()).digest()
     return int.from_bytes(digest[:8], "big") % 100 < HELD_OUT_PERCENT
 
 
 def opening(text: str, characters: int) -> str:
-    """As many first sentences as fit into `characters`, the whole of a text without an early end.
+    """As many first sentences as fit into `characters`; all of a shorter text.
 
     A first sentence longer than that is cut at its last word.
     """
@@ -61,6 +61,6 @@ def load_reviews() -> list[Review]:
 
 
 def split(reviews: list[Review]) -> tuple[list[Review], list[Review]]:
-    """Those to learn from, and those held out."""
+    """Training reviews and held-out reviews."""
     kept = [review for review in reviews if not is_held_out(review.text)]
     return kept, [review for review in reviews if is_held_out(review.text)]

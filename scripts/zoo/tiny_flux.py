@@ -1,12 +1,11 @@
-"""Make `model=tiny_flux`: a small FLUX.1 dev, with its embedded guidance, trained on drawn scenes.
+"""Trains `model=tiny_flux`: a small FLUX.1 dev with embedded guidance, on rendered scenes.
 
     python scripts/zoo/tiny_flux.py  # resumes after a stop
 
-The autoencoder is `tiny_sd3`'s, and so are the tokenizers and what the text encoders begin from.
-As FLUX.1 dev was distilled from a guided model, so is this one, from a guided `tiny_sd3`: told a
-guidance from 1 to 5, it predicts at once what classifier-free guidance makes of two evaluations.
-A quarter of each batch are drawn samples themselves, at guidance 1. Deterministic given the seed,
-and resumable from `--work`.
+Autoencoder, tokenizers and the initial text encoders are `tiny_sd3`'s. As FLUX.1 dev was distilled
+from a guided model, so is this one, from a guided `tiny_sd3`: given a guidance from 1 to 5, it
+predicts in one evaluation what classifier-free guidance computes from two. A quarter of each batch
+are rendered scenes, at guidance 1. Deterministic given the seed, and resumable from `--work`.
 """
 
 import argparse
@@ -20,10 +19,11 @@ from autoencoder import encoded
 from card import draw_grid, evaluate, write_card
 from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
 from drawing import draw_scenes
-from inherited import Parts, grid_path, trained_parts, zoo_folder
+from inherited import Parts, grid_path, share_autoencoder, trained_parts, zoo_folder
 from lessons import Lesson, Lessons, kept_lessons, lesson
 from muon import Pair
 from noising import Batch, Captioned, noisy_batches
+from saving import save_half
 from torch import Tensor, nn
 from training import Leg, Progress, cosine, step_optimizer
 from words import CLIP_WIDTH, TEXT_LENGTH, WIDTH, tokenized
@@ -67,7 +67,7 @@ def build_pipeline(parts: Parts, seed: int) -> FluxPipeline:
 
 
 def start_as_published(transformer: FluxTransformer2DModel) -> None:
-    """Every block the identity and the output 0 (adaLN-Zero, arXiv 2212.09748)."""
+    """Initialise every block as the identity and the output as 0 (adaLN-Zero, arXiv 2212.09748)."""
     for name, module in transformer.named_modules():
         if name.endswith((".norm1.linear", ".norm1_context.linear", ".norm.linear")):
             nn.init.zeros_(module.weight)
@@ -95,7 +95,7 @@ def velocity(
     text: tuple[Tensor, Tensor],
     guidance: Tensor,
 ) -> Tensor:
-    """For `x` `[B, 16, h, w]` at `time` `[B]`, told a guidance `[B]`."""
+    """The velocity of `x` `[B, 16, h, w]` at `time` `[B]` with guidance `[B]` as input."""
     (batch, channels, h, w), (sequence, pooled) = x.shape, text
     packed = transformer(
         hidden_states=FluxPipeline._pack_latents(x, batch, channels, h, w),
@@ -130,7 +130,7 @@ def loss_of(pipe: FluxPipeline, batch: Batch, taught: Lesson) -> Tensor:
 
 
 def train(pipe: FluxPipeline, leg: Leg, data: Captioned, lessons: Lessons) -> None:
-    """Leaves the weights' average in the pipeline."""
+    """Train, and put the EMA weights into the pipeline."""
     progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
     steps = range(progress.step, leg.steps)
     for step, batch in noisy_batches(data, steps, leg.seed, SHIFT, DRAWN):
@@ -159,7 +159,7 @@ def legs(pipe: FluxPipeline, steps: list[int], work: Path, seed: int) -> Iterato
 
 
 def fading(step: int, steps: int, times: int) -> float:
-    """A cosine, halved so many times."""
+    """A cosine schedule, halved so many times."""
     return 0.5**times * cosine(step, steps, warmup=100)
 
 
@@ -169,8 +169,7 @@ def save(pipe: FluxPipeline, out: Path) -> None:
     expected = embed(pipe, *tokenize(pipe, text))
     sequence, pooled, _ = pipe.encode_prompt(text, max_sequence_length=TEXT_LENGTH)
     torch.testing.assert_close((sequence, pooled), expected)
-    pipe.to(torch.float16).save_pretrained(out, safe_serialization=True)
-    pipe.to(torch.float32)
+    save_half(pipe, out)
 
 
 def main() -> None:
@@ -203,6 +202,7 @@ def main() -> None:
     evaluation = evaluate(args.out, "model=tiny_flux")
     write_card(args.out, evaluation.scores, ABOUT, recipe, "the settings of `model=tiny_flux`")
     draw_grid(evaluation, args.grid)
+    share_autoencoder(args.out)
 
 
 if __name__ == "__main__":

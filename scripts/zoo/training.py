@@ -1,4 +1,4 @@
-"""What the recipes' training loops share: batches by step, the rate, and the state on disk."""
+"""Common parts of the recipes' training loops: batches by step, schedule, checkpoints."""
 
 import math
 import time
@@ -28,7 +28,7 @@ def cosine(step: int, steps: int, warmup: int) -> float:
 
 @dataclass
 class Leg:
-    """A stretch of training with one optimiser, whose rates are scaled by `rate(step)`."""
+    """A stage of training with one optimizer, whose learning rates are scaled by `rate(step)`."""
 
     path: Path
     parts: nn.ModuleDict
@@ -39,7 +39,7 @@ class Leg:
 
 
 class Progress:
-    """The state of one training stage on disk: parameters, their average, the optimiser, the
+    """The state of one training stage on disk: parameters, their EMA, the optimizer, the
     step.
     """
 

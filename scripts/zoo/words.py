@@ -19,7 +19,7 @@ from transformers import (
     T5TokenizerFast,
 )
 
-from rlfactory.zoo.scenes import vocabulary
+from rlfactory.prompts.ops.scenes import vocabulary
 
 TEXT_LENGTH = 16
 CLIP_WIDTH = 64

@@ -1,21 +1,33 @@
-"""What learning sees: items made of samples, in batches, and what networks say of them."""
+"""Training items and the micro-batches they are split into; the networks' outputs for them.
 
-from collections.abc import Iterator
+A training item is one forward and backward pass: a sample at one time (images) or a response
+(texts). Dimensions: B samples of T items each, N items in a micro-batch, G response tokens, M real
+tokens of a micro-batch, V words of the vocabulary.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlfactory.dynamics.base import Step
-from rlfactory.nest import chunks, present, take
-from rlfactory.rollout import Condition, Tokens
+from rlfactory.rollout import Condition, SampleConditions, Tokens
+from rlfactory.utils.pytree import require
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The steps taken, to be replayed: `t_next`, `log_prob` `[N]` and `next` `[N, C, H, W]`.
+class ReplayedSteps:
+    """The steps that the rollout took, to be evaluated again.
 
-    `mean` is where the sampling policy's steps were centred, if that was kept.
+    In `TrainingItems` each tensor begins with `[B, T]`, in `Batch` with `[N]`.
+
+    Attributes:
+        t_next: Time after the step.
+        next: State after the step, with `[C, H, W]`.
+        log_prob: Log-probability under the behaviour policy.
+        mean: Mean of the behaviour policy's step, with `[C, H, W]`, where it is stored.
     """
 
     t_next: Tensor
@@ -26,11 +38,25 @@ class Taken:
 
 @dataclass(frozen=True)
 class Batch:
-    """Training items, one network evaluation each: `x` at `t`, and the sample it came from.
+    """A micro-batch of N training items for an image model.
 
-    `sample` is the row in the rollout, `x0` that sample's latents, `advantage` its worth `[N]`.
-    A sample's `each` items follow one another. `eps` is the noise in `x`; `old` `[N]` what the
-    behaviour policy said of an item, NaN where it is still the policy.
+    Attributes:
+        x: Noisy latents, `[N, C, H, W]`.
+        t: Their times, `[N]`.
+        x0: Final latents of the item's sample, `[N, C, H, W]`.
+        sample: Row of the item's sample among the B samples, `[N]`.
+        condition: Encoded prompts, `[N, ...]`.
+        advantage: Advantage of the item's sample, `[N]`.
+        replayed: The steps to replay, where steps are trained.
+        eps: The noise in `x`, `[N, C, H, W]`, where final samples are trained.
+        old_log_prob: Log-likelihood under the behaviour policy, `[N]`, computed before the first
+            update; NaN where that is still the policy. None: all items are on-policy or, where
+            steps are replayed, the log-probability as sampled is meant.
+        items_per_sample: T; the items of a sample follow one another.
+        is_divided: Whether a sample's items may be in several micro-batches though they have one
+            ratio.
+        sample_log_ratio: With `is_divided` the log-ratio of the item's whole sample, `[N]` without
+            gradient; None: 0, since all samples are on-policy.
     """
 
     x: Tensor
@@ -39,146 +65,230 @@ class Batch:
     sample: Tensor
     condition: Condition
     advantage: Tensor
-    taken: Taken | None = None
+    replayed: ReplayedSteps | None = None
     eps: Tensor | None = None
-    old: Tensor | None = None
-    each: int = 1
+    old_log_prob: Tensor | None = None
+    items_per_sample: int = 1
+    is_divided: bool = False
+    sample_log_ratio: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.t)
 
     @property
     def weight(self) -> float:
-        """How much the mean over this batch counts beside others."""
+        """Weight of this batch's mean loss among the batches of an update: its item count."""
         return len(self)
 
-    def replay(self) -> Taken:
-        """The steps taken; an error where the algorithm keeps none."""
-        return present(self.taken, "the steps taken")
+    def require_replayed(self) -> ReplayedSteps:
+        """The steps to replay; ValueError if there are none."""
+        return require(self.replayed, "the steps taken")
 
-    def noise(self) -> Tensor:
-        """The noise in `x`; an error where the algorithm adds none."""
-        return present(self.eps, "the noise")
+    def require_eps(self) -> Tensor:
+        """The noise in `x`; ValueError if there is none."""
+        return require(self.eps, "the noise")
 
-    def by_sample(self, values: Tensor) -> Tensor:
-        """The mean of `values` `[N]` over each sample's items, `[N / each]`."""
-        return values.view(-1, self.each).mean(1)
+    def per_sample(self, log_ratios: Tensor) -> tuple[Tensor, Tensor]:
+        """One log-ratio for each sample, the mean over its items, and its advantage.
+
+        Args:
+            log_ratios: Those of the items, `[N]` with gradient.
+
+        Returns:
+            Two tensors `[N / T]`. Where samples are divided, `[N]`: each item has the value of its
+            whole sample and the gradient of its own log-ratio, so that the mean over all items of
+            a function of it has the value and the gradient of the mean over samples.
+        """
+        if self.is_divided:
+            own = log_ratios - log_ratios.detach()
+            whole = self.sample_log_ratio
+            return (own if whole is None else whole + own), self.advantage
+        count = self.items_per_sample
+        return log_ratios.view(-1, count).mean(1), self.advantage.view(-1, count).mean(1)
 
 
 @dataclass(frozen=True)
-class Items:
-    """What learning from B samples takes, T network evaluations each: `x` `[B, T, C, H, W]` at `t`.
+class TrainingItems:
+    """All training items of B samples for an image model, T items each.
 
-    What belongs to a sample (`x0`, `condition`, `advantage`) is kept once, and repeated for its
-    items in the batches alone. `taken`, `eps` and `old` begin with `[B, T]` too.
+    What belongs to a sample (`x0`, `condition`, `advantage`, `sample_log_ratio`) is stored once for
+    each sample and repeated in the micro-batches only. The fields are those of `Batch`; `x`, `t`,
+    `replayed`, `eps` and `old_log_prob` begin with `[B, T]`.
+
+    Attributes:
+        x: None where `noise` makes it of `x0`, `eps` and `t`, a micro-batch at a time.
+        noise: `noise(x0, eps, t)`, the noisy latents `[N, C, H, W]`, where `x` is None.
+        whole_samples: Whether micro-batches hold complete samples wherever one fits, since there is
+            one ratio for each sample.
     """
 
-    x: Tensor
+    x: Tensor | None
     t: Tensor
     x0: Tensor
-    condition: Condition
+    condition: SampleConditions
     advantage: Tensor
-    taken: Taken | None = None
+    replayed: ReplayedSteps | None = None
     eps: Tensor | None = None
-    old: Tensor | None = None
+    old_log_prob: Tensor | None = None
+    sample_log_ratio: Tensor | None = None
+    whole_samples: bool = False
+    noise: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def __len__(self) -> int:
         return self.t.numel()
 
     @property
     def weight(self) -> float:
-        """How much the mean over these items counts beside others."""
+        """Weight of the mean loss over these items: their number."""
         return len(self)
 
+    def is_divided_by(self, size: int) -> bool:
+        """Whether micro-batches of `size` items divide samples that have one ratio each."""
+        return self.whole_samples and size < self.t.shape[1]
+
     def split(self, size: int) -> Iterator[Batch]:
-        """Batches of at most `size` items; of whole samples where a sample's items fit."""
-        each = self.t.shape[1]
-        flat = _flattened(self)
-        for rows in chunks(len(self), size - size % each if size >= each else size):
-            sample = rows // each
+        """Yield micro-batches of `size` items; the last one may have fewer.
+
+        With `whole_samples` they have as many complete samples as fit, if one does.
+        """
+        count, device = self.t.shape[1], self.t.device
+        divided = self.is_divided_by(size)
+        if self.whole_samples and not divided:
+            size -= size % count
+        flat, condition = _flattened(self), self.condition.with_index_on(device)
+        for start in range(0, len(self), size):
+            # Slices, and an index that is made on the device: no micro-batch waits for a copy.
+            rows = slice(start, min(start + size, len(self)))
+            sample = torch.arange(rows.start, rows.stop, device=device) // count
+            x0 = self.x0[sample]
             yield Batch(
-                x=take(flat.x, rows).float(),
-                t=take(flat.t, rows),
-                x0=take(self.x0, sample),
+                x=_noisy(flat, x0, rows).float(),
+                t=flat.t[rows],
+                x0=x0,
                 sample=sample,
-                condition=take(self.condition, sample),
-                advantage=take(self.advantage, sample),
-                taken=_exact(take(flat.taken, rows)),
-                eps=take(flat.eps, rows),
-                old=take(flat.old, rows),
-                each=each,
+                condition=condition.rows(sample),
+                advantage=self.advantage[sample],
+                replayed=None if flat.replayed is None else _rows(flat.replayed, rows),
+                eps=None if flat.eps is None else flat.eps[rows],
+                old_log_prob=None if flat.old_log_prob is None else flat.old_log_prob[rows],
+                items_per_sample=count,
+                is_divided=divided,
+                sample_log_ratio=(
+                    None if self.sample_log_ratio is None else self.sample_log_ratio[sample]
+                ),
             )
 
 
-def _exact(taken: Taken | None) -> Taken | None:
-    """The steps in float32, in which all arithmetic is done, whatever they are stored in."""
-    return None if taken is None else replace(taken, next=taken.next.float())
+def _noisy(flat: TrainingItems, x0: Tensor, rows: slice) -> Tensor:
+    """The noisy latents of a micro-batch."""
+    if flat.x is not None:
+        return flat.x[rows]
+    noise, eps = require(flat.noise, "a forward process"), require(flat.eps, "the noise")
+    return noise(x0, eps[rows], flat.t[rows])
 
 
-def _flattened(items: Items) -> Items:
-    """Samples and their items in one row: `[B, T, ...]` to `[B T, ...]`."""
+def _rows(steps: ReplayedSteps, rows: slice) -> ReplayedSteps:
+    """Some steps, in float32 as step arithmetic is, even if states are stored in float16."""
+    mean = None if steps.mean is None else steps.mean[rows]
+    return ReplayedSteps(steps.t_next[rows], steps.next[rows].float(), steps.log_prob[rows], mean)
 
-    def flat(value: Any) -> Any:
-        if isinstance(value, Taken):
-            return Taken(*(flat(getattr(value, f.name)) for f in fields(value)))
+
+def _flattened(items: TrainingItems) -> TrainingItems:
+    """The items with `[B, T, ...]` flattened to `[B T, ...]`."""
+
+    def flatten(value: Any) -> Any:
+        if isinstance(value, ReplayedSteps):
+            return ReplayedSteps(*(flatten(getattr(value, f.name)) for f in fields(value)))
         return None if value is None else value.flatten(0, 1)
 
-    rows = {name: flat(getattr(items, name)) for name in ("x", "t", "taken", "eps", "old")}
-    return replace(items, **rows)
+    names = ("x", "t", "replayed", "eps", "old_log_prob")
+    columns: dict[str, Any] = {name: flatten(getattr(items, name)) for name in names}
+    return replace(items, **columns)
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Training items, one response each, with its `advantage` and `returns` `[N, G]`.
+    """Training items of a language model, N responses; both an update's and a micro-batch's.
 
-    No more than `most` of them have room in one pass; None: any number.
+    Attributes:
+        tokens: Prompts and responses.
+        advantage: `[N, G]`.
+        returns: Targets of the value head, `[N, G]`.
+        old_log_prob: Log-probability under the behaviour policy, `[N, G]`, computed before the
+            first update; NaN where that is still the policy. None: the one as sampled is meant.
+        max_rows: The most responses whose logits fit in memory; None: no limit.
     """
 
     tokens: Tokens
     advantage: Tensor
     returns: Tensor
-    most: int | None = None
+    old_log_prob: Tensor | None = None
+    max_rows: int | None = None
 
     def __len__(self) -> int:
         return len(self.advantage)
 
     @property
     def weight(self) -> float:
-        """How much the mean over this batch counts beside others: its number of real tokens."""
-        return float(self.tokens.mask.sum())
+        """Weight of this batch's mean loss among the batches of an update: its real tokens."""
+        return float(self.tokens.count)
 
     def split(self, size: int) -> Iterator["TokenBatch"]:
-        """Micro-batches of at most `size` responses, and of no more than have room."""
-        for rows in chunks(len(self), size if self.most is None else min(size, self.most)):
-            yield take(self, rows)
+        """Yield micro-batches of at most `size` responses, each as wide as its longest ones.
+
+        They have `max_rows` responses at most: smaller passes cost less than to compute logits
+        again in the backward pass.
+        """
+        tokens = self.tokens.measured()
+        size = size if self.max_rows is None else min(size, self.max_rows)
+        for start in range(0, len(self), size):
+            rows = slice(start, start + size)
+            part = tokens.part(rows)
+            width = part.mask.shape[1]
+            old = None if self.old_log_prob is None else self.old_log_prob[rows, :width]
+            yield TokenBatch(part, self.advantage[rows, :width], self.returns[rows, :width], old)
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the policy predicts for a batch and, step-wise, the step that this implies.
+    """An image policy's outputs for a micro-batch of N items.
 
-    `log_ratio` `[n]`, with its gradient: log of the surrogate likelihood's ratio, new over old, an
-    item or a sample each. `others`: what other weight sets predict for the same batch, by name,
-    filled by whoever asks first, so that no network runs twice.
+    Attributes:
+        prediction: The network's prediction, `[N, C, H, W]`.
+        step: The sampling step that it implies, where steps are trained.
+        log_ratio: Log of the surrogate likelihood ratio, new over old, with its gradient: `[N]`,
+            or `[N / T]` with one ratio for each sample.
+        by_weight_set: Predictions of other weight sets for the same batch, by name. A cache: the
+            first user fills it, so that no network runs twice.
     """
 
     prediction: Tensor
     step: Step | None = None
     log_ratio: Tensor | None = None
-    others: dict[str, Tensor] = field(default_factory=dict)
+    by_weight_set: dict[str, Tensor] = field(default_factory=dict)
 
-    def step_taken(self) -> Step:
-        """The step; an error where the algorithm takes none."""
-        return present(self.step, "steps")
+    def require_step(self) -> Step:
+        """The sampling step; ValueError if the algorithm has none."""
+        return require(self.step, "steps")
 
 
 @dataclass(frozen=True)
 class TokenOutputs:
-    """What the policy says of a batch's responses: `log_prob`, `entropy` and `value` `[N, G]`.
+    """A language model's outputs for the M real tokens of a micro-batch.
 
-    `log_probs` `[N, G, V]` is the whole distribution at sampling temperature.
+    Attributes:
+        log_prob: Log-probability of the tokens as sampled, `[M]`.
+        log_probs: Log-probabilities of the whole vocabulary at the sampling temperature, `[M, V]`;
+            None where they are too many to be held at once.
+        value: Value of the state before each token, `[M]`.
+        compared: Log-probability of the tokens by which policies are compared, `[M]`: before top-k
+            and top-p.
+        states: The hidden states that logits are projected from, `[M, d]`, where `log_probs` is
+            None.
     """
 
     log_prob: Tensor
-    log_probs: Tensor
+    log_probs: Tensor | None
     value: Tensor
+    compared: Tensor | None = None
+    states: Tensor | None = None

@@ -1,26 +1,100 @@
-"""The data that flows: what was sampled, and what it was worth."""
+"""The data of one iteration: samples, how they were drawn, their rewards and advantages.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+Dimensions: B samples (rows of a rollout), T stochastic steps, latents of C x H x W, P prompt tokens
+and G response tokens. Every tensor and list has one row for each sample, so that `rollout[rows]`
+selects samples, and `pytree.concat` appends them.
+"""
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+import torch
 from torch import Tensor
 
-from rlfactory.nest import take
+from rlfactory.utils.pytree import SharedRows, index_rows, to_device
+
+
+class SampleConditions(ABC):
+    """The encoded prompts of B samples."""
+
+    @abstractmethod
+    def rows(self, index: Tensor) -> "Condition":
+        """The condition of the samples `index` `[n]`, a row for each."""
+
+    def with_index_on(self, device: torch.device) -> Self:
+        """The same, so that `rows` of an index on that device copies nothing."""
+        del device
+        return self
 
 
 @dataclass(frozen=True)
-class Condition:
-    """What a network is told about its prompts: named tensors, one row a sample."""
+class Condition(SampleConditions):
+    """The encoded prompts that a network is conditioned on: named tensors `[B, ...]`."""
 
     tensors: Mapping[str, Tensor]
+
+    def rows(self, index: Tensor) -> "Condition":
+        """The rows `index` `[n]`."""
+        return Condition(index_rows(self.tensors, index))
+
+
+@dataclass(frozen=True)
+class PromptConditions(SampleConditions, SharedRows):
+    """Encoded prompts of B samples, stored once for each of P prompts.
+
+    An embedding of FLUX has 4 MB, and a prompt has a group of samples.
+
+    Attributes:
+        tensors: Named tensors `[P, ...]`.
+        prompt: Row in them of each sample's prompt, `[B]` on the CPU.
+    """
+
+    tensors: Mapping[str, Tensor]
+    prompt: Tensor
+
+    def rows(self, index: Tensor) -> Condition:
+        """A row for each of the samples `index` `[n]`, which is where `prompt` is."""
+        return Condition(index_rows(self.tensors, self.prompt[index]))
+
+    def with_index_on(self, device: torch.device) -> Self:
+        """The same with `prompt` on a device."""
+        return replace(self, prompt=to_device(self.prompt, device))
+
+    def select(self, index: Tensor) -> Self:
+        """The samples `index`; the embeddings stay as they are."""
+        return replace(self, prompt=self.prompt[index])
+
+    @classmethod
+    def append(cls, parts: Sequence[Self]) -> Self:
+        """The samples of all parts; embeddings that the parts share are not copied."""
+        first = parts[0].tensors
+        if all(part.tensors is first for part in parts):
+            return cls(first, torch.cat([part.prompt for part in parts]))
+        tensors = {name: torch.cat([part.tensors[name] for part in parts]) for name in first}
+        prompts, offset = [], 0
+        for part in parts:
+            prompts.append(part.prompt + offset)
+            offset += len(next(iter(part.tensors.values())))
+        return cls(tensors, torch.cat(prompts))
 
 
 @dataclass(frozen=True)
 class Transitions:
-    """A rollout's stochastic steps: times, log-probability `[B, T]`, states `[B, T, C, H, W]`.
+    """The stochastic steps of the samples, T each.
 
-    `mean` is where the sampling policy's step was centred, kept for the algorithms that ask for it.
+    Attributes:
+        t: Time before the step, `[B, T]`.
+        t_next: Time after it, `[B, T]`.
+        x: State before the step, `[B, T, C, H, W]`.
+        next: State after it, `[B, T, C, H, W]`.
+        log_prob: Log-probability of the step under the behaviour policy, `[B, T]`.
+        mean: Mean of the behaviour policy's step, `[B, T, C, H, W]`; only for algorithms with
+            `stores_step_mean`.
+        pass_rows: Number of samples in the forward pass that drew the step, `[B, T]`; None where
+            that is unknown.
     """
 
     t: Tensor
@@ -29,16 +103,27 @@ class Transitions:
     next: Tensor
     log_prob: Tensor
     mean: Tensor | None = None
+    pass_rows: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Prompts `[B, P]`, padded on the left, and responses `[B, G]`, padded on the right.
+    """Prompts, padded on the left, and responses, padded on the right.
 
-    `mask` is true on the real tokens of a response, an end of text included; `log_prob` and `value`
-    `[B, G]` are the behaviour policy's: the value at t is that of the state before token t.
-    `reference_log_prob` is that of the policy to stay near, where it is kept, and `divergence` how
-    far from it the behaviour policy was, where the reward pays for it.
+    Attributes:
+        prompt: Token ids, `[B, P]`.
+        prompt_mask: True on the prompt's tokens, `[B, P]`.
+        response: Token ids, `[B, G]`.
+        mask: True on the response's tokens, an end-of-text token included, `[B, G]`.
+        ended: Whether the response ended by itself rather than at the length limit, `[B]`.
+        log_prob: Log-probability under the behaviour policy, `[B, G]`.
+        value: Value of the state before each token, at the rollout, `[B, G]`.
+        reference_log_prob: Log-probability under the reference policy, `[B, G]`, where a
+            regularizer keeps it.
+        divergence: The behaviour policy's divergence from the reference, `[B, G]`, where the
+            reward is reduced by it.
+        lengths: How many tokens each prompt and each response has, `[B, 2]` on the CPU, where that
+            was read: shapes then follow without a wait for the device.
     """
 
     prompt: Tensor
@@ -50,35 +135,112 @@ class Tokens:
     value: Tensor
     reference_log_prob: Tensor | None = None
     divergence: Tensor | None = None
+    lengths: Tensor | None = None
+
+    def measured(self) -> "Tokens":
+        """The same with `lengths`; waits for the device, once, unless they are known."""
+        return self if self.lengths is not None else replace(self, lengths=self._read_lengths())
+
+    def part(self, rows: slice) -> "Tokens":
+        """Some rows, without the columns that are padding in all of them. Needs no wait."""
+        lengths = self._known_lengths()[rows]
+        prompt, response = lengths.amax(0).tolist()
+        first = self.prompt.shape[1] - prompt
+        columns: dict[str, Any] = {}
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            if name in ("prompt", "prompt_mask"):
+                value = value[rows, first:]
+            elif name in ("ended", "lengths"):
+                value = lengths if name == "lengths" else value[rows]
+            elif value is not None:
+                value = value[rows, :response]
+            columns[name] = value
+        return Tokens(**columns)
+
+    @property
+    def response_lengths(self) -> Tensor:
+        """How many tokens each response has, `[B]`, on the CPU."""
+        return self._known_lengths()[:, 1]
+
+    @property
+    def count(self) -> int:
+        """M, the number of real response tokens."""
+        return int(self.response_lengths.sum())
+
+    @property
+    def prompts_are_padded(self) -> bool:
+        """Whether some prompt is shorter than P."""
+        return bool((self._known_lengths()[:, 0] < self.prompt.shape[1]).any())
+
+    def real(self, values: Tensor) -> Tensor:
+        """Of `values` `[B, G, ...]`, those `[M, ...]` of the real response tokens, in order."""
+        return values.flatten(0, 1).index_select(0, self._positions)
+
+    def pad(self, values: Tensor) -> Tensor:
+        """The inverse of `real`: values `[M]` as `[B, G]`, 0 on padding."""
+        padded = values.new_zeros(self.mask.numel(), dtype=self.log_prob.dtype)
+        return padded.index_copy(0, self._positions, values).view(self.mask.shape)
+
+    @cached_property
+    def _positions(self) -> Tensor:
+        # a boolean index, or `nonzero`, waits for the device to learn how many there are
+        return torch.nonzero_static(self.mask.flatten(), size=self.count)[:, 0]
+
+    def _known_lengths(self) -> Tensor:
+        return self._read_lengths() if self.lengths is None else self.lengths
+
+    def _read_lengths(self) -> Tensor:
+        return torch.stack([self.prompt_mask.sum(1), self.mask.sum(1)], 1).cpu()
 
 
-class Whole:
-    """The `samples` of all processes, light, of which a rollout has a part; `spare` is one of its
-    own that is worth nothing. No dataclass: rows of a rollout are rows of the same whole.
+class GlobalRollout:
+    """All ranks' samples without images, latents, transitions and conditions.
+
+    `padding` is one of this rank's samples with advantage 0, which pads its micro-batches to the
+    number that other ranks have. Not a dataclass, so that selecting rows of a rollout leaves it as
+    it is.
     """
 
-    def __init__(self, samples: "Rollout", spare: "Rollout | None" = None) -> None:
-        self.samples, self.spare = samples, spare
+    def __init__(self, samples: "Rollout", padding: "Rollout | None" = None) -> None:
+        self.samples, self.padding = samples, padding
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One iteration's samples. `index` counts them globally and keys their randomness.
+    """One iteration's samples, on one rank.
 
-    Image models leave `latents` and `images`, and `transitions` where steps are trained; text
-    models `tokens` and `texts`. `advantage` is `[B]`, or `[B, G]` as `returns` and `penalty` are.
-    `peers` `[B]` numbers those whom an advantage compares, where they are fewer than a group.
-    `old` `[B, T]` is the behaviour policy's surrogate likelihood, NaN where learning is on-policy.
-    `weight` is the factor on the mean loss over these samples: below 1 where others, whose loss is
-    zero, were left out of a mean that is meant to be over all. `whole` is what these samples are a
-    part of, where other processes have others.
+    Attributes:
+        prompts: Text of each sample's prompt.
+        metadata: The prompt's metadata, for rewards.
+        groups: Number of the prompt's group within the iteration, `[B]`.
+        index: Number of the sample within the iteration, over all ranks, `[B]`; the key of its
+            random draws.
+        condition: Encoded prompts; images only.
+        latents: Final latents, `[B, C, H, W]`; images only.
+        images: Decoded uint8 images, `[B, 3, height, width]` on the CPU; images only.
+        transitions: Stochastic steps; only for algorithms that train on them.
+        tokens: Prompts and responses; texts only.
+        texts: The decoded responses; texts only.
+        rewards: Scores `[B]` by name, NaN where scoring failed.
+        penalty: What the regularizer takes off the reward of each token, `[B, G]`.
+        advantage: `[B]`, or `[B, G]` for tokens.
+        returns: Targets of the value head, `[B, G]`.
+        comparison_group: `[B]`; samples with the same number are compared by the advantage, where
+            that is fewer than a group (branching at each step).
+        old_log_prob: Log-likelihoods of the T training items under the behaviour policy, `[B, T]`,
+            computed before the first update: of a surrogate, or of sampling steps in place of
+            those recorded while sampling. NaN where the update is on-policy.
+        loss_weight: Factor on the mean loss over these samples; below 1 where samples with zero
+            loss were left out of a mean over all.
+        all_ranks: The samples of all ranks; None with one rank.
     """
 
     prompts: list[str]
     metadata: list[Mapping[str, Any]]
     groups: Tensor
     index: Tensor
-    condition: Condition | None = None
+    condition: SampleConditions | None = None
     latents: Tensor | None = None
     images: Tensor | None = None
     transitions: Transitions | None = None
@@ -88,18 +250,36 @@ class Rollout:
     penalty: Tensor | None = None
     advantage: Tensor | None = None
     returns: Tensor | None = None
-    peers: Tensor | None = None
-    old: Tensor | None = None
-    weight: float = 1.0
-    whole: Whole | None = None
+    comparison_group: Tensor | None = None
+    old_log_prob: Tensor | None = None
+    loss_weight: float = 1.0
+    all_ranks: GlobalRollout | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def __getitem__(self, index: Tensor) -> "Rollout":
-        return take(self, index)
+        return index_rows(self, index)
 
     @property
     def mean_length(self) -> float:
-        """Tokens of a response, on average; 1 for a picture."""
-        return 1.0 if self.tokens is None else float(self.tokens.mask.sum()) / len(self)
+        """Mean number of response tokens; 1 for images."""
+        return 1.0 if self.tokens is None else self.tokens.count / len(self)
+
+
+@dataclass(frozen=True)
+class GeneratedSamples:
+    """Samples drawn to be evaluated or shown, not to be learned from.
+
+    Attributes:
+        images: `[N, 3, H, W]` uint8 on the CPU, of an image model.
+        texts: N completions, of a language model.
+        kl: `[N]`, `log p - log p_reference` of each completion in nats, whose mean is the KL
+            divergence per response; None where no reference is kept.
+        lengths: `[N]`, the number of tokens of each completion.
+    """
+
+    images: Tensor | None = None
+    texts: list[str] | None = None
+    kl: Tensor | None = None
+    lengths: Tensor | None = None

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.batch import Batch
-from rlfactory.dynamics.process import RectifiedFlow, VariancePreserving
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow, VariancePreserving
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weights import OLD, Weights
+from rlfactory.model.weight_sets import OLD, WeightSets
 from rlfactory.rollout import Condition
 
 
@@ -22,7 +22,7 @@ class TableModel:
 
     def __init__(self, v: Tensor, v_old: Tensor) -> None:
         self.v = nn.Parameter(v_old.clone())
-        self.weights = Weights({"v": self.v})
+        self.weights = WeightSets({"v": self.v})
         self.weights.add(OLD)
         self.v.data = v.clone()
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.awm import AWM, Weighting, pseudo_log_prob
 from rlfactory.algo.times import UniformTimes
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weights import OLD
+from rlfactory.model.weight_sets import OLD
 from rlfactory.rollout import Rollout
 
 SIGMAS = uniform_sigmas(6, 3.0)
@@ -47,7 +47,7 @@ def test_golden_pseudo_likelihoods(weighting: Any) -> None:
 
 @pytest.mark.parametrize("weighting", GOLDEN)
 def test_golden_scores_of_a_network(weighting: Any, golden: Any) -> None:
-    scores = awm(weighting=weighting).scores(golden.model(), golden.batch())
+    scores = awm(weighting=weighting).log_likelihoods(golden.model(), golden.batch())
     assert scores.dtype == torch.float64
     expected = torch.tensor(GOLDEN[weighting]).double()
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-8)
@@ -64,7 +64,7 @@ def test_a_perfect_prediction_is_the_likeliest_and_its_slope_finite(
     weighting: Any, golden: Any
 ) -> None:
     model = golden.model(golden.eps - golden.x0)
-    scores = awm(weighting=weighting).scores(model, golden.batch())
+    scores = awm(weighting=weighting).log_likelihoods(model, golden.batch())
     torch.testing.assert_close(scores, torch.zeros(2).double(), rtol=0, atol=1e-9)
     assert torch.isfinite(gradient(scores.sum(), model)).all()
 
@@ -78,7 +78,7 @@ def test_where_learning_is_on_policy_the_ratio_is_one_and_the_gradient_the_weigh
     loss = algo.loss(model, golden.batch())
     assert loss.metrics["ratio/max_dev"].max() == 0
     assert loss.value.item() == pytest.approx(-0.5)  # minus the mean advantage
-    scores = algo.scores(model, golden.batch())
+    scores = algo.log_likelihoods(model, golden.batch())
     expected = gradient(-(golden.advantage * scores).mean(), model)
     torch.testing.assert_close(gradient(loss.value, model), expected)
     assert (expected != 0).all()
@@ -88,7 +88,7 @@ def test_a_sample_that_nothing_was_noted_of_is_on_policy_beside_one_that_has_mov
     golden: Any,
 ) -> None:
     old = torch.tensor([torch.nan, GOLDEN["ghuber"][1] - 0.25]).double()
-    loss = awm().loss(golden.model(), golden.batch(old=old))
+    loss = awm().loss(golden.model(), golden.batch(old_log_prob=old))
     ratio = loss.metrics["ratio/mean"]
     torch.testing.assert_close(ratio, torch.tensor([0.0, 0.25]).double().exp(), rtol=1e-5, atol=0)
     assert ratio[0] == 1
@@ -98,8 +98,8 @@ def test_a_sample_that_nothing_was_noted_of_is_on_policy_beside_one_that_has_mov
 def test_the_ratio_is_of_the_likelihoods_of_two_policies(golden: Any) -> None:
     model, algo = golden.model(), awm(weighting="t")
     with model.weights(OLD), torch.no_grad():
-        old = algo.scores(model, golden.batch())
-    loss = algo.loss(model, golden.batch(old=old))
+        old = algo.log_likelihoods(model, golden.batch())
+    loss = algo.loss(model, golden.batch(old_log_prob=old))
     target = golden.eps - golden.x0
     was, now = ((v - target).pow(2).flatten(1).mean(1) for v in (golden.v_old, golden.v))
     expected = (golden.t * (was - now)).exp().double()
@@ -109,8 +109,8 @@ def test_the_ratio_is_of_the_likelihoods_of_two_policies(golden: Any) -> None:
 def test_sum_first_is_the_ratio_of_the_mean_over_a_samples_times(golden: Any) -> None:
     # the two rows as two times of one sample
     old = torch.tensor([-0.1, -0.4]).double()
-    batch = golden.batch(old=old, each=2, advantage=torch.tensor([2.0, 2.0]))
-    scores = awm(weighting="huber").scores(golden.model(), batch)
+    batch = golden.batch(old_log_prob=old, items_per_sample=2, advantage=torch.tensor([2.0, 2.0]))
+    scores = awm(weighting="huber").log_likelihoods(golden.model(), batch)
     first = awm(weighting="huber").loss(golden.model(), batch)
     summed = awm(weighting="huber", ratio="sum_first").loss(golden.model(), batch)
     torch.testing.assert_close(first.metrics["ratio/mean"], (scores - old).exp().detach())
@@ -125,8 +125,8 @@ def test_far_from_the_old_policy_the_clip_stops_the_gradient_if_there_is_one(
     advantage: float, shift: float, golden: Any
 ) -> None:
     model = golden.model()
-    scores = awm().scores(model, golden.batch()).detach()
-    batch = golden.batch(old=scores + shift, advantage=torch.full((2,), advantage))
+    scores = awm().log_likelihoods(model, golden.batch()).detach()
+    batch = golden.batch(old_log_prob=scores + shift, advantage=torch.full((2,), advantage))
     clipped = awm(clip_range=0.9).loss(model, batch)
     assert clipped.metrics["ratio/clip_fraction"].min() == 1
     assert not gradient(clipped.value, model).any()
@@ -141,8 +141,8 @@ def test_each_sample_has_its_own_noise(
 ) -> None:
     model = linear()
     rollout = roll(model, [1.0, -1.0, 0.5])
-    items = awm(count=2).items(rollout, model, seed=0, iteration=3)
+    items = awm(count=2).training_items(rollout, model, seed=0, iteration=3)
     assert items.t.shape == (3, 2)
     assert len(items.eps.flatten().unique()) == items.eps.numel()
-    again = awm(count=2).items(replace(rollout), model, seed=0, iteration=3)
-    assert torch.equal(items.x, again.x)
+    again = awm(count=2).training_items(replace(rollout), model, seed=0, iteration=3)
+    assert torch.equal(items.eps, again.eps)

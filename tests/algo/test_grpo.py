@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 import torch
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO, Weighting, step_weight
 from rlfactory.batch import Batch
 from rlfactory.dynamics.flow_sde import FlowSDE
@@ -25,15 +25,17 @@ def make_algo(clip_range: float = 1e-3) -> GRPO:
 
 
 def make_batch(model: ImageModel, roll: Roll) -> Batch:
-    (batch,) = make_algo().items(roll(model, ADVANTAGE), model, seed=0, iteration=0).split(100)
+    (batch,) = (
+        make_algo().training_items(roll(model, ADVANTAGE), model, seed=0, iteration=0).split(100)
+    )
     return batch
 
 
 def test_every_kept_transition_is_one_item(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     rollout = roll(model, ADVANTAGE)
-    (batch,) = make_algo().items(rollout, model, seed=0, iteration=0).split(100)
-    kept, taken = rollout.transitions, batch.replay()
+    (batch,) = make_algo().training_items(rollout, model, seed=0, iteration=0).split(100)
+    kept, taken = rollout.transitions, batch.require_replayed()
     assert kept is not None
     assert len(batch) == 6
     assert batch.sample.tolist() == [0, 0, 1, 1, 2, 2]
@@ -60,7 +62,7 @@ def test_the_first_gradient_is_that_of_reinforce(linear: MakeModel, roll: Roll) 
     batch = make_batch(model, roll)
     make_algo().loss(model, batch).value.backward()
     found = [p.grad.clone() for p in model.weights.parameters.values() if p.grad is not None]
-    taken = batch.replay()
+    taken = batch.require_replayed()
     prediction = model.predict(batch.x, batch.t, batch.condition)
     step = FlowSDE(noise_level=0.7).step(
         batch.x, prediction, batch.t, taken.t_next, next=taken.next
@@ -90,11 +92,11 @@ def test_a_step_along_the_gradient_makes_good_samples_likelier(
 def test_far_from_the_old_policy_the_clip_stops_the_gradient(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     batch = make_batch(model, roll)
-    assert batch.taken is not None
+    assert batch.replayed is not None
     for advantage, shift in ((1.0, -1.0), (-1.0, 1.0)):
         # the old policy found these steps far less (more) likely than the new one does
-        taken = replace(batch.taken, log_prob=batch.taken.log_prob + shift)
-        pushed = replace(batch, taken=taken, advantage=torch.full((6,), advantage))
+        taken = replace(batch.replayed, log_prob=batch.replayed.log_prob + shift)
+        pushed = replace(batch, replayed=taken, advantage=torch.full((6,), advantage))
         loss = make_algo().loss(model, pushed)
         grads = torch.autograd.grad(loss.value, list(model.weights.parameters.values()))
         assert all(gradient == 0 for gradient in grads)
@@ -106,17 +108,17 @@ def test_outputs_carry_the_prediction_and_the_step(linear: MakeModel, roll: Roll
     batch = make_batch(model, roll)
     outputs = make_algo().loss(model, batch).outputs
     assert outputs.prediction.requires_grad
-    assert torch.equal(outputs.step_taken().next, batch.replay().next)
+    assert torch.equal(outputs.require_step().next, batch.require_replayed().next)
 
 
-def test_it_appraises_by_the_advantage_it_was_given() -> None:
+def test_it_computes_advantages_with_its_estimator() -> None:
     rewards = {"main": torch.tensor([1.0, 2, 3, 4]), "other": torch.tensor([4.0, 3, 2, 1])}
     rollout = Rollout([], [], groups=torch.zeros(4), index=torch.arange(4), rewards=rewards)
     for advantage in (GroupAdvantage(), GroupAdvantage(weights={"other": 1.0}, clip=0.5)):
         algo = GRPO(FlowSDE(), advantage)
-        found, expected = algo.appraise(rollout, "main"), advantage(rollout, "main")
+        found, expected = algo.compute_advantages(rollout, "main"), advantage(rollout, "main")
         torch.testing.assert_close(found.advantage, expected.advantage, rtol=0, atol=0)
-        assert algo.trained_scores("main") == advantage.names("main")
+        assert algo.reward_names("main") == advantage.names("main")
 
 
 def test_the_tolerance_is_a_tenth_of_the_clip_range() -> None:
@@ -128,7 +130,7 @@ def test_what_it_lacks_is_an_error(linear: MakeModel, roll: Roll) -> None:
     rollout = roll(model, ADVANTAGE)
     for incomplete in (replace(rollout, transitions=None), replace(rollout, advantage=None)):
         with pytest.raises(ValueError, match="transitions|advantages"):
-            make_algo().items(incomplete, model, seed=0, iteration=0)
+            make_algo().training_items(incomplete, model, seed=0, iteration=0)
     with pytest.raises(ValueError, match="log-probability"):
         GRPO(ODE(model.forward_process), GroupAdvantage()).loss(model, make_batch(model, roll))
 
@@ -157,17 +159,17 @@ def test_each_step_counts_by_its_weight(
 ) -> None:
     model = linear()
     batch = make_batch(model, roll)
-    taken = batch.replay()
+    taken = batch.require_replayed()
     # off the old policy, within and beyond the clip
     shift = torch.tensor([0.0, 5e-4, 0.1, -0.1, 0.1, -0.1])
-    batch = replace(batch, taken=replace(taken, log_prob=taken.log_prob + shift))
+    batch = replace(batch, replayed=replace(taken, log_prob=taken.log_prob + shift))
     plain, weighted = (
         GRPO(FlowSDE(noise_level=0.7), GroupAdvantage(), clip_range=1e-3, weighting=w).loss(
             model, batch
         )
         for w in ("none", weighting)
     )
-    std = weighted.outputs.step_taken().std
+    std = weighted.outputs.require_step().std
     weight = step_weight(weighting, std, batch.t, taken.t_next).detach()
     expected = weight * plain.metrics["loss/policy"]
     torch.testing.assert_close(weighted.metrics["loss/policy"], expected)
@@ -181,7 +183,7 @@ def test_the_losses_of_a_samples_steps_are_averaged_or_summed(
     size: int, linear: MakeModel, roll: Roll
 ) -> None:
     model = linear()
-    items = make_algo().items(roll(model, ADVANTAGE), model, seed=0, iteration=0)
+    items = make_algo().training_items(roll(model, ADVANTAGE), model, seed=0, iteration=0)
 
     def total(over_steps: Literal["mean", "sum"]) -> torch.Tensor:
         algo = GRPO(FlowSDE(noise_level=0.7), GroupAdvantage(), over_steps=over_steps)

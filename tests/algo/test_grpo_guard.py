@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.grpo_guard import GRPOGuard, guarded_log_ratio
-from rlfactory.batch import Batch, Taken
+from rlfactory.batch import Batch, ReplayedSteps
 from rlfactory.dynamics.base import gaussian_log_prob
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.nest import present
 from rlfactory.rollout import Condition, Rollout
+from rlfactory.utils.pytree import require
 
 # Provenance: diffusion.md appendix A (inputs) and 1.7: GRPO-Guard's own lines, noise 0.7, the
 # step from .75 to 2/3; `batch` is what the published code does by a slip, `sample` the paper's.
@@ -48,7 +48,7 @@ def golden_batch() -> Batch:
         sample=torch.arange(2),
         condition=Condition({}),
         advantage=torch.tensor([2.0, -1.0]),
-        taken=Taken(T_NEXT, NEXT, present(was.log_prob, "a likelihood"), was.mean),
+        replayed=ReplayedSteps(T_NEXT, NEXT, require(was.log_prob, "a likelihood"), was.mean),
     )
 
 
@@ -177,7 +177,7 @@ Roll = Callable[..., Rollout]
 
 
 def make_batch(model: ImageModel, roll: Roll) -> Batch:
-    items = guard().items(roll(model, ADVANTAGE, SDE), model, seed=0, iteration=0)
+    items = guard().training_items(roll(model, ADVANTAGE, SDE), model, seed=0, iteration=0)
     (batch,) = items.split(100)
     return batch
 
@@ -191,11 +191,11 @@ def test_before_the_first_update_the_ratio_is_exactly_one_and_reinforces(
     assert loss.metrics["ratio/max_dev"].max() == 0
     loss.value.backward()
     found = [p.grad.clone() for p in model.weights.parameters.values() if p.grad is not None]
-    taken = batch.replay()
+    taken = batch.require_replayed()
     prediction = model.predict(batch.x, batch.t, batch.condition)
     step = SDE.step(batch.x, prediction, batch.t, taken.t_next, next=taken.next)
     weight = step.std.flatten() / (batch.t - taken.t_next)
-    objective = -(batch.advantage * weight * present(step.log_prob, "likelihood")).mean()
+    objective = -(batch.advantage * weight * require(step.log_prob, "likelihood")).mean()
     expected = torch.autograd.grad(objective, list(model.weights.parameters.values()))
     torch.testing.assert_close(found, list(expected))
     assert all(gradient != 0 for gradient in found)
@@ -206,9 +206,9 @@ def test_far_from_the_old_policy_the_clip_stops_the_gradient(linear: MakeModel, 
     batch = make_batch(model, roll)
     for advantage, shift in ((1.0, -0.5), (-1.0, 0.5)):
         # the old policy's steps were centred so far off that the new one's are likelier (or less)
-        taken = batch.replay()
+        taken = batch.require_replayed()
         taken = replace(taken, mean=taken.mean + shift * (taken.next - taken.mean))
-        pushed = replace(batch, taken=taken, advantage=torch.full((6,), advantage))
+        pushed = replace(batch, replayed=taken, advantage=torch.full((6,), advantage))
         loss = guard().loss(model, pushed)
         grads = torch.autograd.grad(loss.value, list(model.weights.parameters.values()))
         assert all(gradient == 0 for gradient in grads)
@@ -216,11 +216,11 @@ def test_far_from_the_old_policy_the_clip_stops_the_gradient(linear: MakeModel, 
 
 
 def test_what_it_asks_of_a_rollout(linear: MakeModel, roll: Roll) -> None:
-    assert GRPOGuard.keeps_mean
-    assert GRPOGuard.only_dynamics == "FlowSDE"
+    assert GRPOGuard.stores_step_mean
+    assert GRPOGuard.required_dynamics == FlowSDE.step_form
     assert guard(clip_range=2e-6).ratio_tolerance == pytest.approx(2e-7)
     model = linear()
     batch = make_batch(model, roll)
-    assert present(batch.replay().mean, "means").shape == batch.x.shape
+    assert require(batch.require_replayed().mean, "means").shape == batch.x.shape
     with pytest.raises(ValueError, match="means of the sampling policy"):
-        guard().loss(model, replace(batch, taken=replace(batch.replay(), mean=None)))
+        guard().loss(model, replace(batch, replayed=replace(batch.require_replayed(), mean=None)))

@@ -6,17 +6,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rlfactory import keyed
-from rlfactory.advantage.group import GroupAdvantage
-from rlfactory.algo.nft import NFT, AdvantageMode, graded, implicit_losses, optimality
+from rlfactory.algo.advantage.group import GroupAdvantage
+from rlfactory.algo.nft import (
+    NFT,
+    AdvantageMode,
+    apply_advantage_mode,
+    implicit_losses,
+    optimality_probability,
+)
 from rlfactory.algo.times import DiscreteTimes, Times, UniformTimes
 from rlfactory.batch import Batch
-from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weights import OLD, Weights
-from rlfactory.nest import present
+from rlfactory.model.weight_sets import OLD, WeightSets
 from rlfactory.rollout import Condition, Rollout
+from rlfactory.utils import rng
+from rlfactory.utils.pytree import require
 
 MakeModel = Callable[..., ImageModel]
 Roll = Callable[..., Rollout]
@@ -58,7 +64,7 @@ class TableModel:
 
     def __init__(self, v: Tensor, v_old: Tensor) -> None:
         self.v = nn.Parameter(v_old.clone())
-        self.weights = Weights({"v": self.v})
+        self.weights = WeightSets({"v": self.v})
         self.weights.add(OLD)
         self.v.data = v.clone()
 
@@ -90,7 +96,7 @@ def loss_and_gradient(v_old: Tensor, advantage: Tensor, beta: float = 1.0) -> tu
 
 
 def test_golden_optimality() -> None:
-    torch.testing.assert_close(optimality(ADVANTAGE, 5.0), torch.tensor([0.7, 0.4]))
+    torch.testing.assert_close(optimality_probability(ADVANTAGE, 5.0), torch.tensor([0.7, 0.4]))
 
 
 @pytest.mark.parametrize("beta", GOLDEN_LOSSES)
@@ -112,10 +118,10 @@ def test_golden_loss(beta: float) -> None:
 
 def test_optimality_is_a_probability_symmetric_about_a_half() -> None:
     advantage = torch.linspace(-12, 12, 49)
-    r = optimality(advantage, 5.0)
+    r = optimality_probability(advantage, 5.0)
     assert r.min() == 0
     assert r.max() == 1
-    torch.testing.assert_close(r + optimality(-advantage, 5.0), torch.ones(49))
+    torch.testing.assert_close(r + optimality_probability(-advantage, 5.0), torch.ones(49))
     assert (r.diff() >= 0).all()
 
 
@@ -128,11 +134,11 @@ def test_at_the_old_policy_the_value_does_not_see_the_reward_but_the_gradient_do
     for advantage in (worst, ADVANTAGE, torch.zeros(2)):
         other, found = loss_and_gradient(V, advantage, beta)
         assert other == pytest.approx(value, rel=1e-6)
-        weight = 2 * optimality(advantage, 5.0) - 1
+        weight = 2 * optimality_probability(advantage, 5.0) - 1
         torch.testing.assert_close(found, weight.view(2, 1, 1, 1) * gradient, atol=1e-6, rtol=1e-5)
 
 
-def test_an_average_sample_teaches_nothing_at_the_old_policy() -> None:
+def test_an_average_sample_has_no_gradient_at_the_old_policy() -> None:
     _, gradient = loss_and_gradient(V, torch.zeros(2))
     torch.testing.assert_close(gradient, torch.zeros_like(V), rtol=0, atol=1e-7)
 
@@ -145,7 +151,7 @@ def test_a_good_sample_draws_the_policy_to_it_and_a_bad_one_drives_it_off() -> N
         moved = to_x0(V - 1e-3 * gradient) - X0
         change = moved.flatten(1).pow(2).mean(1) - error.flatten(1).pow(2).mean(1)
         assert (sign * change < 0).all()
-    assert batch.taken is None
+    assert batch.replayed is None
 
 
 def test_the_normaliser_and_the_old_policy_get_no_gradient() -> None:
@@ -170,7 +176,9 @@ def test_a_perfect_prediction_is_finite() -> None:
 def test_items_noise_each_sample_at_stratified_times(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     rollout = roll(model, [1.0, -1.0, 0.5])
-    (batch,) = nft(UniformTimes(count=4)).items(rollout, model, seed=0, iteration=3).split(100)
+    (batch,) = (
+        nft(UniformTimes(count=4)).training_items(rollout, model, seed=0, iteration=3).split(100)
+    )
     assert len(batch) == 12
     assert batch.sample.tolist() == [i for i in range(3) for _ in range(4)]
     assert torch.equal((batch.t.view(3, 4) * 4).floor(), torch.arange(4.0).expand(3, 4))
@@ -178,7 +186,7 @@ def test_items_noise_each_sample_at_stratified_times(linear: MakeModel, roll: Ro
     t = batch.t.view(-1, 1, 1, 1)
     eps = (batch.x - (1 - t) * batch.x0) / t
     assert len({round(value, 3) for value in eps.flatten().tolist()}) > 40
-    assert batch.taken is None
+    assert batch.replayed is None
     assert NFT.behaviour == OLD, "the old policy samples"
 
 
@@ -188,25 +196,25 @@ def test_items_of_a_sample_depend_on_its_number_and_the_iteration_alone(
     model = linear()
     rollout = roll(model, [1.0, -1.0, 0.5])
     algo = nft(UniformTimes(count=2))
-    whole = algo.items(rollout, model, seed=0, iteration=3)
-    some = algo.items(rollout[torch.tensor([2, 0])], model, seed=0, iteration=3)
-    assert torch.equal(some.x, whole.x[[2, 0]])
-    assert not torch.equal(algo.items(rollout, model, seed=0, iteration=4).x, whole.x)
-    assert not torch.equal(algo.items(rollout, model, seed=1, iteration=3).x, whole.x)
+    whole = algo.training_items(rollout, model, seed=0, iteration=3)
+    some = algo.training_items(rollout[torch.tensor([2, 0])], model, seed=0, iteration=3)
+    assert torch.equal(some.eps, whole.eps[[2, 0]])
+    assert not torch.equal(algo.training_items(rollout, model, seed=0, iteration=4).eps, whole.eps)
+    assert not torch.equal(algo.training_items(rollout, model, seed=1, iteration=3).eps, whole.eps)
 
 
 def test_default_times_are_those_of_the_first_releases(linear: MakeModel, roll: Roll) -> None:
     """Bit for bit: four strata, from the sample's own stream of draws."""
     rollout = roll(linear(), [1.0, -1.0, 0.5])
-    draws = keyed.uniform(7, "times", [3], rollout.index.tolist(), [4])
+    draws = rng.uniform(7, "times", [3], rollout.index.tolist(), [4])
     expected = (torch.arange(4) + draws) / 4
-    assert torch.equal(nft().items(rollout, linear(), seed=7, iteration=3).t, expected)
+    assert torch.equal(nft().training_items(rollout, linear(), seed=7, iteration=3).t, expected)
 
 
 def test_times_may_be_the_schedules(linear: MakeModel, roll: Roll) -> None:
     rollout = roll(linear(), [1.0, -1.0, 0.5])
     times = DiscreteTimes(count=3, fraction=1.0, shared="group")
-    (batch,) = nft(times).items(rollout, linear(), seed=0, iteration=0).split(100)
+    (batch,) = nft(times).training_items(rollout, linear(), seed=0, iteration=0).split(100)
     assert set(batch.t.tolist()) <= set(SIGMAS[:-1].tolist())
     of_group = {g: batch.t.view(3, 3)[rollout.groups == g] for g in rollout.groups.tolist()}
     assert all(torch.equal(rows, rows[:1].expand_as(rows)) for rows in of_group.values())
@@ -215,8 +223,8 @@ def test_times_may_be_the_schedules(linear: MakeModel, roll: Roll) -> None:
 def test_the_time_shift_moves_times_to_the_noisy_end(linear: MakeModel, roll: Roll) -> None:
     model = linear()
     rollout = roll(model, [1.0, -1.0])
-    flat = nft().items(rollout, model, seed=0, iteration=0).t
-    moved = nft(UniformTimes(shift=3.0)).items(rollout, model, seed=0, iteration=0).t
+    flat = nft().training_items(rollout, model, seed=0, iteration=0).t
+    moved = nft(UniformTimes(shift=3.0)).training_items(rollout, model, seed=0, iteration=0).t
     torch.testing.assert_close(moved, 3 * flat / (1 + 2 * flat))
 
 
@@ -231,12 +239,14 @@ def test_advantages_keep_the_batchs_scale_and_are_an_error_where_missing(
         index=torch.arange(8),
         rewards={"main": rewards},
     )
-    found = present(nft().appraise(rollout, "main").advantage, "advantages")
+    found = require(nft().compute_advantages(rollout, "main").advantage, "advantages")
     # Provenance: diffusion.md 1.8, flow_grpo global
     assert found[0].item() == pytest.approx(-1.064752, abs=2e-6)
     model = linear()
     with pytest.raises(ValueError, match="advantages"):
-        nft().items(replace(roll(model, [1.0]), advantage=None), model, seed=0, iteration=0)
+        nft().training_items(
+            replace(roll(model, [1.0]), advantage=None), model, seed=0, iteration=0
+        )
 
 
 # Provenance: diffusion.md 1.10 names the modes; what is left of each advantage follows from them
@@ -255,24 +265,26 @@ def test_every_mode_is_tested() -> None:
 
 @pytest.mark.parametrize("mode", GRADED)
 def test_modes_of_advantages(mode: AdvantageMode) -> None:
-    assert graded(torch.tensor(GRADED["all"]), mode).tolist() == GRADED[mode]
+    assert apply_advantage_mode(torch.tensor(GRADED["all"]), mode).tolist() == GRADED[mode]
 
 
 @pytest.mark.parametrize("mode", GRADED)
-def test_the_mode_says_which_samples_teach(mode: AdvantageMode) -> None:
+def test_the_advantage_mode_selects_samples(mode: AdvantageMode) -> None:
     def gradient(advantage: Tensor, mode: AdvantageMode) -> Tensor:
         model = TableModel(V, V_OLD)
         nft(advantage_mode=mode).loss(model, make_batch(advantage)).value.backward()
-        return present(model.v.grad, "a gradient")
+        return require(model.v.grad, "a gradient")
 
     found = gradient(ADVANTAGE, mode)
-    torch.testing.assert_close(found, gradient(graded(ADVANTAGE, mode), "all"), rtol=0, atol=0)
+    torch.testing.assert_close(
+        found, gradient(apply_advantage_mode(ADVANTAGE, mode), "all"), rtol=0, atol=0
+    )
     same = torch.equal(found, gradient(ADVANTAGE, "all"))
     assert same is (mode == "all")
 
 
-def test_what_the_old_policy_said_is_handed_to_the_regularizer() -> None:
+def test_the_old_policys_prediction_is_passed_to_the_regularizer() -> None:
     outputs = nft().loss(TableModel(V, V_OLD), make_batch()).outputs
-    assert torch.equal(outputs.others[OLD], V_OLD)
-    assert not outputs.others[OLD].requires_grad
+    assert torch.equal(outputs.by_weight_set[OLD], V_OLD)
+    assert not outputs.by_weight_set[OLD].requires_grad
     assert outputs.prediction.requires_grad

@@ -9,15 +9,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.formulas import group_advantages
-from rlfactory.algo.ppo import PPO
+from rlfactory.algo.advantage.formulas import group_advantages
+from rlfactory.algo.ppo import PPO, value_loss
 from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.nest import present
 from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require
 
 TOKEN = Token(length=10, temperature=1.5, stop=list(ascii_lowercase))
+# for the value loss
+OLD_VALUES = torch.zeros(2, 2)
+RETURNS = torch.ones(2, 2)
+# within the range; past it towards the return; past it away from the return; far past the return
+VALUES = torch.tensor([[0.1, 0.5], [-0.5, 3.0]])
 SCORES = torch.tensor([1.0, -0.5, 0.25, 2.0, 0.0, 1.5, -1.0, 0.5])
 
 
@@ -46,14 +51,16 @@ def rollout(model: CausalLM) -> Rollout:
 
 
 def appraised(rollout: Rollout, scores: Tensor = SCORES, **options: Any) -> tuple[Tensor, Tensor]:
-    done = PPO(TOKEN, **options).appraise(replace(rollout, rewards={"main": scores}), "main")
-    return present(done.advantage, "advantages"), present(done.returns, "returns")
+    done = PPO(TOKEN, **options).compute_advantages(
+        replace(rollout, rewards={"main": scores}), "main"
+    )
+    return require(done.advantage, "advantages"), require(done.returns, "returns")
 
 
 def batch_of(rollout: Rollout, model: CausalLM, **options: Any) -> TokenBatch:
     algo = PPO(TOKEN, **options)
-    done = algo.appraise(replace(rollout, rewards={"main": SCORES}), "main")
-    return algo.items(algo.compared(done), model, seed=0, iteration=0)
+    done = algo.compute_advantages(replace(rollout, rewards={"main": SCORES}), "main")
+    return algo.training_items(algo.normalise_update(done), model, seed=0, iteration=0)
 
 
 def test_before_an_update_the_ratio_is_one_and_the_loss_minus_the_mean_advantage(
@@ -84,7 +91,7 @@ def test_the_gradient_pushes_towards_what_was_better(model: CausalLM, rollout: R
 
 def test_one_step_advantages_are_differences_of_values(rollout: Rollout) -> None:
     advantage, returns = appraised(rollout, lam=0.0, normalize="none")
-    tokens = present(rollout.tokens, "tokens")
+    tokens = require(rollout.tokens, "tokens")
     for row in range(8):
         length = int(tokens.mask[row].sum())
         values = tokens.value[row, :length]
@@ -95,7 +102,7 @@ def test_one_step_advantages_are_differences_of_values(rollout: Rollout) -> None
 
 def test_what_tokens_pay_is_taken_off(rollout: Rollout) -> None:
     penalty = torch.rand(8, 10, generator=torch.Generator().manual_seed(0))
-    mask = present(rollout.tokens, "tokens").mask
+    mask = require(rollout.tokens, "tokens").mask
     _, free = appraised(rollout, lam=1.0, normalize="none")
     _, paid = appraised(replace(rollout, penalty=penalty), lam=1.0, normalize="none")
     to_come = (penalty * mask).flip(1).cumsum(1).flip(1)
@@ -115,7 +122,7 @@ def test_advantages_are_whitened_once(rollout: Rollout, model: CausalLM, normali
 def test_constant_scores_give_no_nan(
     rollout: Rollout, reward_scale: Any, reward_shift: bool
 ) -> None:
-    tokens = replace(present(rollout.tokens, "tokens"), value=torch.zeros(8, 10))
+    tokens = replace(require(rollout.tokens, "tokens"), value=torch.zeros(8, 10))
     advantage, _ = appraised(
         replace(rollout, tokens=tokens),
         torch.full((8,), 0.996),
@@ -129,7 +136,7 @@ def test_constant_scores_give_no_nan(
 
 
 def test_a_response_without_an_end_pays(rollout: Rollout) -> None:
-    ended = present(rollout.tokens, "tokens").ended
+    ended = require(rollout.tokens, "tokens").ended
     assert 0 < int(ended.sum()) < 8
     options: dict[str, Any] = {"lam": 1.0, "normalize": "none"}
     _, plain = appraised(rollout, **options)
@@ -140,7 +147,7 @@ def test_a_response_without_an_end_pays(rollout: Rollout) -> None:
 
 
 def test_group_baselines_give_each_token_its_responses_advantage(rollout: Rollout) -> None:
-    tokens = present(rollout.tokens, "tokens")
+    tokens = require(rollout.tokens, "tokens")
     found, _ = appraised(rollout, baseline="group", normalize="none")
     expected = group_advantages(SCORES, rollout.groups)
     torch.testing.assert_close(found, expected[:, None] * tokens.mask)
@@ -185,4 +192,37 @@ def test_micro_batches_add_up(model: CausalLM, rollout: Rollout) -> None:
 def test_without_tokens_it_is_an_error() -> None:
     empty = Rollout(prompts=[], metadata=[], groups=torch.zeros(0), index=torch.zeros(0))
     with pytest.raises(ValueError, match="tokens"):
-        PPO(TOKEN).appraise(empty, "main")
+        PPO(TOKEN).compute_advantages(empty, "main")
+
+
+def test_golden_value_loss() -> None:
+    """By hand: the clipped values are 0.1, 0.2, -0.2 and 0.2."""
+    expected = torch.tensor([[0.405, 0.32], [1.125, 2.0]])
+    torch.testing.assert_close(value_loss(VALUES, OLD_VALUES, RETURNS, 0.2), expected)
+
+
+def value_gradient(values: Tensor, clip: float | None) -> Tensor:
+    values = values.clone().requires_grad_()
+    return torch.autograd.grad(value_loss(values, OLD_VALUES, RETURNS, clip).sum(), values)[0]
+
+
+def test_only_a_step_towards_the_return_is_stopped() -> None:
+    expected = torch.tensor([[-0.9, 0.0], [-1.5, 2.0]])
+    torch.testing.assert_close(value_gradient(VALUES, 0.2), expected)
+
+
+def test_without_a_clip_it_is_half_the_square() -> None:
+    torch.testing.assert_close(
+        value_loss(VALUES, OLD_VALUES, RETURNS, None), 0.5 * (VALUES - 1) ** 2
+    )
+    torch.testing.assert_close(value_gradient(VALUES, None), VALUES - 1)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.2, 1.0, 100.0])
+def test_a_clip_only_ever_adds(clip: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values, old, returns = torch.randn(3, 8, 5, generator=generator)
+    plain = value_loss(values, old, returns, None)
+    assert (value_loss(values, old, returns, clip) >= plain).all()
+    assert torch.equal(value_loss(old, old, returns, clip), value_loss(old, old, returns, None))
+    torch.testing.assert_close(value_loss(values, old, returns, 100.0), plain)

@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory import keyed
 from rlfactory.algo.times import (
     DiscreteTimes,
     LogitNormalTimes,
@@ -14,14 +13,15 @@ from rlfactory.algo.times import (
     uniform_draws,
 )
 from rlfactory.dynamics.schedule import diffusers_sigmas, dynamic_shift, shifted, uniform_sigmas
-from rlfactory.model.pipeline import ModelError
+from rlfactory.utils import rng
+from rlfactory.utils.errors import ModelError
 
 SIGMAS = uniform_sigmas(14, 3.0)
 INDEX = torch.arange(400)
 
 
 def draws(count: int, rows: int = 400, seed: int = 0) -> Tensor:
-    return keyed.uniform(seed, "times", [0], range(rows), [count])
+    return rng.uniform(seed, "times", [0], range(rows), [count])
 
 
 def placed(*values: float) -> Tensor:
@@ -37,7 +37,7 @@ def steps_of(times: Tensor, sigmas: Tensor = SIGMAS) -> Tensor:
 
 
 def test_one_time_falls_into_each_bin() -> None:
-    uniform = keyed.uniform(0, "times", [0], range(50), [4])
+    uniform = rng.uniform(0, "times", [0], range(50), [4])
     times = stratified(uniform)
     assert times.shape == uniform.shape
     assert torch.equal((times * 4).floor(), torch.arange(4.0).expand(50, 4))
@@ -46,7 +46,7 @@ def test_one_time_falls_into_each_bin() -> None:
 
 
 def test_bins_are_filled_evenly() -> None:
-    times = stratified(keyed.uniform(0, "times", [0], range(2000), [4]))
+    times = stratified(rng.uniform(0, "times", [0], range(2000), [4]))
     within = times * 4 - torch.arange(4)
     assert abs(within.mean() - 0.5) < 0.01
     assert abs(times.mean() - 0.5) < 0.01
@@ -97,7 +97,7 @@ def test_draws_are_keyed_by_what_shares_them() -> None:
     keys = {"sample": [0, 9, 4], "group": [0, 1, 0], "batch": [0, 0, 0]}
     for shared, rows in keys.items():
         found = uniform_draws(UniformTimes(shared=shared), index, groups, seed=3, iteration=5)
-        assert torch.equal(found, keyed.uniform(3, "times", [5], rows, [4]))
+        assert torch.equal(found, rng.uniform(3, "times", [5], rows, [4]))
 
 
 @pytest.mark.parametrize(("shared", "kinds"), [("sample", 400), ("group", 50), ("batch", 1)])

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.times import UniformTimes
 from rlfactory.algo.vgrpo import VGRPO, denoising_loss, prediction_error
-from rlfactory.batch import Items
-from rlfactory.dynamics.process import Process, RectifiedFlow, VariancePreserving
+from rlfactory.batch import TrainingItems
+from rlfactory.dynamics.ops.forward_process import ForwardProcess, RectifiedFlow, VariancePreserving
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weights import OLD
+from rlfactory.model.weight_sets import OLD
 from rlfactory.rollout import Rollout
 
 SIGMAS = uniform_sigmas(6, 3.0)
@@ -47,18 +47,18 @@ def gradient(value: Tensor, model: Any) -> Tensor:
 def old_scores(algo: VGRPO, golden: Any) -> Tensor:
     model = golden.model()
     with model.weights(OLD):
-        return algo.scores(model, golden.batch())
+        return algo.log_likelihoods(model, golden.batch())
 
 
 def test_golden_surrogates(golden: Any) -> None:
-    found = [-vgrpo().scores(golden.model(), golden.batch()), -old_scores(vgrpo(), golden)]
+    found = [-vgrpo().log_likelihoods(golden.model(), golden.batch()), -old_scores(vgrpo(), golden)]
     torch.testing.assert_close(found, [double(row) for row in GOLDEN_LOSS], rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("reduction", GOLDEN_RATIO)
 def test_golden_ratios(reduction: Any, golden: Any) -> None:
     algo = vgrpo(reduction=reduction, clip_range=None)
-    loss = algo.loss(golden.model(), golden.batch(old=old_scores(algo, golden)))
+    loss = algo.loss(golden.model(), golden.batch(old_log_prob=old_scores(algo, golden)))
     expected = double(GOLDEN_RATIO[reduction])
     torch.testing.assert_close(loss.metrics["ratio/mean"], expected, rtol=1e-6, atol=0)
     torch.testing.assert_close(loss.outputs.log_ratio.exp(), expected, rtol=1e-6, atol=0)
@@ -67,7 +67,7 @@ def test_golden_ratios(reduction: Any, golden: Any) -> None:
 
 
 @pytest.mark.parametrize("process", [RectifiedFlow(), VariancePreserving.scaled_linear()])
-def test_errors_are_related_by_the_process(process: Process, golden: Any) -> None:
+def test_errors_are_related_by_the_process(process: ForwardProcess, golden: Any) -> None:
     t = golden.t
     prediction = golden.v.double()
     x = process.noise(golden.x0.double(), golden.eps.double(), t)
@@ -91,7 +91,7 @@ def test_errors_are_related_by_the_process(process: Process, golden: Any) -> Non
 
 @pytest.mark.parametrize("kind", ["x", "v", "eps"])
 def test_the_likelihood_is_of_the_error_of_what_is_predicted(kind: Any, golden: Any) -> None:
-    scores = vgrpo(prediction=kind, adaptive=False).scores(golden.model(), golden.batch())
+    scores = vgrpo(prediction=kind, adaptive=False).log_likelihoods(golden.model(), golden.batch())
     t = golden.t.double()
     factor = {"x": t**2, "v": torch.ones(2).double(), "eps": (1 - t) ** 2}[kind]
     # the velocity's mean square error, .0175 and .025 in diffusion.md 1.11
@@ -101,7 +101,7 @@ def test_the_likelihood_is_of_the_error_of_what_is_predicted(kind: Any, golden: 
 
 def test_the_gradient_sees_the_square_alone(golden: Any) -> None:
     model = golden.model()
-    scores = vgrpo().scores(model, golden.batch())
+    scores = vgrpo().log_likelihoods(model, golden.batch())
     off = -golden.t.view(2, 1, 1, 1) * (golden.v - (golden.eps - golden.x0))
     scale = off.flatten(1).abs().mean(1).view(2, 1, 1, 1)
     expected = -2 * off / scale / 4 * -golden.t.view(2, 1, 1, 1)
@@ -121,11 +121,11 @@ def test_where_learning_is_on_policy_the_ratio_is_one_and_the_gradient_reinforce
     golden: Any,
 ) -> None:
     model, algo = golden.model(), vgrpo()
-    batch = golden.batch(each=2, advantage=torch.tensor([2.0, 2.0]))
+    batch = golden.batch(items_per_sample=2, advantage=torch.tensor([2.0, 2.0]))
     for old in (None, torch.full((2,), torch.nan).double()):
-        loss = algo.loss(model, replace(batch, old=old))
+        loss = algo.loss(model, replace(batch, old_log_prob=old))
         assert torch.equal(loss.metrics["ratio/mean"], torch.ones(1).double())
-        expected = gradient(-2 * algo.scores(model, batch).mean(), model)
+        expected = gradient(-2 * algo.log_likelihoods(model, batch).mean(), model)
         torch.testing.assert_close(gradient(loss.value, model), expected)
         assert (expected != 0).all()
 
@@ -133,25 +133,25 @@ def test_where_learning_is_on_policy_the_ratio_is_one_and_the_gradient_reinforce
 def test_a_sample_has_one_ratio_by_the_mean_over_its_pairs(golden: Any) -> None:
     algo = vgrpo(clip_range=None)
     old = old_scores(algo, golden)
-    batch = golden.batch(old=old, each=2, advantage=torch.tensor([2.0, 2.0]))
+    batch = golden.batch(old_log_prob=old, items_per_sample=2, advantage=torch.tensor([2.0, 2.0]))
     loss = algo.loss(golden.model(), batch)
     expected = double(GOLDEN_RATIO["mean"]).log().mean().exp()
     torch.testing.assert_close(loss.metrics["ratio/mean"], expected[None], rtol=1e-6, atol=0)
     assert loss.value.item() == pytest.approx(-2 * expected.item())
 
 
-def test_the_clip_stops_what_has_gone_far_enough(golden: Any) -> None:
+def test_the_clip_stops_updates_that_moved_far_enough(golden: Any) -> None:
     # the golden ratios are 1.2 % above 1
     model, old = golden.model(), old_scores(vgrpo(), golden)
-    batch = golden.batch(old=old, advantage=torch.ones(2))
+    batch = golden.batch(old_log_prob=old, advantage=torch.ones(2))
     assert not gradient(vgrpo(clip_range=1e-2).loss(model, batch).value, model).any()
     assert (gradient(vgrpo(clip_range=2e-2).loss(model, batch).value, model) != 0).all()
     assert (gradient(vgrpo(clip_range=None).loss(model, batch).value, model) != 0).all()
 
 
-def items(model: ImageModel, roll: Roll, algo: VGRPO, iteration: int = 3) -> Items:
+def items(model: ImageModel, roll: Roll, algo: VGRPO, iteration: int = 3) -> TrainingItems:
     rollout = replace(roll(model, [1.0, -1.0, 0.5, -0.5]), groups=GROUPS)
-    return algo.items(rollout, model, seed=0, iteration=iteration)
+    return algo.training_items(rollout, model, seed=0, iteration=iteration)
 
 
 def test_a_group_shares_its_pairs_of_time_and_noise(linear: MakeModel, roll: Roll) -> None:
@@ -179,7 +179,7 @@ def test_each_reduction_of_variance_can_be_left_out(linear: MakeModel, roll: Rol
     assert not torch.equal((anywhere.t * 4).floor(), torch.arange(4.0).expand(4, 4))
     assert torch.equal(anywhere.eps, full.eps)
     (batch,) = full.split(100)
-    plain, weighted = (vgrpo(adaptive=a).scores(model, batch) for a in (False, True))
+    plain, weighted = (vgrpo(adaptive=a).log_likelihoods(model, batch) for a in (False, True))
     error = prediction_error(
         model.forward_process, batch, model.predict(batch.x, batch.t, batch.condition), "x"
     )
@@ -194,9 +194,9 @@ def test_of_equal_samples_shared_pairs_think_alike(linear: MakeModel, roll: Roll
 
     @torch.no_grad()
     def spread(algo: VGRPO) -> float:
-        made = algo.items(rollout, model, seed=0, iteration=0)
+        made = algo.training_items(rollout, model, seed=0, iteration=0)
         (batch,) = made.split(100)
-        by_sample = batch.by_sample(algo.scores(model, batch)).view(2, 2)
+        by_sample = batch.per_sample(algo.log_likelihoods(model, batch))[0].view(2, 2)
         return float(by_sample.diff(dim=1).abs().max())
 
     assert spread(vgrpo()) == 0

@@ -12,18 +12,18 @@ import pytest
 
 HERE = Path(__file__).parent
 ENV = {"PYTHONPATH": str(HERE.parents[1] / "src"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-Sitting = Mapping[str, Any]
-Ran = Callable[[Sequence[Sitting]], list[dict[str, Any]]]
+Attempt = Mapping[str, Any]
+Ran = Callable[[Sequence[Attempt]], list[dict[str, Any]]]
 
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Ran:
-    """What came of sittings, each with its words and processes, done in turn in one folder."""
+    """What came of attempts, each with its words and processes, done in turn in one folder."""
 
-    def run(sittings: Sequence[Sitting]) -> list[dict[str, Any]]:
+    def run(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
         done = subprocess.run(
             [sys.executable, str(HERE / "teams.py")],
-            input=json.dumps(list(sittings)),
+            input=json.dumps(list(attempts)),
             cwd=tmp_path,
             env=os.environ | ENV,
             capture_output=True,

@@ -1,6 +1,6 @@
 """Runs of one and of several processes, forked off one that has imported what they need.
 
-`python teams.py` reads a JSON list of sittings on its standard input, each with `words` (a
+`python teams.py` reads a JSON list of attempts on its standard input, each with `words` (a
 command line) and `processes`, does them in turn, and prints one JSON object for each. Not a test.
 """
 
@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 
-from rlfactory import cli, showing, worker  # noqa: F401  (what a sitting needs, once for all)
+from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.hardware import distributed  # noqa: F401
-from rlfactory.launch import HOST
-from rlfactory.ranks import Place, variables
+from rlfactory.hardware.environment import ProcessInfo
+from rlfactory.train.evaluation import schedule as reporter  # noqa: F401  (imported once, for all runs)
+from rlfactory.train.process import worker  # noqa: F401  (imported once, for all runs)
+from rlfactory.train.process.launch import HOST
 
 
 def free_port() -> int:
@@ -26,15 +28,26 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def of_slurm(place: Place) -> dict[str, str]:
+def of_torchrun(info: ProcessInfo) -> dict[str, str]:
+    """The environment that torchrun gives a rank."""
+    return {
+        "RANK": str(info.rank),
+        "WORLD_SIZE": str(info.world_size),
+        "LOCAL_RANK": str(info.local_rank),
+        "MASTER_ADDR": info.master_addr,
+        "MASTER_PORT": str(info.master_port),
+    }
+
+
+def of_slurm(place: ProcessInfo) -> dict[str, str]:
     """What srun would tell a task."""
     return {
         "SLURM_PROCID": str(place.rank),
-        "SLURM_NTASKS": str(place.world),
-        "SLURM_LOCALID": str(place.local),
+        "SLURM_NTASKS": str(place.world_size),
+        "SLURM_LOCALID": str(place.local_rank),
         "SLURM_JOB_ID": "7",
-        "SLURM_LAUNCH_NODE_IPADDR": place.address,
-        "MASTER_PORT": str(place.port),
+        "SLURM_LAUNCH_NODE_IPADDR": place.master_addr,
+        "MASTER_PORT": str(place.master_port),
     }
 
 
@@ -48,7 +61,7 @@ def member(words: Sequence[str], env: Mapping[str, str], said: int) -> int:
     os.environ.update(env)
     sys.argv, code = ["rlfactory", *words], 1
     try:
-        cli.main()
+        app.main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     finally:
@@ -56,14 +69,14 @@ def member(words: Sequence[str], env: Mapping[str, str], said: int) -> int:
         os._exit(code)
 
 
-def sitting(asked: Mapping[str, Any]) -> dict[str, Any]:
+def attempt(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Exit codes of all processes, and what they said."""
     count, port = asked["processes"], free_port()
     with tempfile.TemporaryFile() as said:
         members = []
         for rank in range(count):
-            place = Place(rank, count, rank, HOST, port)
-            env = {} if count == 1 else variables(place)
+            place = ProcessInfo(rank, count, rank, HOST, port)
+            env = {} if count == 1 else of_torchrun(place)
             if asked.get("slurm"):
                 env = of_slurm(place)
             words = [*asked["words"], *asked.get("others", {}).get(str(rank), [])]
@@ -76,9 +89,9 @@ def sitting(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    showing.draw_curves = lambda *_, **__: None  # type: ignore[assignment]
+    reporter.draw_curves = lambda *_, **__: None  # type: ignore[assignment]
     for asked in json.load(sys.stdin):
-        print(json.dumps(sitting(asked)), flush=True)
+        print(json.dumps(attempt(asked)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
 """What may happen to a run of several processes, from its start to the loss of one."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rlfactory.run.folder import RunFolder
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(600)]
 
@@ -20,6 +27,7 @@ SMALL = [
 TWO = ["hardware=ddp", "hardware.device=cpu", "hardware.processes=2", "hardware.timeout=60"]
 
 
+ENV = {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"}
 RLFACTORY = ["-m", "rlfactory.cli"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
@@ -53,11 +61,53 @@ def test_restarts_recover_by_themselves(
 ) -> None:
     monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@0")
     found = typed(*RLFACTORY, *SMALL, *TWO, "run_dir=run", "hardware.restarts=1")
-    assert found.returncode == 0, found.stderr
-    assert "process 0 was ended by SIGKILL" in found.stderr
-    assert "starting all processes again" in found.stderr
-    assert "going on after iteration 2" in found.stdout
+    logs = [path.read_text() for path in (tmp_path / "run").glob("log_rank*.txt")]
+    assert found.returncode == 0, (found.stderr, logs)
+    assert "failed (exitcode: -9) local_rank: 0" in found.stderr, "torchrun's own line"
+    assert "starting all processes again, from the newest checkpoint" in found.stderr
+    assert "resuming after iteration 2" in found.stdout
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "status"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "preempted"),
+        (signal.SIGKILL, -9, "preempted"),  # its ranks are told by the system, and save
+    ],
+)
+def test_a_signal_to_the_command_alone_stops_all_ranks(
+    tmp_path: Path, number: int, code: int, status: str
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    words = [
+        *RLFACTORY,
+        *SMALL,
+        *TWO,
+        "iterations=500",
+        "checkpoint.every=0",
+        f"run_dir={run.path}",
+    ]
+    with (tmp_path / "said").open("wb") as said:
+        command = subprocess.Popen(
+            [sys.executable, *words], env=os.environ | ENV, stdout=said, stderr=said
+        )
+        end = time.monotonic() + 200
+        while not run.metrics.exists() or len(run.metrics.read_text().splitlines()) < 3:
+            assert command.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        command.send_signal(number)
+        assert command.wait() == code
+    while run.read_status() == "running" or (run.path / "OWNER").exists():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert run.read_status() == status
+    assert [*run.checkpoints.glob("step_*")], "what was done is saved"
+    text = (tmp_path / "said").read_text()
+    assert text.count("To resume: rlfactory resume") == 1
+    assert "Traceback" not in text
 
 
 def test_a_process_that_hangs_is_ended_after_the_timeout(
@@ -67,7 +117,7 @@ def test_a_process_that_hangs_is_ended_after_the_timeout(
     found = typed(*RLFACTORY, *SMALL, *TWO, "hardware.timeout=15", "run_dir=run")
     assert found.returncode == 1
     assert "another process does not answer any more" in found.stderr
-    assert "process 1 did not answer, and was ended" in found.stderr
+    assert "process 1 did not answer, and was killed" in found.stderr
     assert (tmp_path / "run" / "STATUS").read_text() == "failed\n"
     again = typed(*RLFACTORY, "resume", "run")
     assert again.returncode == 0, again.stderr
@@ -79,7 +129,7 @@ def test_torchrun_recovers_by_itself(
     monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
     found = typed(*TORCHRUN, "--max-restarts=1", *RLFACTORY, *SMALL, *TWO, "run_dir=run")
     assert found.returncode == 0, found.stderr
-    assert "going on after iteration 2" in found.stdout
+    assert "resuming after iteration 2" in found.stdout
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
@@ -110,7 +160,8 @@ def test_what_is_wrong_is_said_once(ran: Ran, tmp_path: Path) -> None:
     assert refused["said"].count("error: optimizer.lr") == 1
     assert not (tmp_path / "c").exists()
     assert alone["codes"] == [1, 1], alone
-    said = "log_rank1: rlfactory.fault.FaultError: asked for at scoring by RLFACTORY_FAULT"
+    error = "rlfactory.utils.fault_injection.FaultError: requested at scoring by RLFACTORY_FAULT"
+    said = f"log_rank1: {error}"
     assert alone["said"].count(said) == 1
     assert alone["said"].count("Traceback") == 0
     assert (tmp_path / "d" / "STATUS").read_text() == "failed\n"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import rlfactory.dynamics
 from rlfactory.dynamics.base import Dynamics, gaussian_log_prob
-from rlfactory.dynamics.process import Process, RectifiedFlow, VariancePreserving
+from rlfactory.dynamics.ops.forward_process import ForwardProcess, RectifiedFlow, VariancePreserving
 from rlfactory.dynamics.schedule import Leading, uniform_sigmas
 
 for _module in pkgutil.iter_modules(rlfactory.dynamics.__path__):
@@ -18,18 +18,18 @@ for _module in pkgutil.iter_modules(rlfactory.dynamics.__path__):
 KINDS = [kind for kind in Dynamics.__subclasses__() if kind.__module__.startswith("rlfactory.")]
 
 SIGMAS = {"flow": uniform_sigmas(6, 3.0), "vp": Leading().sigmas(1.0, 6)}
-PROCESSES: list[Process] = [RectifiedFlow(), VariancePreserving.scaled_linear()]
+PROCESSES: list[ForwardProcess] = [RectifiedFlow(), VariancePreserving.scaled_linear()]
 CASES = [(k, p) for k in KINDS for p in PROCESSES if k.process in (p.name, None)]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0].__name__}-{case[1].name}")
-def case(request: pytest.FixtureRequest) -> tuple[type[Dynamics], Process]:
-    chosen: tuple[type[Dynamics], Process] = request.param
+def case(request: pytest.FixtureRequest) -> tuple[type[Dynamics], ForwardProcess]:
+    chosen: tuple[type[Dynamics], ForwardProcess] = request.param
     return chosen
 
 
 @pytest.fixture
-def dynamics(case: tuple[type[Dynamics], Process]) -> Dynamics:
+def dynamics(case: tuple[type[Dynamics], ForwardProcess]) -> Dynamics:
     kind, process = case
     takes: Any = {"process": process} if "process" in inspect.signature(kind).parameters else {}
     return kind(**takes)
@@ -47,13 +47,13 @@ def states(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.fixture(params=range(6))
 def times(
-    request: pytest.FixtureRequest, case: tuple[type[Dynamics], Process]
+    request: pytest.FixtureRequest, case: tuple[type[Dynamics], ForwardProcess]
 ) -> tuple[Tensor, Tensor]:
     return times_at(request.param, case[1].name)
 
 
 def test_traits_are_declared(dynamics: Dynamics) -> None:
-    assert dynamics.log_prob in (True, False)
+    assert dynamics.has_log_prob in (True, False)
     assert dynamics.process in ("flow", "vp", None)
     assert dynamics.decode in ("sample", "x0")
 
@@ -63,7 +63,7 @@ def test_shapes_and_finite_values(dynamics: Dynamics, times: tuple[Tensor, Tenso
     step = dynamics.step(x, v, *times, noise=noise)
     assert step.next.shape == step.mean.shape == x.shape
     assert step.std.shape == (4, 1, 1, 1)
-    assert (step.log_prob is not None) is dynamics.log_prob
+    assert (step.log_prob is not None) is dynamics.has_log_prob
     for tensor in (step.next, step.mean, step.std, step.log_prob):
         assert tensor is None or (tensor.dtype == torch.float32 and torch.isfinite(tensor).all())
 
@@ -105,7 +105,7 @@ def test_noise_enters_by_the_deviation(dynamics: Dynamics, times: tuple[Tensor, 
 
 
 def test_the_gradient_reaches_the_prediction(
-    dynamics: Dynamics, case: tuple[type[Dynamics], Process]
+    dynamics: Dynamics, case: tuple[type[Dynamics], ForwardProcess]
 ) -> None:
     x, v, noise = states()
     v.requires_grad_(True)
@@ -118,9 +118,9 @@ def test_the_gradient_reaches_the_prediction(
 
 
 def test_a_stochastic_step_needs_noise_or_a_next_state(
-    dynamics: Dynamics, case: tuple[type[Dynamics], Process]
+    dynamics: Dynamics, case: tuple[type[Dynamics], ForwardProcess]
 ) -> None:
-    if not dynamics.log_prob:
+    if not dynamics.has_log_prob:
         pytest.skip("deterministic")
     x, v, _ = states()
     with pytest.raises(ValueError, match="noise"):

@@ -7,7 +7,7 @@ import torch
 from rlfactory.dynamics.base import gaussian_log_prob
 from rlfactory.dynamics.cps import CPS
 from rlfactory.dynamics.ode import ODE
-from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 
 # Provenance: diffusion.md 1.4, Flow-CPS's own function with noise 0.8. Index: mean of the first
 # sample, std, log-probs.

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.dance_sde import DanceSDE
 from rlfactory.dynamics.ode import ODE
-from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 
 # Provenance: diffusion.md 1.3, DanceGRPO's own function with eta 0.3. Index: mean of the first
 # sample, std, log-probs. The mean at step 9 was not printed.
@@ -49,7 +49,7 @@ def test_without_noise_it_is_euler_bit_for_bit(golden: Any, i: int) -> None:
     assert torch.equal(step.mean, euler.mean)
 
 
-def test_the_picture_is_that_of_the_last_x0_unless_asked_otherwise() -> None:
+def test_the_image_is_decoded_from_the_last_x0_by_default() -> None:
     assert DanceSDE().decode == "x0"
     assert DanceSDE(decode="sample").decode == "sample"
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.ddim import DDIM
 from rlfactory.dynamics.ode import ODE
-from rlfactory.dynamics.process import VariancePreserving
+from rlfactory.dynamics.ops.forward_process import VariancePreserving
 from rlfactory.dynamics.schedule import Leading
 
 PROCESS = VariancePreserving.scaled_linear()

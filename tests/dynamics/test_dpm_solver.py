@@ -3,7 +3,7 @@ from diffusers import DPMSolverMultistepScheduler
 from torch import Tensor
 
 from rlfactory.dynamics.dpm_solver import DPMSolver
-from rlfactory.dynamics.process import RectifiedFlow, VariancePreserving
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow, VariancePreserving
 from rlfactory.dynamics.schedule import Leading
 
 START = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(0))

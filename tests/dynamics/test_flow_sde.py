@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.ode import ODE
-from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.dynamics.schedule import uniform_sigmas
 
 SIGMAS = uniform_sigmas(10, 3.0)

@@ -1,7 +1,7 @@
 import torch
 
 from rlfactory.dynamics.ode import ODE
-from rlfactory.dynamics.process import RectifiedFlow, VariancePreserving
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow, VariancePreserving
 from rlfactory.dynamics.schedule import uniform_sigmas
 
 

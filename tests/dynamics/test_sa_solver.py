@@ -5,7 +5,7 @@ import torch
 from diffusers import SASolverScheduler
 from torch import Tensor
 
-from rlfactory.dynamics.process import Process, RectifiedFlow, VariancePreserving
+from rlfactory.dynamics.ops.forward_process import ForwardProcess, RectifiedFlow, VariancePreserving
 from rlfactory.dynamics.sa_solver import SASolver, halved_last
 from rlfactory.dynamics.schedule import diffusers_sigmas, uniform_sigmas
 
@@ -39,7 +39,7 @@ def path_of_diffusers(options: dict[str, Any], tau: float, times: Tensor | None)
     return path
 
 
-def our_path(process: Process, times: Tensor, tau: float, **options: Any) -> list[Tensor]:
+def our_path(process: ForwardProcess, times: Tensor, tau: float, **options: Any) -> list[Tensor]:
     path = []
 
     def asked(x: Tensor, t: Tensor) -> Tensor:

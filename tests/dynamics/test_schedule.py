@@ -8,7 +8,7 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from rlfactory.dynamics.schedule import (
     Leading,
     Schedule,
-    compressed,
+    compress_tail,
     diffusers_sigmas,
     dynamic_shift,
     shifted,
@@ -87,7 +87,7 @@ def test_a_schedule_takes_the_models_shift_unless_it_has_its_own() -> None:
 @pytest.mark.parametrize(
     ("edge", "mu"), [(384, 0.554167), (512, 0.63), (720, 0.799440), (1024, 1.15)]
 )
-def test_a_dynamic_shift_grows_with_the_picture(edge: int, mu: float) -> None:
+def test_a_dynamic_shift_grows_with_the_image(edge: int, mu: float) -> None:
     tokens = (edge // 16) ** 2
     found = Schedule(shift="dynamic").sigmas(3.0, 6, tokens=tokens)
     torch.testing.assert_close(found, uniform_sigmas(6, math.exp(mu)), rtol=0, atol=1e-6)
@@ -126,7 +126,7 @@ def test_more_leading_steps_than_timesteps_are_an_error(steps: int) -> None:
 @pytest.mark.parametrize(("share", "left"), [(0.2, 4), (0.4, 8), (1.0, 21), (0.01, 1)])
 def test_a_compressed_tail(share: float, left: int) -> None:
     times = uniform_sigmas(25, 3.0)
-    short = compressed(times, 4, share)
+    short = compress_tail(times, 4, share)
     assert len(short) - 1 == 4 + left
     assert torch.equal(short[:5], times[:5])
     assert short[-1] == 0
@@ -138,6 +138,6 @@ def test_a_compressed_tail(share: float, left: int) -> None:
 def test_a_compressed_tail_is_even_in_index() -> None:
     times = torch.tensor([1.0, 0.9, 0.7, 0.4, 0.0])
     expected = torch.tensor([1.0, 0.9, 0.55, 0.0])
-    torch.testing.assert_close(compressed(times, 1, 0.7), expected)
-    assert torch.equal(compressed(times, 4, 0.2), times)
-    assert len(compressed(torch.linspace(1, 0, 101), 0, 0.29)) == 30
+    torch.testing.assert_close(compress_tail(times, 1, 0.7), expected)
+    assert torch.equal(compress_tail(times, 4, 0.2), times)
+    assert len(compress_tail(torch.linspace(1, 0, 101), 0, 0.29)) == 30

@@ -43,7 +43,7 @@ def test_frequencies_are_the_truncated_tempered_softmax(
     torch.testing.assert_close(drawn.log_prob.exp(), expected[drawn.next])
 
 
-def test_drawing_and_looking_up_agree_exactly() -> None:
+def test_drawing_and_replaying_agree_exactly() -> None:
     token = Token(temperature=0.8, top_k=3)
     noise = torch.rand(64, generator=torch.Generator().manual_seed(0))
     drawn = token.step(LOGITS.expand(64, -1), noise=noise)

@@ -4,7 +4,7 @@ from rlfactory.dynamics.window import (
     All,
     Decay,
     ExpDecay,
-    Fixed,
+    FixedSteps,
     Progressive,
     RandomContiguous,
     RandomSubset,
@@ -15,7 +15,7 @@ TOTAL = 10
 WINDOWS: list[Window] = [
     All(),
     All(skip_last=1),
-    Fixed(steps=[1, 4]),
+    FixedSteps(steps=[1, 4]),
     RandomSubset(size=3),
     RandomSubset(size=2, low=2, high=6),
     RandomContiguous(size=3),
@@ -84,7 +84,7 @@ def test_a_subset_need_not_be_contiguous() -> None:
 def test_all_and_fixed() -> None:
     assert All().steps(4, seed=0, iteration=0) == [0, 1, 2, 3]
     assert All(skip_last=1).steps(4, seed=0, iteration=0) == [0, 1, 2]
-    assert Fixed(steps=[3, 0, 3]).steps(4, seed=0, iteration=9) == [0, 3]
+    assert FixedSteps(steps=[3, 0, 3]).steps(4, seed=0, iteration=9) == [0, 3]
 
 
 # Provenance: diffusion.md 1.5, MixGRPO's own states run with width 4, 25 iterations a place,
@@ -126,8 +126,8 @@ def test_golden_progress_until_the_published_window_shrinks() -> None:
 
 def test_golden_dwells_of_exponential_decay() -> None:
     window = ExpDecay()
-    assert [window.dwell(start) for start in range(13, 24)] == EXP_DECAY_DWELLS
-    assert {window.dwell(start) for start in range(14)} == {25}
+    assert [window.dwell(start, 23) for start in range(13, 24)] == EXP_DECAY_DWELLS
+    assert {window.dwell(start, 23) for start in range(14)} == {25}
     found = [steps[0] for steps in walk(window, 1000)]
     assert [found.count(start) for start in range(13, 19)] == EXP_DECAY_DWELLS[:6]
     assert [found.count(start) for start in range(13)] == [25] * 13
@@ -167,7 +167,7 @@ def test_a_moving_window_keeps_its_size_and_its_range(window: Window) -> None:
         assert covered == set(range(low, high if step else low + size))
 
 
-def test_at_the_end_a_window_stays_or_begins_anew() -> None:
+def test_at_the_end_a_window_stays_or_starts_again() -> None:
     options = {"size": 2, "iterations": 2, "step": None, "high": 5}
     places = [steps[0] for steps in walk(Progressive(**options), 10, 8)]
     assert places == [0, 0, 2, 2, 3, 3, 3, 3, 3, 3]  # 4 would stick out

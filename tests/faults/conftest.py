@@ -12,6 +12,6 @@ if SCRIPTS not in sys.path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm() -> None:
-    from faulty.sitting import warm_up
+    from faulty.attempt import warm_up
 
     warm_up()

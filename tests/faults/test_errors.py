@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from faulty.accidents import full_disk
+from faulty.attempt import start_attempt
 from faulty.points import ended_with, left_by
 from faulty.runs import ALGORITHMS, words
-from faulty.sitting import sit
 from faulty.traces import compared, traces
 
-from rlfactory.run.checkpoint import newest
+from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -52,10 +52,10 @@ def test_an_error_of_scoring_ends_the_run_which_then_goes_on(tmp_path: Path) -> 
 def test_a_full_disk_leaves_the_last_good_checkpoint(background: str, tmp_path: Path) -> None:
     given = words(*ALGORITHMS["grpo"], f"checkpoint.background={background}")
     typed = [f"run_dir={tmp_path / 'run'}", *given]
-    sitting = sit(typed, tmp_path / "logs", before=partial(full_disk, 3))
-    sitting.wait()
-    assert sitting.code == 1
-    assert "No space left on device" in sitting.said.read_text()
+    attempt = start_attempt(typed, tmp_path / "logs", before=partial(full_disk, 3))
+    attempt.wait()
+    assert attempt.code == 1
+    assert "No space left on device" in attempt.said.read_text()
     folder = RunFolder(tmp_path / "run")
     assert folder.read_status() == "failed"
     assert newest(folder.checkpoints) == folder.checkpoints / "step_000001"

@@ -6,7 +6,7 @@ import pytest
 from faulty.points import CHAIN, killed_and_ended
 from faulty.runs import ALGORITHMS
 
-from rlfactory.listing import describe_options
+from rlfactory.config.options import describe_options
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from rlfactory.hardware.all_reduce import buckets, sum_gradients
 from rlfactory.hardware.base import HardwareError
 from rlfactory.hardware.distributed import Distributed, _device_of
-from rlfactory.hardware.gradients import buckets, sum_gradients
-from rlfactory.ranks import Place
+from rlfactory.hardware.environment import ProcessInfo
 
 
 @pytest.fixture
@@ -23,15 +23,15 @@ def hardware(monkeypatch: pytest.MonkeyPatch) -> Iterator[Distributed]:
 def test_alone_it_asks_itself(hardware: Distributed) -> None:
     assert (hardware.rank, hardware.world_size) == (0, 1)
     for values in (torch.arange(3), torch.tensor([True, False]), torch.rand(2, 3), torch.ones(0)):
-        assert torch.equal(hardware.gather(values), values)
+        assert torch.equal(hardware.all_gather(values), values)
     texts = ["a", "", "grüße", "\ud800"]
-    assert hardware.gather_texts(texts) == texts
-    assert hardware.gather_texts([]) == []
-    assert hardware.total(2.5) == hardware.largest(2.5) == 2.5
-    assert [hardware.any(flag) for flag in (True, False)] == [True, False]
-    assert [hardware.first(flag) for flag in (True, False)] == [0, None]
-    assert hardware.tell({"a": [1, None]}) == {"a": [1, None]}
-    assert list(hardware.evened(iter("ab"), lambda: None)) == [("a", True), ("b", True)]
+    assert hardware.all_gather_strings(texts) == texts
+    assert hardware.all_gather_strings([]) == []
+    assert hardware.all_reduce_sum(2.5) == hardware.all_reduce_max(2.5) == 2.5
+    assert [hardware.any_rank(flag) for flag in (True, False)] == [True, False]
+    assert [hardware.first_rank_where(flag) for flag in (True, False)] == [0, None]
+    assert hardware.broadcast({"a": [1, None]}) == {"a": [1, None]}
+    assert list(hardware.pad_micro_batches(iter("ab"), lambda: None)) == [("a", True), ("b", True)]
 
 
 def test_a_step_is_that_of_one_process(hardware: Distributed) -> None:
@@ -60,7 +60,7 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("SLURM_PROCID", raising=False)
-    here = Place(rank=5, world=8, local=1, address="", port=0)
+    here = ProcessInfo(rank=5, world_size=8, local_rank=1, master_addr="", master_port=0)
     assert _device_of(torch.device("cpu"), here) == torch.device("cpu")
     assert _device_of(torch.device("cuda"), here) == torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

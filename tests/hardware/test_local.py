@@ -22,8 +22,8 @@ def test_a_step_clips_updates_and_clears() -> None:
 def test_one_process_gathers_itself_and_knows_its_memory() -> None:
     hardware = Local(device="cpu")
     assert (hardware.rank, hardware.world_size) == (0, 1)
-    assert torch.equal(hardware.gather(torch.arange(3)), torch.arange(3))
-    assert [hardware.any(flag) for flag in (True, False)] == [True, False]
+    assert torch.equal(hardware.all_gather(torch.arange(3)), torch.arange(3))
+    assert [hardware.any_rank(flag) for flag in (True, False)] == [True, False]
     assert 0.01 < hardware.peak_memory() < 100
 
 
@@ -73,7 +73,7 @@ def test_an_update_that_overflows_is_left_out_and_the_next_is_scaled_less(
         assert hardware.step(optimizer, [parameter], 1.0) is None
     assert parameter.tolist() == [3.0, 4.0]
     assert parameter.grad is None
-    assert "losses are now times 32768" in caplog.text
+    assert "the loss scale is now 32768" in caplog.text
     hardware.backward((parameter**2).sum() / 2)
     assert parameter.grad is not None
     assert parameter.grad[0].item() == 3 * 2**15
@@ -103,7 +103,7 @@ def test_overflows_without_end_are_an_error() -> None:
         hardware.step(optimizer, [parameter], 1.0)
 
 
-def test_a_later_sitting_scales_losses_as_the_first_did() -> None:
+def test_a_later_attempt_scales_losses_as_the_first_did() -> None:
     first, second = (Local(loss_scaling=True, device="cpu") for _ in range(2))
     for _ in range(3):
         parameter, optimizer = overflowing(first)
@@ -123,3 +123,22 @@ def test_losses_that_are_not_scaled_leave_nothing_to_remember() -> None:
     assert plain.state_dict() == {}
     plain.load_state_dict({"scaler": {"scale": 4.0}, "overflows": 1})
     Local(loss_scaling=True, device="cpu").load_state_dict({})
+
+
+def test_peak_memory_of_a_gpu_is_that_of_each_phase_and_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hardware, counted = Local(device="cpu"), {"allocated": 5.0, "reserved": 7.0}
+    assert hardware.take_peak_memory() == {}
+    hardware.device = torch.device("cuda")
+    for kind in counted:
+        name = f"max_memory_{kind}"
+        monkeypatch.setattr(torch.cuda, name, lambda _, kind=kind: counted[kind] * 2**30)
+    monkeypatch.setattr(
+        torch.cuda, "reset_peak_memory_stats", lambda _: counted.update(allocated=1.0)
+    )
+    assert hardware.take_peak_memory() == {"allocated": 5.0, "reserved": 7.0}
+    assert hardware.take_peak_memory() == {"allocated": 1.0, "reserved": 7.0}
+    assert hardware.peak_memory() == 5.0
+    counted["allocated"] = 6.0
+    assert hardware.peak_memory() == 6.0

@@ -1,4 +1,4 @@
-"""What another library makes of an export: run in a process of its own, without rlfactory.
+"""Opens exports with other libraries, in a separate process without rlfactory.
 
 `fresh.py JOBS` reads a list of jobs (how to load, what to predict from, where to write), and writes
 each network's output and the latents that the printed code draws.

@@ -1,7 +1,8 @@
-"""A language model with a value head: what the cache says is what a full pass says."""
+"""A language model with a value head: decoding on the cache equals a full pass."""
 
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.pipeline import ModelError
-from rlfactory.nest import take
+from rlfactory.model.lm import generate
+from rlfactory.model.lm.loading import begins_with_end, end_ids
+from rlfactory.model.precision import Precision
 from rlfactory.rollout import Tokens
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import index_rows
 
 CPU = torch.device("cpu")
 PROMPTS = ["This movie", "I", "", "A long opening of"]
@@ -140,9 +144,9 @@ def test_an_export_opens_with_transformers(model: CausalLM, tmp_path: Path) -> N
 
 
 def test_prompts_that_do_not_fit_are_errors(model: CausalLM) -> None:
-    model.require_room(["x" * 50, "y"], 13)
+    model.check_lengths(["x" * 50, "y"], 13)
     with pytest.raises(ModelError, match="'x+'... has 51 tokens.*dynamics.length=14.*64"):
-        model.require_room(["y", "x" * 50], 14)
+        model.check_lengths(["y", "x" * 50], 14)
     with pytest.raises(ModelError, match="dynamics.length=60"):
         roll(model, length=60)
 
@@ -168,7 +172,7 @@ def test_rows_can_be_taken_apart(model: CausalLM) -> None:
     tokens = roll(model)
     logits, _ = model.forward(tokens)
     rows = torch.tensor([2, 0])
-    part, _ = model.forward(take(tokens, rows))
+    part, _ = model.forward(index_rows(tokens, rows))
     lengths = tokens.mask.sum(1).tolist()
     cut = logits.split(lengths)
     torch.testing.assert_close(part, torch.cat([cut[2], cut[0]]), atol=1e-5, rtol=1e-5)
@@ -179,3 +183,75 @@ def test_what_is_padded_does_not_matter(model: CausalLM) -> None:
     noisy = tokens.response.masked_fill(~tokens.mask, 5)
     other = model.forward(replace(tokens, response=noisy))[0]
     torch.testing.assert_close(other, model.forward(tokens)[0])
+
+
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_half_precision_is_of_the_network_alone(gpt2_folder: Path, finetune: Any) -> None:
+    half = Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16")
+    model = CausalLM(CPU, 0, half, path=str(gpt2_folder), finetune=finetune, value_start="default")
+    trained = model.weights.parameters.values()
+    assert {p.dtype for p in trained} == {torch.float32}
+    frozen = {p.dtype for p in model.network.parameters() if not p.requires_grad}
+    assert frozen == ({torch.bfloat16} if finetune == "lora" else set())
+    tokens = roll(model)
+    (log_probs,), values, states = model.measure(tokens, lambda logits: (logits.log_softmax(-1),))
+    assert states.dtype == torch.bfloat16 or finetune == "full"  # GPT-2 ends in a float32 norm
+    assert log_probs.dtype == values.dtype == tokens.value.dtype == torch.float32
+    exact = CausalLM(CPU, path=str(gpt2_folder), finetune=finetune, value_start="default")
+    expected, values_expected = exact.forward(tokens)
+    torch.testing.assert_close(log_probs, expected.log_softmax(-1), atol=0.1, rtol=0.1)
+    assert not torch.equal(log_probs, expected.log_softmax(-1))
+    torch.testing.assert_close(values, values_expected, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("every", [3, 8, 100])
+def test_checking_the_end_less_often_changes_nothing(
+    model: CausalLM, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"length": 40, "stop": list(ascii_lowercase), "temperature": 2.0}
+    each = roll(model, **options)
+    monkeypatch.setitem(generate.CHECK_EVERY, "cpu", every)
+    blocks = roll(model, **options)
+    assert not each.mask[:, -1].any(), "all must end early for this test to mean anything"
+    for name in ("response", "mask", "ended", "log_prob", "value"):
+        assert torch.equal(getattr(each, name), getattr(blocks, name))
+
+
+def test_ends_of_generation_config_end_texts(model: CausalLM) -> None:
+    model.network.generation_config.eos_token_id = [5, 7]
+    ends = {5, 7, model.tokenizer.eos_token_id}
+    assert end_ids(model.network, model.tokenizer) == sorted(ends)
+    model._end_ids = sorted(ends)
+    stop = model._stop_ids(Token(stop_at_end=True)).tolist()
+    assert stop == sorted(ends)
+    assert model._stop_ids(Token(stop_at_end=False)).tolist() == []
+
+
+def test_only_texts_like_gpt2s_begin_with_their_end(model: CausalLM) -> None:
+    tokenizer = model.tokenizer
+    tokenizer.bos_token = tokenizer.eos_token
+    assert begins_with_end(tokenizer)
+    tokenizer.chat_template = "{{ messages }}"
+    assert not begins_with_end(tokenizer)
+    tokenizer.chat_template, tokenizer.bos_token = None, None
+    assert not begins_with_end(tokenizer)
+
+
+def test_a_text_without_padding_needs_no_mask(
+    model: CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = roll(model)
+    together, values = model.forward(tokens)
+    masks = []
+    hidden = model._hidden
+
+    def seen(ids: Any, mask: Any, *others: Any) -> Any:
+        masks.append(mask)
+        return hidden(ids, mask, *others)
+
+    monkeypatch.setattr(model, "_hidden", seen)
+    parts = [tokens.measured().part(slice(row, row + 1)) for row in range(len(PROMPTS))]
+    alone = [model.forward(part) for part in parts]
+    assert masks == [None] * len(PROMPTS)
+    torch.testing.assert_close(torch.cat([a[0] for a in alone]), together, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.cat([a[1] for a in alone]), values, atol=1e-5, rtol=1e-4)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.flux import Flux
-from rlfactory.model.pipeline import ModelError
-from rlfactory.model.sampling import follow
+from rlfactory.train.sampling.trajectories import integrate_ode
+from rlfactory.utils.errors import ModelError
 
 PROMPTS = ["a red circle", "two blue stars", "a red circle"]
 MakeFlux = Callable[..., Flux]
@@ -156,9 +156,9 @@ def test_guidance_is_an_input_and_costs_no_evaluation(make: MakeFlux, dev: Flux)
 
 def test_guidance_by_a_second_evaluation_goes_with_the_input(make: MakeFlux, dev: Flux) -> None:
     model = make(guidance=4.0, negative_prompt="stars")
-    model.evaluations.taken()
+    model.evaluations.read_and_reset()
     found = predict(model)
-    assert model.evaluations.taken().forward == 2 * len(PROMPTS)
+    assert model.evaluations.read_and_reset().forward == 2 * len(PROMPTS)
     positive, negative = predict(dev), predict(dev, ["stars"] * 3)
     torch.testing.assert_close(found, negative + 4.0 * (positive - negative), rtol=0, atol=1e-4)
     assert not torch.allclose(found, positive, atol=1e-2)
@@ -188,7 +188,7 @@ def test_sampling_is_what_the_pipeline_itself_does(models: dict[str, Flux], name
         output_type="latent",
     ).images
     sigmas = Schedule(kind="uniform", steps=4).sigmas(model.resolution.shift)
-    found = follow(model, model.encode(PROMPTS), start, sigmas)
+    found = integrate_ode(model, model.encode(PROMPTS), start, sigmas)
     torch.testing.assert_close(packed(found), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -1,13 +1,18 @@
-"""Adapters on a network: what is trained, what switching them off gives, where they start."""
+"""LoRA: which parameters are trained, disabling adapters, initial values against PEFT's own."""
 
 from typing import Any
 
 import pytest
 import torch
 from diffusers import SD3Transformer2DModel, UNet2DConditionModel
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
-from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
-from rlfactory.model.pipeline import ModelError
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora, initial_values
+from rlfactory.utils.errors import ModelError
+
+RANK, WIDTH, OUT = 16, 300, 200
 
 
 def network() -> SD3Transformer2DModel:
@@ -45,28 +50,87 @@ def test_the_start_is_the_seeds() -> None:
     assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_off_is_the_network_without_adapters_also_after_an_error() -> None:
-    plain, lora = network(), Lora(network(), rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS)
+def inputs() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
-    inputs = {
+    return {
         "hidden_states": torch.randn(1, 2, 4, 4, generator=generator),
         "encoder_hidden_states": torch.randn(1, 3, 8, generator=generator),
         "pooled_projections": torch.randn(1, 8, generator=generator),
         "timestep": torch.tensor([500.0]),
         "return_dict": False,
     }
+
+
+def tuned_lora(dtype: torch.dtype = torch.float32) -> Lora:
+    """Adapters that add something."""
+    lora = Lora(network().to(dtype), rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS)
+    with torch.no_grad():
+        for parameter in lora.parameters().values():
+            parameter.add_(0.1)
+    return lora
+
+
+def test_disabling_adapters_walks_over_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    lora = tuned_lora()
+    monkeypatch.setattr(lora.network, "modules", lambda: pytest.fail("a walk over all modules"))
+    with lora.off():
+        assert all(layer.disable_adapters for layer in lora.layers)
+        assert all(p.requires_grad for p in lora.parameters().values())
+    assert not any(layer.disable_adapters for layer in lora.layers)
+
+
+@torch.no_grad()
+def test_merged_adapters_predict_the_same_and_leave_no_trace() -> None:
+    lora = tuned_lora()
+    before = {name: p.clone() for name, p in lora.network.named_parameters()}
+    places = {name: p.data_ptr() for name, p in lora.network.named_parameters()}
+    expected = lora.network(**inputs())[0]
+    with lora.off():
+        plain = lora.network(**inputs())[0]
+    with lora.merged():
+        assert all(layer.disable_adapters for layer in lora.layers)
+        merged = lora.network(**inputs())[0]
+    with pytest.raises(KeyError), lora.merged():
+        raise KeyError
+    torch.testing.assert_close(merged, expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(merged, plain, atol=1e-3)
+    after = dict(lora.network.named_parameters())
+    assert all(torch.equal(after[name], values) for name, values in before.items())
+    assert places == {name: p.data_ptr() for name, p in after.items()}
+    assert torch.equal(lora.network(**inputs())[0], expected)
+
+
+@torch.no_grad()
+def test_inputs_in_half_precision_are_not_cast_to_float32_and_back() -> None:
+    lora = tuned_lora(torch.bfloat16)
+    layer = lora.layers[0]
+    x = torch.randn(3, 8).bfloat16()
+    results, casts = [], []
+    for enabled in (True, False):
+        layer.cast_input_dtype_enabled = enabled
+        profiling = profile(activities=[ProfilerActivity.CPU])
+        with profiling as profiled, torch.autocast("cpu", torch.bfloat16):
+            results.append(layer(x))
+        casts.append(sum(e.count for e in profiled.key_averages() if e.key == "aten::_to_copy"))
+    assert torch.equal(*results)
+    assert casts[0] - casts[1] == 2
+    assert not any(other.cast_input_dtype_enabled for other in lora.layers[1:])
+
+
+def test_off_is_the_network_without_adapters_also_after_an_error() -> None:
+    plain, lora = network(), Lora(network(), rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS)
     with torch.no_grad():
         for parameter in lora.parameters().values():
             parameter.add_(0.5)
-        expected, tuned = plain(**inputs)[0], lora.network(**inputs)[0]
+        expected, tuned = plain(**inputs())[0], lora.network(**inputs())[0]
         assert not torch.allclose(tuned, expected)
         try:
             with lora.off():
-                assert torch.equal(lora.network(**inputs)[0], expected)
+                assert torch.equal(lora.network(**inputs())[0], expected)
                 raise KeyError
         except KeyError:
             pass
-        assert torch.equal(lora.network(**inputs)[0], tuned)
+        assert torch.equal(lora.network(**inputs())[0], tuned)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -77,17 +141,6 @@ def test_adapters_are_in_float32_on_whatever_they_adapt(dtype: torch.dtype) -> N
     assert all(torch.equal(p, start[name]) for name, p in lora.parameters().items())
     frozen = {p.dtype for p in lora.network.parameters() if not p.requires_grad}
     assert frozen == {dtype}
-
-
-def inputs() -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        "hidden_states": torch.randn(1, 2, 4, 4, generator=generator),
-        "encoder_hidden_states": torch.randn(1, 3, 8, generator=generator),
-        "pooled_projections": torch.randn(1, 8, generator=generator),
-        "timestep": torch.tensor([500.0]),
-        "return_dict": False,
-    }
 
 
 @pytest.mark.parametrize("init", ["gaussian", "kaiming", "orthogonal"])
@@ -131,3 +184,54 @@ def test_names_of_another_kind_of_network_are_not_those_of_this_one() -> None:
 def test_orthogonal_adapters_come_in_pairs() -> None:
     with pytest.raises(ModelError, match="model.lora_rank=3"):
         Lora(network(), rank=3, alpha=4.0, targets=ATTENTION_PROJECTIONS, init="orthogonal")
+
+
+def initial(init: Any, seed: int = 0, index: int = 0) -> tuple[Tensor, Tensor]:
+    return initial_values(init, torch.empty(RANK, WIDTH), torch.empty(OUT, RANK), seed, index)
+
+
+def peft_initial(init: Any) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    named = "orthogonal" if init == "orthogonal" else init == "kaiming" or init
+    config = LoraConfig(r=RANK, target_modules=["0"], init_lora_weights=named)
+    layer: Any = inject_adapter_in_model(config, nn.Sequential(nn.Linear(WIDTH, OUT)))[0]
+    return layer.lora_A["default"].weight.detach(), layer.lora_B["default"].weight.detach()
+
+
+@pytest.mark.parametrize("init", ["gaussian", "kaiming", "orthogonal"])
+def test_they_are_distributed_as_peft_initial(init: str) -> None:
+    for mine, theirs in zip(initial(init), peft_initial(init), strict=True):
+        assert mine.shape == theirs.shape
+        assert mine.mean().item() == pytest.approx(
+            theirs.mean().item(), abs=0.1 * float(theirs.std())
+        )
+        assert mine.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
+        largest = theirs.abs().max().item()
+        assert mine.abs().max().item() == pytest.approx(largest, rel=0.3)
+
+
+@pytest.mark.parametrize("init", ["gaussian", "kaiming", "orthogonal"])
+def test_their_product_is_zero(init: str) -> None:
+    a, b = initial(init)
+    assert a.abs().max() > 0
+    torch.testing.assert_close(b @ a, torch.zeros(OUT, WIDTH), rtol=0, atol=1e-6)
+
+
+def test_orthogonal_ones_are_both_at_work() -> None:
+    a, b = initial("orthogonal")
+    assert torch.linalg.matrix_rank(a) == torch.linalg.matrix_rank(b) == RANK // 2
+
+
+@pytest.mark.parametrize("init", ["gaussian", "kaiming", "orthogonal"])
+def test_they_are_the_seeds_and_the_layers(init: str) -> None:
+    first, same, seed, layer = initial(init), initial(init), initial(init, 1), initial(init, 0, 2)
+    assert torch.equal(first[0], same[0])
+    assert not torch.equal(first[0], seed[0])
+    assert not torch.equal(first[0], layer[0])
+
+
+def test_convolutions_are_drawn_in_their_own_shape() -> None:
+    a, b = torch.empty(4, 3, 3, 3), torch.empty(8, 4, 1, 1)
+    for init in ("gaussian", "kaiming", "orthogonal"):
+        drawn = initial_values(init, a, b, 0, 0)  # type: ignore[arg-type]
+        assert [v.shape for v in drawn] == [a.shape, b.shape]

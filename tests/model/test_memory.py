@@ -1,4 +1,4 @@
-"""What is given up for memory leaves what a network computes as it is."""
+"""Memory options do not change what a network computes."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -8,16 +8,24 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import AutoencoderKL
 from diffusers.models.attention_dispatch import _AttentionBackendRegistry
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
+from rlfactory.config.overrides import compose
+from rlfactory.config.plan import make_plan
 from rlfactory.model.flux import Flux
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipeline import ModelError
+from rlfactory.model.lora import Lora
+from rlfactory.model.memory import Memory, OffloadedModules
+from rlfactory.model.pipelines.loading import decode_latents
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
-from rlfactory.model.weights import EMA, REFERENCE
+from rlfactory.model.weight_sets import EMA, REFERENCE
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import NoProgress
+from rlfactory.train.trainer import Trainer
+from rlfactory.utils.errors import ModelError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 OFF = {
@@ -91,7 +99,8 @@ class Part(nn.Module):
         super().__init__()
         self.sent: list[str] = []
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: Any, non_blocking: bool = False) -> Any:
+        del non_blocking
         self.sent.append(str(device))
         return self
 
@@ -106,6 +115,34 @@ def test_what_is_kept_away_comes_for_its_work_and_goes_back() -> None:
         assert parts["vae"].sent != ["cuda"], "it is there, and goes back after an error too"
     there_and_back = ["cuda", "cpu"]
     assert [part.sent for part in parts.values()] == [there_and_back] * 3 + [[]]
+
+
+def test_a_nested_visit_moves_nothing() -> None:
+    pipe, memory = SimpleNamespace(components={"text_encoder": Part()}), Memory(offload_text=True)
+    with memory.encoding(pipe, GPU):
+        for _ in range(3):
+            with memory.encoding(pipe, GPU):
+                pass
+        assert pipe.components["text_encoder"].sent == ["cuda"]
+    assert pipe.components["text_encoder"].sent == ["cuda", "cpu"]
+
+
+def test_frozen_weights_are_not_copied_back() -> None:
+    module = nn.Linear(2, 2).requires_grad_(False)
+    weight = module.weight.data
+    modules = OffloadedModules([module])
+    for _ in range(2):
+        modules.load(CPU)
+        module.weight.data = weight.clone()  # as a copy on another device would be
+        modules.offload()
+        assert module.weight.data_ptr() == weight.data_ptr(), "the tensor that it was"
+
+
+def test_weights_that_were_loaded_on_the_device_are_copied_to_the_cpu_once() -> None:
+    module = nn.Linear(2, 2, device="meta").requires_grad_(False)
+    modules = OffloadedModules([module])
+    modules.load(torch.device("meta"))
+    assert modules._kept == []
 
 
 def test_what_stays_is_not_moved() -> None:
@@ -127,9 +164,9 @@ def test_what_stays_is_not_moved() -> None:
     ],
 )
 def test_where_a_part_is_at_home(part: str, away: str | None) -> None:
-    assert Memory().home(part, GPU) == GPU
+    assert Memory().idle_device(part, GPU) == GPU
     for name in ("offload_text", "offload_vae", "offload_weights"):
-        at_home = Memory(**{name: True}).home(part, GPU)  # type: ignore[arg-type]
+        at_home = Memory(**{name: True}).idle_device(part, GPU)  # type: ignore[arg-type]
         assert at_home == (CPU if name == away else GPU), name
 
 
@@ -235,6 +272,41 @@ def test_compiled_blocks_follow_weight_sets_and_adapters(
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize(
+    ("option", "on_cuda", "on_cpu"), [("auto", True, False), (True, True, True), (False,) * 3]
+)
+def test_where_adapters_are_merged(option: Any, on_cuda: bool, on_cpu: bool) -> None:
+    memory = Memory(merge_adapters=option)
+    assert memory.merges_adapters(GPU, torch.float32) is on_cuda
+    assert memory.merges_adapters(CPU, torch.float32) is on_cpu
+    in_half_precision = memory.merges_adapters(GPU, torch.bfloat16)
+    assert in_half_precision is (option is True), "it would round away what adapters add"
+
+
+@pytest.mark.parametrize(("algo", "merged"), [("nft", True), ("grpo", False)])
+def test_adapters_are_merged_in_rollouts_that_are_not_replayed(
+    algo: str, merged: bool, sd3_folder: Path
+) -> None:
+    words = [
+        *("memory=roomy", "memory.merge_adapters=true", "precision=fp32", f"algo={algo}"),
+        *("model=tiny_sd3", "model.finetune=lora", f"model.path={sd3_folder}", "model.size=64"),
+        *("model.text_tokens=16", "reward=compressibility", "hardware=cpu", "iterations=1"),
+        *("prompts_per_iteration=2", "group_size=2"),
+    ]
+    composed = compose(words)
+    config: Any = make_plan(composed.values, composed.choices).config
+    trainer = Trainer(build(config), training_budget(config), NoProgress())
+    lora = trainer.components.model.lora  # type: ignore[union-attr]
+    assert isinstance(lora, Lora)
+    seen: list[bool] = []
+    lora.layers[0].lora_A["default"].register_forward_hook(lambda *_: seen.append(True))
+    trainer.sample(0)
+    assert bool(seen) is not merged
+    seen.clear()
+    trainer.run(lambda *_: None)
+    assert seen, "learning computes them"
+
+
 @pytest.fixture
 def restored_attention() -> Iterator[None]:
     """diffusers keeps the choice for the whole process."""
@@ -287,3 +359,35 @@ def test_all_batch_sizes_after_the_second_run_what_is_compiled(
         counts.append(counter.frame_count)
     torch._dynamo.reset()
     assert 0 < counts[0] < counts[1] == counts[2] == counts[3]
+
+
+def test_large_images_are_decoded_in_tiles_of_at_most_512_pixels() -> None:
+    def vae(size: int) -> AutoencoderKL:
+        return AutoencoderKL(
+            block_out_channels=(4, 4, 4, 4),
+            down_block_types=("DownEncoderBlock2D",) * 4,
+            up_block_types=("UpDecoderBlock2D",) * 4,
+            norm_num_groups=1,
+            sample_size=size,
+        )
+
+    for trained, edge in ((1024, 512), (256, 256)):
+        tiled = vae(trained)
+        Memory(vae_tiling=True).prepare_vae(tiled)
+        assert (tiled.tile_sample_min_size, tiled.tile_latent_min_size) == (edge, edge // 8)
+
+
+def test_large_images_are_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    vae = AutoencoderKL(block_out_channels=(4,), norm_num_groups=1).requires_grad_(False)
+    latents = torch.randn(5, 4, 16, 16, generator=torch.Generator().manual_seed(0))
+    together = decode_latents(vae, latents)
+    sizes: list[int] = []
+    decode = vae.decode
+    monkeypatch.setattr(
+        vae, "decode", lambda z, **options: sizes.append(len(z)) or decode(z, **options)
+    )
+    monkeypatch.setattr("rlfactory.model.pipelines.loading.PIXELS_TOGETHER", 2 * 16**2)
+    parts = decode_latents(vae, latents)
+    assert sizes == [2, 2, 1]
+    # float32 rounds differently in other batches
+    assert (parts.int() - together.int()).abs().max() <= 1

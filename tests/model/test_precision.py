@@ -1,4 +1,4 @@
-"""What a network computes in, and that a replayed step is the one that was drawn."""
+"""The dtypes of a network, and replayed steps with a ratio of 1."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -9,8 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
-from rlfactory.build import budget, build
+from rlfactory.config.overrides import compose
+from rlfactory.config.plan import make_plan
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.ddim import DDIM
 from rlfactory.dynamics.flow_sde import FlowSDE
@@ -18,16 +20,15 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.flux import Flux
 from rlfactory.model.memory import Memory
 from rlfactory.model.precision import Precision
-from rlfactory.model.sampling import Drawing, walk
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
-from rlfactory.nest import present
-from rlfactory.parts import Silent
-from rlfactory.plan import make_plan
-from rlfactory.request import compose_request
 from rlfactory.rollout import Condition, Transitions
-from rlfactory.scoring import TrainingError
-from rlfactory.trainer import Trainer
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import NoProgress
+from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
+from rlfactory.train.trainer import Trainer
+from rlfactory.utils.errors import TrainingError
+from rlfactory.utils.pytree import require
 
 CPU = torch.device("cpu")
 FAMILIES = ["sd", "sd3", "flux"]
@@ -72,7 +73,9 @@ def rolled(model: ImageModel, dynamics: Dynamics) -> tuple[Condition, Transition
     start, noise = (torch.randn(s, generator=generator) for s in (shape, (2, 2, *shape[1:])))
     condition, times = model.encode(PROMPTS), torch.tensor([1.0, 0.8037, 0.6, 0.3, 0.0])
     with model.precision.sampling():
-        _, kept = walk(model, condition, start, times, Drawing(dynamics, [0, 2], noise))
+        _, kept = sample_with_transitions(
+            model, condition, start, times, TrajectorySpec(dynamics, [0, 2], noise)
+        )
     return condition, kept
 
 
@@ -83,7 +86,7 @@ def replayed(model: ImageModel, dynamics: Dynamics, kept: Transitions, condition
         x, t, t_next = kept.x[:, i], kept.t[:, i], kept.t_next[:, i]
         prediction = model.predict(x, t, condition)
         step = dynamics.step(x, prediction, t, t_next, next=kept.next[:, i])
-        steps.append(present(step.log_prob, "a likelihood"))
+        steps.append(require(step.log_prob, "a likelihood"))
     return torch.stack(steps, dim=1)
 
 
@@ -124,7 +127,7 @@ def test_in_float32_a_replayed_step_is_bit_for_bit_the_one_that_was_drawn(
         assert torch.equal(log_prob, kept.log_prob)
         log_prob.sum().backward()
         parameters = model.weights.parameters.values()
-        gradients.append([present(p.grad, "a gradient").clone() for p in parameters])
+        gradients.append([require(p.grad, "a gradient").clone() for p in parameters])
         model.network.zero_grad()
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
     assert any(bool((g != 0).any()) for g in gradients[0])
@@ -276,13 +279,13 @@ WORDS = [
 ]
 
 
-def run(folder: Path, rollout: str) -> dict[str, float]:
+def run(folder: Path, rollout: str, *words: str) -> dict[str, float]:
     """An iteration of eight samples in bfloat16, drawn and replayed in one batch each."""
-    composed = compose_request([*WORDS, f"model.path={folder}"])
+    composed = compose([*WORDS, f"model.path={folder}", *words])
     config: Any = copy.deepcopy(make_plan(composed.values, composed.choices).config)
     config["precision"]["rollout"] = rollout
     config["precision"]["weights"] = "float32"
-    trainer = Trainer(build(config), budget(config), Silent())
+    trainer = Trainer(build(config), training_budget(config), NoProgress())
     logged: list[dict[str, float]] = []
     trainer.run(lambda _iteration, metrics, _rollout: logged.append(metrics))
     return logged[0]
@@ -294,4 +297,56 @@ def test_a_run_in_bfloat16_logs_how_far_its_first_ratio_is_off(sd3_folder: Path)
 
 def test_a_run_stops_where_rollout_and_replay_compute_differently(sd3_folder: Path) -> None:
     with pytest.raises(TrainingError, match="sampling and training disagree"):
-        run(sd3_folder, "float32")
+        run(sd3_folder, "float32", "algo.old_log_probs=sampled")
+
+
+@pytest.mark.parametrize(
+    ("rollout", "learning", "tf32", "expected"),
+    [
+        ("bfloat16", "bfloat16", "auto", "high"),
+        ("bfloat16", "float32", "auto", "highest"),
+        ("float32", "float32", "auto", "highest"),
+        ("float32", "float32", True, "high"),
+        ("float16", "float16", False, "highest"),
+    ],
+)
+def test_float32_matrices_are_multiplied_exactly_where_replays_are(
+    rollout: Any, learning: Any, tf32: Any, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
+    precision = Precision(rollout=rollout, learning=learning, tf32=tf32)
+    precision.set_matmul_precision(torch.device("cpu"))
+    assert chosen == [], "a CPU has no TF32"
+    precision.set_matmul_precision(torch.device("cuda"))
+    assert chosen == [expected]
+
+
+def test_trained_weights_are_cast_once_in_all_passes_of_a_rollout(make: Make) -> None:
+    model = make("sd3", Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16"))
+    x, t, condition = torch.zeros(2, *model.resolution.shape), torch.ones(2), model.encode(PROMPTS)
+
+    def casts(passes: int) -> int:
+        with profile(activities=[ProfilerActivity.CPU]) as profiled, torch.no_grad():
+            for _ in range(passes):
+                model.predict(x, t, condition)
+        return sum(
+            event.count for event in profiled.key_averages() if event.key == "aten::_to_copy"
+        )
+
+    casts(1)
+    each = casts(2) - casts(1)
+    with model.precision.sampling():
+        casts(1)
+        later = casts(2) - casts(1)
+    assert each - later == len(model.weights.parameters)
+    # a step of the optimizer between two rollouts is seen, and learning has its gradients
+    found = []
+    for _ in range(2):
+        with model.precision.sampling():
+            found.append(model.predict(x, t, condition))
+        with torch.no_grad():
+            for parameter in model.weights.parameters.values():
+                parameter.add_(0.1)
+    assert not torch.equal(*found)
+    assert model.predict(x, t, condition).requires_grad

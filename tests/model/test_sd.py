@@ -10,10 +10,10 @@ from diffusers import StableDiffusionPipeline, UNet2DConditionModel
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Leading
-from rlfactory.model.pipeline import ModelError
-from rlfactory.model.sampling import follow
 from rlfactory.model.sd import SD
-from rlfactory.model.weights import REFERENCE
+from rlfactory.model.weight_sets import REFERENCE
+from rlfactory.train.sampling.trajectories import integrate_ode
+from rlfactory.utils.errors import ModelError
 
 PROMPTS = ["a red circle", "two blue stars", "a red circle"]
 MakeSD = Callable[..., SD]
@@ -143,7 +143,7 @@ def test_sampling_is_what_the_pipeline_itself_does(guided: SD, plain: SD, guidan
         output_type="latent",
     ).images
     times = Leading(steps=3).sigmas(model.resolution.shift)
-    found = follow(model, model.encode(PROMPTS), start, times)
+    found = integrate_ode(model, model.encode(PROMPTS), start, times)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -6,15 +6,15 @@ import torch
 from diffusers import SD3Transformer2DModel, StableDiffusion3Pipeline
 from torch import Tensor
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import Schedule
-from rlfactory.model.pipeline import ModelError
-from rlfactory.model.sampling import follow
 from rlfactory.model.sd3 import SD3
-from rlfactory.model.weights import EMA, REFERENCE
+from rlfactory.model.weight_sets import EMA, REFERENCE
 from rlfactory.rollout import Condition, Rollout
+from rlfactory.train.sampling.trajectories import integrate_ode
+from rlfactory.utils.errors import ModelError
 
 PROMPTS = ["a red circle", "two blue stars", "a red circle"]
 MakeSD3 = Callable[..., SD3]
@@ -147,9 +147,9 @@ def test_sampling_is_what_the_pipeline_itself_does(make: MakeSD3, guidance: floa
         output_type="latent",
     ).images
     sigmas = Schedule(kind="diffusers", steps=6).sigmas(model.resolution.shift)
-    found = follow(model, model.encode(PROMPTS), start, sigmas)
+    found = integrate_ode(model, model.encode(PROMPTS), start, sigmas)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    uniform = follow(
+    uniform = integrate_ode(
         model,
         model.encode(PROMPTS),
         start,
@@ -274,7 +274,7 @@ def test_at_the_first_update_every_ratio_is_one(
     if finetune == "lora":
         train(model)
     rollout = roll(model, [1.0, -1.0, 0.5, -0.5, 2.0], FlowSDE(noise_level=0.7))
-    batch = algo.items(rollout, model, seed=0, iteration=0)
+    batch = algo.training_items(rollout, model, seed=0, iteration=0)
     for chunk in batch.split(4):
         loss = algo.loss(model, chunk)
         assert loss.metrics["ratio/max_dev"].max() < 1e-6

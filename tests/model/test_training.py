@@ -1,4 +1,4 @@
-"""Every algorithm on images takes an iteration of each kind of model that it can train."""
+"""One iteration of every image algorithm on each family of models that it supports."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from rlfactory.build import budget, build
-from rlfactory.parts import Metrics, Silent
-from rlfactory.plan import make_plan
-from rlfactory.request import compose_request
-from rlfactory.trainer import Trainer
+from rlfactory.config.overrides import compose
+from rlfactory.config.plan import make_plan
+from rlfactory.train.build import build, training_budget
+from rlfactory.train.components import Metrics, NoProgress
+from rlfactory.train.trainer import Trainer
 
 TINY = [
     "hardware=cpu",
+    "recipe=none",
     "iterations=1",
     "prompts_per_iteration=2",
     "group_size=4",
@@ -31,6 +32,7 @@ STEPWISE = [
     ["algo=ddpo", "advantage.min_count=2"],
     ["algo=ddpo_sf"],
     ["algo=grpo", "epochs=2", "regularizer=kl_gaussian"],
+    ["algo=flow_dppo", "epochs=2"],
     ["algo=grpo", "algo.weighting=tempflow", "branches=4", "algo.over_steps=sum"],
 ]
 FLOW = [
@@ -51,10 +53,10 @@ FORWARD = [
 
 def trained(folder: Path, *words: str) -> tuple[Trainer, Metrics, float]:
     """What an iteration logs, and how far it moved the weights."""
-    composed = compose_request([*TINY, f"model.path={folder}", *words])
+    composed = compose([*TINY, f"model.path={folder}", *words])
     config = make_plan(composed.values, composed.choices).config
-    trainer = Trainer(build(config), budget(config), Silent())
-    parameters = trainer.parts.model.weights.parameters.values()
+    trainer = Trainer(build(config), training_budget(config), NoProgress())
+    parameters = trainer.components.model.weights.parameters.values()
     before = [p.detach().clone() for p in parameters]
     logged: list[Metrics] = []
     trainer.run(lambda iteration, metrics, rollout: logged.append(metrics))
@@ -68,8 +70,8 @@ def require_sound(trainer: Trainer, metrics: Metrics, moved: float) -> None:
     assert metrics["advantage/zero_groups"] == 0
     assert trainer.learner.updates > 0
     assert 1e-6 < moved < 1e-2
-    if trainer.parts.algo.needs == "transitions":
-        assert metrics["ratio/first_max_dev"] <= trainer.parts.algo.ratio_tolerance
+    if trainer.components.algo.requires == "transitions":
+        assert metrics["ratio/first_max_dev"] <= trainer.components.algo.ratio_tolerance
 
 
 SEEN = [["algo=ddpo_sf"], ["algo=nft"], ["algo=vgrpo"]]
@@ -110,11 +112,13 @@ def test_in_half_precision(precision: str, memory: str, sd3_folder: Path) -> Non
     words += ["schedule.steps=2"]
     trainer, metrics, moved = trained(sd3_folder, *words, f"precision={precision}")
     require_sound(trainer, metrics, moved)
-    assert {p.dtype for p in trainer.parts.model.weights.parameters.values()} == {torch.float32}
-    assert set(trainer.parts.model.weights.state_dict()) >= {
+    assert {p.dtype for p in trainer.components.model.weights.parameters.values()} == {
+        torch.float32
+    }
+    assert set(trainer.components.model.weights.state_dict()) >= {
         f"{name}/{key}"
         for name in ("policy", "ema", "old")
-        for key in trainer.parts.model.weights.parameters
+        for key in trainer.components.model.weights.parameters
     }
 
 

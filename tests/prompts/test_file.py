@@ -72,3 +72,27 @@ def test_missing_files(write, tmp_path):
         FilePrompts(path=str(tmp_path / "gone.txt"))
     with pytest.raises(PromptError, match=r"gone\.txt"):
         FilePrompts(path=write("p.txt", "a"), eval_path=str(tmp_path / "gone.txt"))
+
+
+def test_a_share_is_held_out_and_never_trained_on(write):
+    path = write("p.txt", "\n".join(f"prompt {i % 50}" for i in range(100)))
+    source = FilePrompts(path=path, held_out_share=0.1)
+    evaluated = {p.text for p in source.held_out(100)}
+    assert source.separate
+    assert len(evaluated) == 5
+    assert len(source.known()) == 90, "repeated lines are on one side"
+    assert not evaluated & {p.text for p in source.known()}
+
+
+def test_what_is_trained_on_is_not_separate(write):
+    path = write("p.txt", "\n".join(map(str, range(30))))
+    assert not FilePrompts(path=path).separate
+    assert not FilePrompts(path=path, held_out_share=0.1).separate, "three would be too few"
+    assert FilePrompts(path=path, eval_path=write("e.txt", "a\nb")).separate
+    assert not FilePrompts(path=path, eval_path=write("e.txt", "a\n3")).separate, "one is in both"
+
+
+def test_a_share_of_all_leaves_none_to_train_on(write):
+    path = write("p.txt", "\n".join(map(str, range(30))))
+    with pytest.raises(PromptError, match="leaves none to train on"):
+        FilePrompts(path=path, held_out_share=1.0)

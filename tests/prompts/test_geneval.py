@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rlfactory.prompts.geneval import FLOW_GRPO, GenEvalPrompts, prompt
-from rlfactory.reward.geneval_metadata import OBJECTS, fault
-from rlfactory.zoo.scenes import CATEGORIES, is_held_out
+from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
+from rlfactory.prompts.ops.scenes import CATEGORIES, is_held_out
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,11 @@ def drawn():
 
 
 def test_all_can_be_judged(drawn):
-    assert not [p for p in [*drawn, *GenEvalPrompts().held_out(120)] if fault(p.metadata, OBJECTS)]
+    assert not [
+        p
+        for p in [*drawn, *GenEvalPrompts().held_out(120)]
+        if metadata_problem(p.metadata, OBJECTS)
+    ]
 
 
 def test_the_mixture_is_flow_grpos(drawn):

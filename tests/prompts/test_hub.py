@@ -56,3 +56,17 @@ def test_a_column_that_is_no_text(saved):
     source = HubPrompts(path=str(saved / "numbers.parquet"), column="caption")
     with pytest.raises(PromptError, match="must be a text; it is 1"):
         source.held_out(1)
+
+
+def test_a_share_is_held_out_and_never_trained_on(saved):
+    path = str(saved / "rows.parquet")
+    source = HubPrompts(path=path, column="caption", held_out_share=0.25)
+    evaluated = {p.text for p in source.held_out(20)}
+    assert source.separate
+    assert len(evaluated) == 5
+    assert evaluated | {p.text for p in source.known()} == set(ROWS["caption"])
+    assert len(source.texts()) == 15
+    assert not HubPrompts(path=path, column="caption").separate
+    assert not HubPrompts(path=str(saved / "both"), column="caption", eval_split="test").separate, (
+        "its rows are those of the training split"
+    )

@@ -50,7 +50,7 @@ def test_a_share_is_for_evaluation_alone(share, kept):
 
 def test_a_share_is_not_rounded_up_for_a_floats_sake():
     source = Movies(starts=[str(i) for i in range(100)], held_out_share=0.07)
-    assert len(source.held_out_starts) == 7
+    assert len(source.eval_prompts) == 7
 
 
 def test_they_bring_no_metadata():

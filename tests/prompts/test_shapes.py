@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from rlfactory.prompts.ops.scenes import CATEGORIES, is_held_out
 from rlfactory.prompts.shapes import ShapesPrompts
-from rlfactory.zoo.scenes import CATEGORIES, is_held_out
 
 FINGERPRINT = """
 import hashlib

@@ -1,16 +1,16 @@
 import pytest
 
 from rlfactory.prompts.base import PromptError
+from rlfactory.prompts.ops.scenes import is_held_out
 from rlfactory.prompts.signs import PLACES, WORDS, Signs
-from rlfactory.reward.ocr import quoted
-from rlfactory.zoo.scenes import is_held_out
+from rlfactory.reward.ocr import quoted_word
 
 
 def test_every_prompt_quotes_its_word():
     source = Signs()
     texts = [p.text for p in [*source.prompts, *source.eval_prompts]]
     assert len(set(texts)) == len(texts) == len(WORDS) * len(PLACES)
-    assert {quoted(text) for text in texts} == set(WORDS)
+    assert {quoted_word(text) for text in texts} == set(WORDS)
 
 
 def test_a_quarter_is_held_out():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rlfactory.regularizer
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.flow_sde import FlowSDE
@@ -21,7 +21,7 @@ from rlfactory.rollout import Rollout
 for _module in pkgutil.iter_modules(rlfactory.regularizer.__path__):
     importlib.import_module(f"rlfactory.regularizer.{_module.name}")
 OURS = [k for k in Regularizer.__subclasses__() if k.__module__.startswith("rlfactory.")]
-KINDS = [kind for kind in OURS if kind.needs not in ("tokens", "terms")]
+KINDS = [kind for kind in OURS if kind.requires not in ("tokens", "terms")]
 PULLING = [kind for kind in KINDS if kind is not NoRegularizer]
 FREE = [kind for kind in PULLING if "reference" in inspect.signature(kind).parameters]
 WEIGHT_SETS = ["reference", "old", "ema"]
@@ -52,7 +52,7 @@ def setting(
     for parameter in model.weights.parameters.values():
         parameter.data.add_(0.2)
     algo = GRPO(DYNAMICS, GroupAdvantage())
-    (batch,) = algo.items(rollout, model, seed=0, iteration=0).split(100)
+    (batch,) = algo.training_items(rollout, model, seed=0, iteration=0).split(100)
     return model, batch
 
 
@@ -84,7 +84,7 @@ def test_it_returns_a_scalar_and_one_divergence_an_item(
     assert kl.shape == (len(batch),)
     assert not kl.requires_grad
     assert (kl >= 0).all()
-    assert kind.needs in ("velocity", "transitions")
+    assert kind.requires in ("velocity", "transitions")
 
 
 @pytest.mark.parametrize("kind", FREE)
@@ -177,27 +177,27 @@ def test_a_coefficient_follows_the_divergence_at_its_moment(kind: type[Regulariz
     each_iteration = Proportional(value=1.0, target=0.1, horizon=10)
     regularizer = make(kind, coefficient=each_iteration)
     assert regularizer.coefficients == {"kl/coefficient": each_iteration}
-    regularizer.steer("step", {KL: 1.0}, 1.0, 5)
-    regularizer.steer("iteration", {"kl/other": 1.0}, 1.0, 5)
+    regularizer.update_coefficients("step", {KL: 1.0}, 1.0, 5)
+    regularizer.update_coefficients("iteration", {"kl/other": 1.0}, 1.0, 5)
     assert each_iteration.value == 1.0
-    regularizer.steer("iteration", {KL: 1.0}, 1.0, 5)
+    regularizer.update_coefficients("iteration", {KL: 1.0}, 1.0, 5)
     assert each_iteration.value == pytest.approx(1 + 0.2 * 5 / 10)
 
     each_step = PerStep(value=1.0, target=0.1, horizon=10)
     regularizer = make(kind, coefficient=each_step)
-    regularizer.steer("iteration", {KL: 1.0}, 1.0, 5)
+    regularizer.update_coefficients("iteration", {KL: 1.0}, 1.0, 5)
     assert each_step.value == 1.0
-    regularizer.steer("step", {KL: 0.0}, 1.0, 5)
+    regularizer.update_coefficients("step", {KL: 0.0}, 1.0, 5)
     assert each_step.value == pytest.approx(1 - 0.3 / 10)
 
 
 def test_a_sequence_is_as_long_as_it_is() -> None:
     coefficient = Proportional(value=1.0, target=8.0, horizon=10, clip=5.0)
     regularizer = make(PULLING[0], coefficient=coefficient)
-    regularizer.steer("iteration", {KL: 2.0}, 6.0, 5)
+    regularizer.update_coefficients("iteration", {KL: 2.0}, 6.0, 5)
     assert coefficient.value == pytest.approx(1 + (2 * 6 / 8 - 1) * 5 / 10)
 
 
 def test_what_measures_nothing_steers_nothing() -> None:
-    NoRegularizer().steer("iteration", {KL: 1.0}, 1.0, 5)
+    NoRegularizer().update_coefficients("iteration", {KL: 1.0}, 1.0, 5)
     assert NoRegularizer().coefficients == {}

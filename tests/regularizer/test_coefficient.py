@@ -3,9 +3,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rlfactory import signature
+from rlfactory.config.schema import signature
+from rlfactory.config.schema.typecheck import matches
 from rlfactory.regularizer.coefficient import Coefficient, Fixed, PerStep, Proportional
-from rlfactory.typecheck import fits
 
 MODULE = "rlfactory.regularizer.coefficient"
 STEERED = ["Proportional", "PerStep"]
@@ -83,12 +83,15 @@ def test_goes_on_from_its_state(make: Make) -> None:
 @pytest.mark.parametrize("name", STEERED)
 @pytest.mark.parametrize("key", ["target", "horizon"])
 def test_the_plan_refuses_a_target_or_horizon_of_zero(name: str, key: str) -> None:
-    kind = signature.read(f"{MODULE}.{name}").parameters[key].kind
-    assert fits(6, kind)
-    assert not fits(0, kind)
-    assert not fits(-1, kind)
+    kind = signature.read_signature(f"{MODULE}.{name}").parameters[key].kind
+    assert matches(6, kind)
+    assert not matches(0, kind)
+    assert not matches(-1, kind)
 
 
 def test_says_when_to_update() -> None:
-    traits = {name: signature.read(f"{MODULE}.{name}").traits["every"] for name in STEERED}
+    traits = {
+        name: signature.read_signature(f"{MODULE}.{name}").class_constants["every"]
+        for name in STEERED
+    }
     assert traits == {"Proportional": "iteration", "PerStep": "step"}

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.group import GroupAdvantage
-from rlfactory.algo.forward_process import self_normalised
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.nft import NFT
+from rlfactory.algo.ops.noised_items import self_normalised
 from rlfactory.algo.times import UniformTimes
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.schedule import uniform_sigmas
@@ -83,7 +83,7 @@ def setting(
     model = linear()
     model.weights.add("old")
     algo = NFT(GroupAdvantage(), UniformTimes(), uniform_sigmas(6, 3.0))
-    items = algo.items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
+    items = algo.training_items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
     (batch,) = items.split(100)
     for parameter in model.weights.parameters.values():
         parameter.data.add_(0.2)

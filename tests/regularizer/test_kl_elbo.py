@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.batch import Batch, Outputs
-from rlfactory.model.weights import REFERENCE, Weights
+from rlfactory.model.weight_sets import REFERENCE, WeightSets
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_elbo import KLELBO, sde_std
 from rlfactory.rollout import Condition
@@ -19,7 +19,7 @@ class Scaled:
 
     def __init__(self) -> None:
         self.scale = nn.Parameter(torch.tensor(0.9))
-        self.weights = Weights({"scale": self.scale})
+        self.weights = WeightSets({"scale": self.scale})
         self.weights.add(REFERENCE)
         self.scale.data = torch.tensor(1.0)
 

@@ -1,9 +1,9 @@
 import torch
 from torch import Tensor, nn
 
-from rlfactory.batch import Batch, Outputs, Taken
+from rlfactory.batch import Batch, Outputs, ReplayedSteps
 from rlfactory.dynamics.flow_sde import FlowSDE
-from rlfactory.model.weights import REFERENCE, Weights
+from rlfactory.model.weight_sets import REFERENCE, WeightSets
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_gaussian import KLGaussian
 from rlfactory.rollout import Condition
@@ -22,7 +22,7 @@ class Scaled:
 
     def __init__(self) -> None:
         self.scale = nn.Parameter(torch.tensor(0.9))
-        self.weights = Weights({"scale": self.scale})
+        self.weights = WeightSets({"scale": self.scale})
         self.weights.add(REFERENCE)
         self.scale.data = torch.tensor(1.0)
 
@@ -32,7 +32,9 @@ class Scaled:
 
 def test_golden() -> None:
     model, nothing = Scaled(), torch.zeros(2)
-    batch = Batch(X, T, X, torch.arange(2), Condition({}), nothing, Taken(T_NEXT, NEXT, nothing))
+    batch = Batch(
+        X, T, X, torch.arange(2), Condition({}), nothing, ReplayedSteps(T_NEXT, NEXT, nothing)
+    )
     prediction = model.predict(X, T, batch.condition)
     step = FlowSDE(noise_level=0.7).step(X, prediction, T, T_NEXT, next=NEXT)
     penalty, measured = KLGaussian(FlowSDE(noise_level=0.7), coefficient=Fixed(value=2.0)).penalty(

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from rlfactory.batch import TokenBatch, TokenOutputs
+from rlfactory.algo.ops.token_outputs import token_outputs
+from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.nest import present
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_token import KLToken
 from rlfactory.rollout import Rollout, Tokens
+from rlfactory.utils.pytree import require
 
 TOKEN = Token(length=8, temperature=1.5)
 ESTIMATORS = ["exact", "k1", "k2", "k3", "abs"]
@@ -44,11 +45,11 @@ def measure(
     model: CausalLM, dynamics: Token = TOKEN, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     regularizer = KLToken(dynamics, coefficient=Fixed(value=0.5), **options)
-    tokens = present(regularizer.shape(model, rollout(drawn(model, dynamics))).tokens, "tokens")
-    logits, values = model.forward(tokens)
-    step = dynamics.step(logits, next=tokens.response[tokens.mask])
+    tokens = require(
+        regularizer.shape_reward(model, rollout(drawn(model, dynamics))).tokens, "tokens"
+    )
+    outputs, _ = token_outputs(model, dynamics, tokens)
     batch = TokenBatch(tokens, torch.zeros(4, 8), torch.zeros(4, 8))
-    outputs = TokenOutputs(step.log_prob, step.log_probs, values)
     penalty, measured = regularizer.penalty(model, batch, outputs)
     return penalty, measured["kl/reference"]
 
@@ -100,7 +101,7 @@ def test_in_the_reward_each_token_pays_for_itself(model: CausalLM, micro_batch: 
         estimator="k1",
         micro_batch=micro_batch,
     )
-    paid = present(regularizer.shape(model, rollout(tokens)).penalty, "penalty")
+    paid = require(regularizer.shape_reward(model, rollout(tokens)).penalty, "penalty")
     with model.weights("reference"):
         logits, _ = model.forward(tokens)
     other = TOKEN.step(logits, next=tokens.response[tokens.mask]).log_prob
@@ -123,21 +124,19 @@ def test_what_was_paid_is_measured_wherever_the_policy_is_by_then(
     regularizer = KLToken(
         dynamics, coefficient=Fixed(value=0.5), placement="reward", estimator=estimator
     )
-    found = regularizer.shape(model, rollout(tokens))
-    logits, values = shifted(model).forward(tokens)
-    step = dynamics.step(logits, next=tokens.response[tokens.mask])
-    seen = present(found.tokens, "tokens")
+    found = regularizer.shape_reward(model, rollout(tokens))
+    outputs, _ = token_outputs(shifted(model), dynamics, tokens)
+    seen = require(found.tokens, "tokens")
     batch = TokenBatch(seen, torch.zeros(4, 8), torch.zeros(4, 8))
-    outputs = TokenOutputs(step.log_prob, step.log_probs, values)
     measured = regularizer.penalty(model, batch, outputs)[1]["kl/reference"]
-    paid = present(found.penalty, "penalty")[tokens.mask]
+    paid = require(found.penalty, "penalty")[tokens.mask]
     assert torch.equal(0.5 * measured, paid)
 
 
 @pytest.mark.parametrize("placement", ["loss", "none"])
 def test_a_penalty_of_the_loss_leaves_the_reward_alone(model: CausalLM, placement: Any) -> None:
     regularizer = KLToken(TOKEN, coefficient=Fixed(value=0.5), placement=placement)
-    assert regularizer.shape(model, rollout(drawn(model))).penalty is None
+    assert regularizer.shape_reward(model, rollout(drawn(model))).penalty is None
 
 
 @pytest.mark.parametrize("placement", ["loss", "reward"])
@@ -150,12 +149,12 @@ def test_a_token_that_the_reference_would_never_draw_is_compared_all_the_same(
     regularizer = KLToken(
         greedy, coefficient=Fixed(value=0.5), placement=placement, estimator=estimator
     )
-    found = regularizer.shape(model, rollout(tokens))
+    found = regularizer.shape_reward(model, rollout(tokens))
     _, kl = measure(model, greedy, placement=placement, estimator=estimator)
     assert kl.isfinite().all()
     assert kl.abs().sum() > 0
     if placement == "reward":
-        paid = present(found.penalty, "penalty")
+        paid = require(found.penalty, "penalty")
         torch.testing.assert_close(paid[tokens.mask], 0.5 * kl, atol=1e-5, rtol=1e-4)
 
 
@@ -163,10 +162,9 @@ def test_the_reference_is_asked_once_for_all_passes(
     model: CausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regularizer = KLToken(TOKEN, coefficient=Fixed(value=0.5), estimator="k3")
-    tokens = present(regularizer.shape(model, rollout(drawn(model))).tokens, "tokens")
-    logits, values = model.forward(tokens)
-    step = TOKEN.step(logits, next=tokens.response[tokens.mask])
+    tokens = require(regularizer.shape_reward(model, rollout(drawn(model))).tokens, "tokens")
+    outputs, _ = token_outputs(model, TOKEN, tokens)
     batch = TokenBatch(tokens, torch.zeros(4, 8), torch.zeros(4, 8))
-    monkeypatch.delattr(CausalLM, "logits")
+    monkeypatch.delattr(CausalLM, "measure")
     for _ in range(3):
-        regularizer.penalty(model, batch, TokenOutputs(step.log_prob, step.log_probs, values))
+        regularizer.penalty(model, batch, outputs)

@@ -2,12 +2,12 @@ from collections.abc import Callable
 
 import torch
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.nft import NFT
 from rlfactory.algo.times import UniformTimes
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weights import OLD
+from rlfactory.model.weight_sets import OLD
 from rlfactory.regularizer.none import NoRegularizer
 from rlfactory.rollout import Rollout
 
@@ -18,7 +18,7 @@ def test_it_adds_nothing_and_evaluates_nothing(
     model = linear()
     model.weights.add(OLD)
     algo = NFT(GroupAdvantage(), UniformTimes(), uniform_sigmas(6, 3.0))
-    (batch,) = algo.items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0).split(100)
+    (batch,) = algo.training_items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0).split(100)
     loss = algo.loss(model, batch)
     evaluations = model.calls
     penalty, measured = NoRegularizer().penalty(model, batch, loss.outputs)

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlfactory.advantage.group import GroupAdvantage
+from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.flow_sde import FlowSDE
@@ -42,7 +42,7 @@ def setting(
     for parameter in model.weights.parameters.values():
         parameter.data.add_(0.1)
     algo = GRPO(DYNAMICS, GroupAdvantage())
-    (batch,) = algo.items(rollout, model, seed=0, iteration=0).split(100)
+    (batch,) = algo.training_items(rollout, model, seed=0, iteration=0).split(100)
     return model, batch
 
 
@@ -91,8 +91,8 @@ def test_each_weight_set_is_run_once(setting: tuple[ImageModel, Batch]) -> None:
     before = model.calls  # type: ignore[attr-defined]
     terms(Fixed(value=1.0), Fixed(value=1.0)).penalty(model, batch, known)
     assert model.calls == before + 2  # type: ignore[attr-defined]
-    assert set(known.others) == {"reference", "old"}
-    assert not any(prediction.requires_grad for prediction in known.others.values())
+    assert set(known.by_weight_set) == {"reference", "old"}
+    assert not any(prediction.requires_grad for prediction in known.by_weight_set.values())
 
 
 def test_it_needs_the_weight_sets_of_all_its_terms() -> None:
@@ -111,10 +111,10 @@ def test_each_coefficient_follows_its_own_divergence_at_its_own_moment() -> None
         "kl/old/coefficient": whole.terms["old"].coefficient,
     }
     measured = {"kl/reference": 9.0, "kl/steps": 0.0, "kl/old": 9.0}
-    whole.steer("iteration", measured, 1.0, 10)
+    whole.update_coefficients("iteration", measured, 1.0, 10)
     assert (first.value, second.value) == (pytest.approx(1.02), 1.0)
-    whole.steer("step", measured, 1.0, 10)
+    whole.update_coefficients("step", measured, 1.0, 10)
     assert (first.value, second.value) == (pytest.approx(1.02), pytest.approx(0.997))
-    whole.steer("step", {"kl/reference": 9.0}, 1.0, 10)
+    whole.update_coefficients("step", {"kl/reference": 9.0}, 1.0, 10)
     assert second.value == pytest.approx(0.997), "what was not measured moves nothing"
     assert whole.coefficients["kl/old/coefficient"].value == 0.5

@@ -11,10 +11,10 @@ import yaml
 from PIL import Image
 
 from rlfactory.run.scores import Scores
-from rlfactory.sweep.table import About, Column, Job, Row, Table
+from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo
 
 PROMPTS = ["a red circle", "two squares", "a <b>bold</b> | star"]
-ABOUT = About("Shapes & shares", "A paper", "Table 1", 12.5, "not yet", "within 0.05")
+ABOUT = TableInfo("Shapes & shares", "A paper", "Table 1", 12.5, "not yet", "within 0.05")
 
 
 def _make_run(

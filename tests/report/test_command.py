@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from rlfactory.problems import PlanError
+from rlfactory.config.problems import PlanError
 from rlfactory.report.command import FORMATS, compare, report
 from rlfactory.report.report import Report
 
@@ -36,6 +36,17 @@ def test_a_report_is_written_again_over_itself(
     assert "NFT" not in capsys.readouterr().out
 
 
+def test_a_single_run_gets_its_own_page_again(
+    tmp_path: Path, make_run: Make, capsys: Capture
+) -> None:
+    run = make_run(tmp_path / "a", media="images")
+    assert report([str(run), "--format", "html"]) == 0
+    assert f"written: {run / 'index.html'}" in capsys.readouterr().out
+    assert "Reward: shapes" in (run / "index.html").read_text(encoding="utf-8")
+    assert report([str(make_run(tmp_path / "b")), "--format", "csv"]) == 0
+    assert not (tmp_path / "b" / "index.html").exists()
+
+
 def test_several_reports_have_a_folder_each(
     tmp_path: Path, filled_sweep: Make, make_run: Make
 ) -> None:
@@ -57,7 +68,7 @@ def test_the_terminal_alone_writes_nothing(tmp_path: Path, make_run: Make, capsy
 def test_a_page_is_made_of_the_report(
     tmp_path: Path, make_run: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = ModuleType("rlfactory.report.page")
+    page = ModuleType("rlfactory.report.html")
     given: list[Report] = []
     page.write_page = lambda r, folder: (given.append(r), folder / "x.html")[1]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, page.__name__, page)
@@ -94,7 +105,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, make_run: Make)
 def test_torch_is_never_imported(tmp_path: Path, make_run: Make) -> None:
     runs = [make_run(tmp_path / name, media="images") for name in ("a", "b")]
     script = (
-        "import sys; from rlfactory.cli import dispatch;"
+        "import sys; from rlfactory.cli.app import dispatch;"
         f"dispatch(['report', {str(tmp_path)!r}, '--format', {PLAIN!r}]);"
         f"dispatch(['compare', *{[*map(str, runs)]!r}, '--out', {str(tmp_path / 'c')!r}]);"
         "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"

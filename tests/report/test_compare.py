@@ -1,12 +1,15 @@
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from rlfactory.problems import PlanError
+from rlfactory.config.problems import PlanError
 from rlfactory.report.command import compare
-from rlfactory.report.compare import notes, sides, tables
+from rlfactory.report.compare import notes, print_comparison, read_pair, tables
+from rlfactory.report.writers import Terminal
 
 Make = Callable[..., Path]
 
@@ -20,11 +23,11 @@ def test_configuration_scores_cost_and_responses_stand_side_by_side(
     tmp_path: Path, make_run: Make
 ) -> None:
     config = {"optimizer": {"lr": 0.1}, "logger": {"mode": "online"}}
-    found = tables(sides(*pair(tmp_path, make_run, seed=2, config=config)))
+    found = tables(read_pair(*pair(tmp_path, make_run, seed=2, config=config)))
     assert found["Configuration"] is not None
     assert found["Configuration"].lines == [["seed", "0", "2"], ["optimizer.lr", "0.001", "0.1"]]
-    assert found["Held-out scores"] is not None
-    (line,) = found["Held-out scores"].lines
+    assert found["Scores on evaluation prompts"] is not None
+    (line,) = found["Scores on evaluation prompts"].lines
     assert line == [
         *("shapes", "0.200", "0.800", "0.200", "0.500"),
         *("-0.300", "-0.300 … -0.300", "3"),
@@ -35,20 +38,30 @@ def test_configuration_scores_cost_and_responses_stand_side_by_side(
     assert found["Responses"].lines[0] == ["a red circle", "a red circle, 4", "a red circle, 4"]
 
 
+def test_prompts_are_called_held_out_only_where_both_runs_say_so(
+    tmp_path: Path, make_run: Make
+) -> None:
+    a, b = pair(tmp_path, make_run)
+    for folder, label in ((a, "evaluation prompts"), (b, "held-out prompts")):
+        for path in (folder / "evaluations").iterdir():
+            path.write_text(json.dumps({**json.loads(path.read_text()), "separate": True}))
+        assert f"Scores on {label}" in tables(read_pair(a, b))
+
+
 def test_other_prompts_make_no_pairs_and_that_is_said(tmp_path: Path, make_run: Make) -> None:
     a, b = pair(tmp_path, make_run)
     for path in (b / "evaluations").iterdir():
         content = json.loads(path.read_text())
         path.write_text(json.dumps({**content, "prompts": ["x", "y", "z"]}))
-    both = sides(a, b)
-    scores = tables(both)["Held-out scores"]
+    both = read_pair(a, b)
+    scores = tables(both)["Scores on evaluation prompts"]
     assert scores is not None
     assert scores.lines[0][-3:] == ["-0.300", "–", "–"]
     assert any("no pairs" in note for note in notes(both))
 
 
 def test_what_is_the_same_and_what_is_not_done_is_said(tmp_path: Path, make_run: Make) -> None:
-    both = sides(*pair(tmp_path, make_run, status="interrupted"))
+    both = read_pair(*pair(tmp_path, make_run, status="interrupted"))
     assert tables(both)["Configuration"] is None
     assert [*notes(both)][0] == "The configurations are the same."
     assert [*notes(both)][-1] == "b is not done (interrupted)."
@@ -56,7 +69,34 @@ def test_what_is_the_same_and_what_is_not_done_is_said(tmp_path: Path, make_run:
 
 def test_folders_of_one_name_are_told_apart(tmp_path: Path, make_run: Make) -> None:
     paths = [make_run(tmp_path / sweep / "nft-s0") for sweep in ("x", "y")]
-    assert [side.name for side in sides(*paths)] == ["x/nft-s0", "y/nft-s0"]
+    assert [side.name for side in read_pair(*paths)] == ["x/nft-s0", "y/nft-s0"]
+
+
+def test_letters_head_the_columns_and_say_what_differs(
+    tmp_path: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = pair(tmp_path, make_run, config={"optimizer": {"lr": 0.1}})
+    both = read_pair(a, b)
+    assert [side.differs for side in both] == ["optimizer.lr=0.001", "optimizer.lr=0.1"]
+    scores = tables(both)["Scores on evaluation prompts"]
+    assert scores is not None
+    assert scores.heads[1:5] == ["A before", "A after", "B before", "B after"]
+    print_comparison(both)
+    assert "A: a (optimizer.lr=0.001) and B: b (optimizer.lr=0.1)" in capsys.readouterr().out
+    seeds = [make_run(tmp_path / f"s{seed}", seed=seed) for seed in (3, 4)]
+    assert [side.differs for side in read_pair(*seeds)] == ["seed=3", "seed=4"]
+
+
+def test_a_narrow_terminal_cuts_no_interval(
+    tmp_path: Path, make_run: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = make_run(tmp_path / ("a_long_name_of_a_run" * 3))
+    both = read_pair(long, make_run(tmp_path / "b", after=0.5))
+    written = StringIO()
+    terminal = Terminal()
+    terminal.console = Console(file=written, width=30, force_terminal=True, color_system=None)
+    terminal.table(tables(both)["Scores on evaluation prompts"])
+    assert "-0.300 … -0.300" in written.getvalue()
 
 
 def test_it_is_printed_and_written_where_that_is_asked(
@@ -73,21 +113,21 @@ def test_it_is_printed_and_written_where_that_is_asked(
 def test_what_is_no_run_is_told(tmp_path: Path, make_run: Make) -> None:
     a = make_run(tmp_path / "a")
     with pytest.raises(PlanError) as caught:
-        sides(tmp_path, tmp_path / "nowhere")
+        read_pair(tmp_path, tmp_path / "nowhere")
     assert len(caught.value.problems) == 2
     (a / "config.yaml").unlink()
     with pytest.raises(PlanError, match="is damaged"):
-        sides(a, a)
+        read_pair(a, a)
 
 
 def test_a_damaged_evaluation_is_told(tmp_path: Path, make_run: Make) -> None:
     a = make_run(tmp_path / "a")
     (a / "evaluations" / "000004.json").write_text("{")
     with pytest.raises(PlanError, match="evaluations can't be read"):
-        sides(a, a)
+        read_pair(a, a)
 
 
 def test_pictures_and_texts_cannot_be_compared(tmp_path: Path, make_run: Make) -> None:
     runs = [make_run(tmp_path / media, media=media) for media in ("images", "texts")]
-    with pytest.raises(PlanError, match="draws images"):
-        sides(runs[0], runs[1])
+    with pytest.raises(PlanError, match="makes images"):
+        read_pair(runs[0], runs[1])

@@ -53,3 +53,12 @@ def test_what_a_run_began_with_is_told_without_its_seed() -> None:
     ]
     assert distinct(rows) == {"begin_from": ["a", "b"]}
     assert distinct([*rows[:1], [config()]]) == {"begin_from": ["a", "–"]}
+
+
+def test_what_changes_no_result_tells_no_rows_apart() -> None:
+    other = config()
+    other["choices"] = other["choices"] | {"hardware": "cpu"}
+    other |= {"hardware": {"device": "cpu"}, "evaluation": {"preview_every": 0, "every": 5}}
+    assert distinct([[config()], [other]]) == {}
+    assert flat(other) == flat(config())
+    assert distinct([[config()], [other | {"evaluation": {"prompts": 9}}]]) != {}

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from rlfactory.report.group import groups_of_runs, groups_of_table, read_member
+from rlfactory.report.group import groups_of_runs, groups_of_table, read_member, telling
 from rlfactory.report.read import read_run
 from rlfactory.sweep.table import Job, Row, Table
 
@@ -132,3 +132,14 @@ def test_stages_that_vary_are_called_by_what_varies(tmp_path: Path, make_sweep: 
     table = _table(tmp_path / "s", [Row("A")], jobs, make_sweep)
     groups = groups_of_table(table, tmp_path / "s", read_run)
     assert [group.name for group in groups] == ["A, lr=0.1", "A, lr=0.2"]
+
+
+def test_a_row_is_called_by_as_few_keys_as_tell_it_apart() -> None:
+    differences = {
+        "optimizer.lr": ["1", "2", "2"],
+        "dynamics": ["ode", "sde", "sde"],
+        "algo": ["nft", "grpo", "grpo"],
+        "epochs": ["1", "1", "4"],
+    }
+    assert [*telling(differences)] == ["algo", "epochs"]
+    assert telling({}) == {}

@@ -108,7 +108,7 @@ def _no_metrics(path: Path) -> None:
         (_no_number, "kl/reference of iteration 1"),
         (_list, "line 1"),
         (_half_config, "half-written"),
-        (_no_yaml, "no YAML"),
+        (_no_yaml, "not YAML"),
         (_no_config, "missing"),
         (_no_metrics, "no metrics.jsonl"),
     ],

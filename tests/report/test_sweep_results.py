@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.sweep.source import file_of, read_sheet
+from rlfactory.sweep.sweep_file import file_of, read_sheet
 
 DOCS = str(Path(__file__).parents[2] / "scripts" / "docs")
 sys.path.insert(0, DOCS)

@@ -6,11 +6,11 @@ from rlfactory.report.report import Cell, Comparison, Report, ReportRow
 from rlfactory.report.table import (
     comparison_table,
     difference_table,
-    evaluations,
+    differences_by_row,
     main_table,
     ours,
+    short_count,
     spread_table,
-    told_differences,
 )
 from rlfactory.sweep.table import Column
 
@@ -29,7 +29,7 @@ REPORT = Report(
     columns=[A, B],
     rows=[row("one", OURS, NOTHING, x="1"), row("two", NOTHING, replace(OURS, paper=None), x="2")],
     curves=[],
-    pictures=[],
+    images=[],
     texts=[],
     differences={"x": ["1", "2"]},
     notes=[],
@@ -78,7 +78,7 @@ def test_comparisons_are_told_where_they_say_something() -> None:
 
 
 def test_differences_are_a_row_a_column_or_a_row_a_line() -> None:
-    wide, long = difference_table(REPORT), told_differences(REPORT)
+    wide, long = difference_table(REPORT), differences_by_row(REPORT)
     assert wide is not None
     assert long is not None
     assert (wide.heads, wide.lines) == (["key", "one", "two"], [["x", "1", "2"]])
@@ -87,7 +87,7 @@ def test_differences_are_a_row_a_column_or_a_row_a_line() -> None:
 
 def test_names_that_are_the_differences_need_no_second_table() -> None:
     rows = [row("x=1", OURS, OURS, x="1"), row("x=2", OURS, OURS, x="2")]
-    assert told_differences(replace(REPORT, rows=rows)) is None
+    assert differences_by_row(replace(REPORT, rows=rows)) is None
     assert difference_table(replace(REPORT, differences={})) is None
 
 
@@ -96,4 +96,4 @@ def test_names_that_are_the_differences_need_no_second_table() -> None:
     [(None, "–"), (12.0, "12"), (4000.0, "4k"), (12345678.0, "12.3M"), (2e9, "2G")],
 )
 def test_evaluations_are_told_in_three_digits(count: float | None, told: str) -> None:
-    assert evaluations(count) == told
+    assert short_count(count) == told

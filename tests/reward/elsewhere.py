@@ -1,4 +1,4 @@
-"""Servers for tests: they answer as they are told, and remember what they were asked."""
+"""HTTP servers for tests, with given responses; they record the requests."""
 
 import json
 import threading

@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 from rlfactory.reward.aesthetic import WIDTH, Aesthetic, load_head
+from rlfactory.reward.backbones.blip import INNER
 from rlfactory.reward.base import RewardError, check_scores
-from rlfactory.reward.rating_head import INNER
 
 CPU = torch.device("cpu")
 PUBLISHED = Path(__file__).parent / "published" / "laion_aesthetic_head.json"
@@ -104,7 +104,7 @@ def test_the_published_names_and_shapes_load_strictly():
 
 
 def test_a_clip_of_another_width(save_clip, head):
-    with pytest.raises(RewardError, match=r"^reward\.path=\S+ embeds .* 8 numbers.*reads 768"):
+    with pytest.raises(RewardError, match=r"^reward\.path=\S+ has .* 8 numbers.*reads 768"):
         Aesthetic(CPU, path=str(save_clip()), head=head)
 
 

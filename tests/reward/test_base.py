@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from rlfactory.reward.base import Reward, RewardError, Samples, check_scores, judge, pictures
+from rlfactory.reward.base import (
+    Reward,
+    RewardError,
+    Samples,
+    check_scores,
+    require_images,
+    score_checked,
+)
 
 
 class Constant(Reward):
@@ -41,12 +48,12 @@ def test_a_bad_score_is_named(scores, message):
 
 
 def test_a_reward_is_judged_by_the_contract():
-    assert judge(Constant(), samples())["constant"].tolist() == [1, 1]
+    assert score_checked(Constant(), samples())["constant"].tolist() == [1, 1]
     one = Samples(["a"], [{}], torch.tensor([0]))
     reward = Constant()
     reward.score = lambda _: {"constant": torch.ones(2)}
     with pytest.raises(RewardError, match=r"float32 \[1\]"):
-        judge(reward, one)
+        score_checked(reward, one)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_a_reward_is_judged_by_the_contract():
 )
 def test_pictures_are_uint8_with_three_channels_first(images):
     with pytest.raises(TypeError, match="images"):
-        pictures(samples(images))
+        require_images(samples(images))
 
 
 def test_reward_and_prompts_know_nothing_of_models():

@@ -13,9 +13,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.coherence import Coherence, Row
-from rlfactory.zoo.models import zoo_path
+from rlfactory.reward.coherence import Coherence, ScoredTokens
 
 CPU = torch.device("cpu")
 PROMPTS = ["This movie was really", "The acting in this film", "", "I have to say "]
@@ -115,7 +115,9 @@ def test_what_is_too_long_loses_its_beginning_then_its_end(reward, most):
     assert [len(whole.ids), whole.count] == [8, 3]
     cut = rows(short, "It was a good", " film I say")
     judged = min(3, most - 1)
-    assert cut == Row(whole.ids[5 - (min(most, 8) - judged) : 5 + judged], min(most, 8) - judged)
+    assert cut == ScoredTokens(
+        whole.ids[5 - (min(most, 8) - judged) : 5 + judged], min(most, 8) - judged
+    )
     assert score(short).isfinite().all()
 
 
@@ -145,7 +147,7 @@ def test_a_uniform_model(tmp_path):
 
 def test_the_end_of_a_text_is_a_beginning_too(tmp_path):
     save_gpt2(tmp_path)
-    assert rows(Coherence(CPU, path=str(tmp_path)), "", "good bad") == Row([0, 1, 2], 1)
+    assert rows(Coherence(CPU, path=str(tmp_path)), "", "good bad") == ScoredTokens([0, 1, 2], 1)
 
 
 def test_a_tokenizer_without_a_token_to_begin_with(tmp_path):

@@ -1,13 +1,18 @@
 """A reward made of rewards: what counts, what is reported, and what fails."""
 
 import math
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 import torch
 
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, check_scores
-from rlfactory.reward.combine import Combine
+from rlfactory.reward.base import Reward, RewardError, Samples, check_scores, directions
+from rlfactory.reward.combine import Combine, RunningStats
+from rlfactory.train.build import instantiate_group
 
 NAN = float("nan")
 
@@ -18,7 +23,7 @@ class Fixed(Reward):
     media = "images"
 
     def __init__(self, values, *, main="fixed", media="images", needs=(), good=None, **others):
-        self.main, self.media, self.metadata, self.good = main, media, needs, good
+        self.main, self.media, self.metadata, self.best_score = main, media, needs, good
         self.values = {main: values, **others}
 
     def score(self, samples):
@@ -43,7 +48,7 @@ def scores_of(made, count=4):
 
 def trained(made, scores=None):
     found = scores or made.score(samples())
-    return made.normalised(found, samples().groups)["combined"]
+    return made.normalise(found, samples().groups)["combined"]
 
 
 def test_the_sum_is_weighed_and_all_parts_are_reported_by_name():
@@ -140,11 +145,11 @@ def test_running_statistics_are_taken_up_again():
 def test_gdpo_hands_the_scores_out():
     parts = {"a": Fixed([1.0] * 4), "b": Fixed([2.0] * 4), "c": Fixed([3.0] * 4)}
     made = combined(parts, aggregate="gdpo", weights={"b": 0.5, "c": 0}, clips={"b": [0.0, 1.0]})
-    assert made.trains == {"a": 1.0, "b_counted": 0.5}
+    assert made.score_weights == {"a": 1.0, "b_counted": 0.5}
     found = made.score(samples())
-    assert made.normalised(found, samples().groups) is found
-    assert made.trains.keys() <= found.keys()
-    assert combined().trains is None
+    assert made.normalise(found, samples().groups) is found
+    assert made.score_weights.keys() <= found.keys()
+    assert combined().score_weights is None
 
 
 def test_what_it_needs_is_what_its_parts_need():
@@ -153,9 +158,9 @@ def test_what_it_needs_is_what_its_parts_need():
         "b": Fixed([1.0], needs=("y", "z"), good=2.0),
     }
     made = combined(parts, weights={"b": 3})
-    assert (made.media, made.metadata, made.good) == ("images", ("x", "y", "z"), 7.0)
-    assert combined(parts | {"c": Fixed([1.0])}).good is None
-    assert combined(parts | {"c": Fixed([1.0])}, weights={"c": 0}).good == 3.0
+    assert (made.media, made.metadata, made.best_score) == ("images", ("x", "y", "z"), 7.0)
+    assert combined(parts | {"c": Fixed([1.0])}).best_score is None
+    assert combined(parts | {"c": Fixed([1.0])}, weights={"c": 0}).best_score == 3.0
 
 
 @pytest.mark.parametrize(
@@ -165,7 +170,7 @@ def test_what_it_needs_is_what_its_parts_need():
         ({"gates": {"a": {"c": 1}}}, r"reward\.gates names c"),
         ({"clips": {"c": [0, 1]}}, r"reward\.clips names c"),
         ({"normalise": {"c": "group"}}, r"reward\.normalise names c"),
-        ({"parts": {"a": Fixed([]), "b": Fixed([], media="texts")}}, "b judges texts"),
+        ({"parts": {"a": Fixed([]), "b": Fixed([], media="texts")}}, "b scores texts"),
     ],
 )
 def test_errors_at_construction(options, said):
@@ -183,6 +188,69 @@ def test_a_part_that_returns_something_else_is_named(values):
 
 def test_prompts_must_bring_what_each_part_requires():
     made = combined({"a": Fixed([1.0] * 4), "b": Fixed([1.0] * 4, needs=("tag",))})
-    made.require([Prompt("a star", {"tag": "one"})])
-    with pytest.raises(RewardError, match="'two stars' brings no tag"):
-        made.require([Prompt("a star", {"tag": "one"}), Prompt("two stars", {})])
+    made.check_prompts([Prompt("a star", {"tag": "one"})])
+    with pytest.raises(RewardError, match="'two stars': its metadata lacks tag"):
+        made.check_prompts([Prompt("a star", {"tag": "one"}), Prompt("two stars", {})])
+
+
+def test_batches_of_any_size_have_the_statistics_of_all():
+    values = 1e4 + torch.randn(1000, generator=torch.Generator().manual_seed(0)).double()
+    running = RunningStats()
+    for part in values.split([1, 7, 300, 692]):
+        running.update(part)
+    assert running.mean == pytest.approx(float(values.mean()), rel=1e-12)
+    assert running.std == pytest.approx(float(values.std(unbiased=False)), rel=1e-9)
+
+
+def test_the_present_scores_count_among_those_they_are_normalised_by():
+    running = RunningStats()
+    assert running.normalise(torch.tensor([1.0, 3.0]), eps=1e-4).tolist() == [-1, 1]
+    found = running.normalise(torch.tensor([5.0, 7.0]), eps=1e-4)
+    assert found.tolist() == pytest.approx([1 / 5**0.5, 3 / 5**0.5])
+    assert found.dtype == torch.float32
+
+
+def test_equal_scores_have_no_deviation_and_become_zero():
+    running = RunningStats()
+    assert running.std == 0
+    assert running.normalise(torch.full((4,), 0.1), eps=1e-4).tolist() == pytest.approx([0.0] * 4)
+
+
+def test_a_restart_goes_on_where_it_was():
+    running, again = RunningStats(), RunningStats()
+    running.update(torch.tensor([1.0, 5.0, 2.0]))
+    again.load_state_dict(running.state_dict())
+    more = torch.tensor([4.0, 9.0])
+    assert torch.equal(running.normalise(more, 1e-4), again.normalise(more, 1e-4))
+    assert again.state_dict() == running.state_dict()
+
+
+def test_two_functions_are_combined_as_the_page_says(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "reward" / "combine.md"
+    (line,) = re.findall(r"```text\nrlfactory (.*)\n```", page.read_text(encoding="utf-8"))
+    monkeypatch.chdir(tmp_path)
+    Path("rewards.py").write_text(
+        "def correct(completions, **columns):\n    return [float('4' in t) for t in completions]\n"
+        "def fmt(completions, **columns):\n    return [float(t[-1] == '.') for t in completions]\n"
+    )
+    config = plan_from_words(*shlex.split(line)).config
+    reward = instantiate_group(config, "reward", device=torch.device("cpu"))
+    texts = ["It is 4.", "4", "five."]
+    found = reward.score(Samples(["2 + 2"] * 3, [{}] * 3, torch.zeros(3).long(), texts=texts))
+    assert found["combined"].tolist() == pytest.approx([1.2, 1.0, 0.2])
+    assert found["correct"].tolist() == [1, 1, 0]
+    assert found["fmt"].tolist() == [1, 0, 1]
+
+
+def test_what_is_better_of_each_score_is_known_as_far_as_the_parts_say_it():
+    small, large = (Fixed([1.0] * 4, main="size", kb=[2.0] * 4, hue=[0.0] * 4) for _ in range(2))
+    small.better, large.better = {"kb": "lower"}, {"kb": "higher"}
+    made = combined({"small": small, "large": large}, weights={"large": -1.0})
+    assert directions(made) == {
+        "combined": "higher",
+        "small": "higher",
+        "large": "lower",
+        "kb": "lower",
+        "large_kb": "higher",
+    }
+    assert directions(made).keys() <= scores_of(made).keys()

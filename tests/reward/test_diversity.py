@@ -129,8 +129,8 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
     [
         ("package:nonesuch", "no package nonesuch is installed"),
         ("package:os.path", "no package os.path is installed"),
-        ("package:yaml", "holds 0 files modules.json"),
-        ("zoo:sentiment", "none ships"),
+        ("package:yaml", "has 0 files modules.json"),
+        ("zoo:sentiment", "the zoo has none"),
         ("/nonesuch", "no folder /nonesuch"),
         ("{tmp_path}", "no modules.json"),
     ],

@@ -1,135 +1,154 @@
-import math
+"""The networks are small and random; what they find is tested with masks made by hand."""
 
-import numpy as np
 import pytest
+import torch
+import yaml
 
-from rlfactory.reward.geneval import Detection, relative_position, soft_score, strict_score
-from rlfactory.zoo.scenes import CATEGORIES, requirements, sample_scene
+from rlfactory.config.paths import packaged_folder
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.backbones.geneval import instance
+from rlfactory.reward.base import RewardError, Samples, check_scores
+from rlfactory.reward.geneval import GenEval, most_confident
+from rlfactory.train.build import instantiate_group
 
+from .conftest import mask, noise
 
-def item(name, color="red", x=10.0, y=10.0, size=8.0):
-    return Detection(name, color, (x - size / 2, y - size / 2, x + size / 2, y + size / 2))
-
-
-def perfect(scene):
-    """Detections that meet a scene exactly; in a relation, the first object stands in it."""
-    where = {"left of": (10, 30), "right of": (50, 30), "above": (30, 10), "below": (30, 50)}
-    found = []
-    for number, clause in enumerate(scene.clauses):
-        x, y = where[scene.relation] if scene.relation and number == 0 else (30, 30)
-        found += [item(clause.shape, clause.color or "red", x, y)] * clause.count
-    return found
+CPU = torch.device("cpu")
 
 
-def scenes(count=300):
-    rng = np.random.default_rng(0)
-    return [sample_scene(category, rng) for category in CATEGORIES for _ in range(count // 6)]
+def load(detector_folder, clip_folder, **options):
+    paths = {"path": str(detector_folder), "clip_path": str(clip_folder)}
+    return GenEval(CPU, **paths, side=64, **options)
 
 
-A_LEFT = {
-    "include": [
-        {"class": "a", "count": 1},
-        {"class": "b", "count": 1, "position": ["left of", 0]},
+def samples(metadata, images=None):
+    count = len(metadata)
+    images = noise(count) if images is None else images
+    return Samples(["a cat"] * count, metadata, torch.arange(count), images)
+
+
+def clause(name, count=1, **more):
+    return {"class": name, "count": count, **more}
+
+
+def test_only_the_most_certain_of_a_class():
+    items = [
+        instance(name, confidence, mask(0, 0, 4, 4))
+        for name, confidence in [("dog", 0.4), ("cat", 0.3), ("dog", 0.9), ("dog", 0.5)]
     ]
-}
-RIGHT = [item("a", x=40), item("b", x=10)]
-WRONG = [item("a", x=10), item("b", x=40)]
+    kept = most_confident(items, 0.3, 2)
+    assert [(item.name, item.confidence) for item in kept] == [("dog", 0.9), ("dog", 0.5)]
 
 
-def test_published_soft_scores():
-    """From executing flow_grpo's gen_eval.py on these detections."""
-    assert soft_score(RIGHT, A_LEFT, relation_credit="flow_grpo") == 1.0
-    assert soft_score(WRONG, A_LEFT, relation_credit="flow_grpo") == 0.75
-    assert soft_score(RIGHT[1:], A_LEFT, relation_credit="flow_grpo") == pytest.approx(1 / 3)
-    one = {"include": [{"class": "a", "count": 1}]}
-    assert soft_score([item("a")] * 16, one, clamp=False) == -14
+@pytest.fixture
+def told(detector_folder, clip_folder):
+    """The reward, with a detector and names of colours that are told."""
+
+    def make(items, colors=(), **options):
+        reward = load(detector_folder, clip_folder, **options)
+        names = reward.detect.names
+
+        class Told:
+            def __call__(self, images, threshold):
+                certain = [item for item in items if item.confidence >= threshold]
+                return [certain] * len(images)
+
+        reward.detect = Told()
+        reward.detect.names = names
+        left = iter(colors)
+        reward.name_colors = lambda image, objects: [next(left) for _ in objects]
+        return reward
+
+    return make
 
 
-def test_by_default_a_wrong_relation_earns_nothing_and_terms_are_clamped():
-    assert soft_score(RIGHT, A_LEFT) == 1.0
-    assert soft_score(WRONG, A_LEFT) == pytest.approx(2 / 3)
-    assert soft_score([item("a")] * 16, {"include": [{"class": "a", "count": 1}]}) == 0.0
+CAT = instance("cat", 0.95, mask(2, 8, 12, 20))
+DOG = instance("dog", 0.5, mask(34, 8, 46, 20))
+LEFT = {"tag": "position", "include": [clause("dog"), clause("cat", position=["left of", 0])]}
+RIGHT = {"tag": "position", "include": [clause("dog"), clause("cat", position=["right of", 0])]}
 
 
-def test_graded_terms():
-    four = {"include": [{"class": "a", "count": 4, "color": "red"}]}
-    assert soft_score([item("a")] * 3, four) == pytest.approx((0.75 + 0) / 2)
-    found = [item("a")] * 3 + [item("a", "blue")]
-    assert soft_score(found, four) == pytest.approx((1 + 0.75) / 2)
-    assert soft_score([item("a")] * 4, four, faults=2) == pytest.approx(2 / 4)
-    assert soft_score([], {"include": []}) == 0.0
+def score(reward, *metadata):
+    of = samples(list(metadata))
+    found = reward.score(of)
+    check_scores(reward, found, len(metadata))
+    return list(zip(found["geneval"].tolist(), found["geneval_strict"].tolist(), strict=True))
 
 
-def test_what_meets_a_scene_scores_one_and_without_any_object_does_not():
-    for scene in scenes():
-        found, wanted = perfect(scene), requirements(scene)
-        assert strict_score(found, wanted) == soft_score(found, wanted) == 1.0
-        for i in range(len(found)):
-            less = found[:i] + found[i + 1 :]
-            assert strict_score(less, wanted) == 0.0
-            assert soft_score(less, wanted) < 1.0
+def test_relations_from_masks(told):
+    assert score(told([CAT, DOG]), LEFT, RIGHT) == [(1, 1), (pytest.approx(2 / 3), 0)]
+    published = told([CAT, DOG], relation_credit="flow_grpo")
+    assert score(published, LEFT, RIGHT) == [(1, 1), (0.75, 0)]
+    assert score(told([CAT]), LEFT) == [(pytest.approx(1 / 3), 0)]
 
 
-def test_scores_of_any_detections_are_in_range_and_strict_implies_soft():
-    rng = np.random.default_rng(1)
-    names = ("circle", "square", "triangle", "star", "cross", "unknown")
-    for scene in scenes():
-        wanted = requirements(scene)
-        found = [
-            item(str(rng.choice(names)), str(rng.choice(["red", "blue"])), *rng.uniform(5, 60, 2))
-            for _ in range(rng.integers(0, 9))
-        ]
-        for credit in ("none", "flow_grpo"):
-            soft = soft_score(found, wanted, relation_credit=credit)
-            assert 0.0 <= soft <= 1.0
-            strict = strict_score(found, wanted)
-            assert strict in (0.0, 1.0)
-            assert soft == 1.0 or strict == 0.0
-        assert soft_score(found, wanted) <= soft_score(found, wanted, relation_credit="flow_grpo")
+def test_counting_takes_only_the_very_certain(told):
+    items = [CAT, instance("cat", 0.5, mask(20, 8, 30, 20))]
+    wanted = {"include": [clause("cat", 2)]}
+    found = score(told(items), wanted | {"tag": "counting"}, wanted | {"tag": "single_object"})
+    assert found == [(0.5, 0), (1, 1)]
+    assert score(told(items, counting_threshold=0.4), wanted | {"tag": "counting"}) == [(1, 1)]
 
 
-def test_strict_honours_exclude_and_counts_the_first_ones():
-    one = {"include": [{"class": "a", "count": 1, "color": "red"}]}
-    found = [item("a"), item("a", "blue")]
-    assert strict_score(found, one) == 1.0
-    assert strict_score(found[::-1], one) == 0.0
-    assert strict_score(found, one | {"exclude": [{"class": "a", "count": 2}]}) == 0.0
-    assert strict_score(found, one | {"exclude": [{"class": "b", "count": 1}]}) == 1.0
+def test_at_most_sixteen_of_a_class_and_no_less_than_zero(told):
+    items = [instance("cat", 0.9 - i / 100, mask(i, 0, i + 2, 4)) for i in range(40)]
+    one = {"tag": "single_object", "include": [clause("cat", 1)]}
+    sixteen = {"tag": "single_object", "include": [clause("cat", 16)]}
+    assert score(told(items), one, sixteen) == [(0, 1), (1, 1)]
 
 
-def test_a_relation_to_a_target_of_the_wrong_color_fails():
-    wanted = {
-        "include": [
-            {"class": "a", "count": 1, "color": "blue"},
-            {"class": "b", "count": 1, "position": ["left of", 0]},
-        ]
-    }
-    assert strict_score(RIGHT, wanted) == 0.0
-    assert soft_score(RIGHT, wanted) == pytest.approx(2 / 4)
+def test_colours_are_named_where_one_is_asked_for(told):
+    wanted = {"tag": "colors", "include": [clause("cat", color="red")]}
+    assert score(told([CAT, DOG], ["red"]), wanted) == [(1, 1)]
+    assert score(told([CAT, DOG], ["blue"]), wanted) == [(0.5, 0)]
+    assert score(told([CAT, DOG]), {"tag": "x", "include": [clause("dog")]}) == [(1, 1)]
 
 
-def test_relative_position_by_direction():
-    """All around; near a diagonal both relations hold, as in GenEval."""
-    for degrees in range(0, 360, 5):
-        angle = math.radians(degrees)
-        a = item("a", x=200 + 100 * math.cos(angle), y=200 + 100 * math.sin(angle), size=1e-6)
-        found = relative_position(a, item("b", x=200, y=200, size=1e-6))
-        assert ("right of" in found) == (math.cos(angle) > 0.5 + 1e-6)
-        assert ("left of" in found) == (math.cos(angle) < -0.5 - 1e-6)
-        assert ("below" in found) == (math.sin(angle) > 0.5 + 1e-6)
-        assert ("above" in found) == (math.sin(angle) < -0.5 - 1e-6)
+def test_exclude_counts_in_the_strict_score_alone(told):
+    wanted = {"tag": "x", "include": [clause("cat")], "exclude": [clause("dog", 1)]}
+    assert score(told([CAT, DOG]), wanted) == [(1, 0)]
 
 
-def test_relative_position_allows_for_the_sizes():
-    big = 40.0
-    assert relative_position(item("a", x=107, size=big), item("b", x=100, size=big)) == set()
-    assert relative_position(item("a", x=130, size=big), item("b", x=100, size=big)) == {"right of"}
-    assert relative_position(item("a", x=115, size=big), item("b", x=100, size=big)) == set()
+def test_metadata_that_can_not_be_judged(told, caplog):
+    reward = told([CAT])
+    found = score(reward, {"tag": "x", "include": [clause("unicorn")]}, {}, LEFT)
+    assert [value != value for value, _ in found] == [True, True, False]
+    assert "knows no 'unicorn'" in caplog.text
+    with pytest.raises(RewardError, match="'a unicorn'.*knows no 'unicorn'"):
+        reward.check_prompts(
+            [
+                Prompt("cats", LEFT),
+                Prompt("a unicorn", {"tag": "x", "include": [clause("unicorn")]}),
+            ]
+        )
+    with pytest.raises(RewardError, match="metadata lacks tag"):
+        reward.check_prompts([Prompt("a cat", {})])
+    reward.check_prompts([Prompt("cats", LEFT)])
 
 
-def test_relative_position_is_antisymmetric():
-    rng = np.random.default_rng(2)
-    opposite = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
-    for _ in range(100):
-        a, b = (item("a", None, *rng.uniform(0, 64, 2), rng.uniform(5, 20)) for _ in range(2))
-        assert {opposite[r] for r in relative_position(a, b)} == relative_position(b, a)
+def test_end_to_end_on_small_networks(detector_folder, clip_folder):
+    colored = {"tag": "colors", "include": [clause("cat", color="red"), clause("dog")]}
+    options = {"threshold": 0.0, "counting_threshold": 0.0}
+    for batch_size in (1, 8):
+        reward = load(detector_folder, clip_folder, batch_size=batch_size, **options)
+        for soft, strict in score(reward, colored, LEFT, colored):
+            assert 0 <= soft <= 1
+            assert strict in (0, 1)
+
+
+@pytest.mark.parametrize("key", ["path", "clip_path"])
+def test_a_folder_that_holds_nothing(detector_folder, clip_folder, tmp_path_factory, key):
+    empty = tmp_path_factory.mktemp("empty")
+    paths = {"path": str(detector_folder), "clip_path": str(clip_folder), key: str(empty)}
+    with pytest.raises(RewardError, match=rf"^reward\.{key}={empty} .*no config\.json"):
+        GenEval(CPU, **paths)
+    paths[key] = str(clip_folder if key == "path" else detector_folder)
+    with pytest.raises(RewardError, match=rf"^reward\.{key}=.* it is a (clip|mask2former)"):
+        GenEval(CPU, **paths)
+
+
+def test_the_option_is_built(detector_folder, clip_folder):
+    config = yaml.safe_load((packaged_folder("conf") / "reward" / "geneval.yaml").read_text())
+    config["reward"] |= {"path": str(detector_folder), "clip_path": str(clip_folder)}
+    reward = instantiate_group(config, "reward", device=CPU)
+    assert (reward.threshold, reward.counting_threshold, reward.max_objects) == (0.3, 0.9, 16)

@@ -8,12 +8,15 @@ import torch
 from PIL import Image
 from transformers import CLIPImageProcessorPil
 
-from rlfactory.reward import checkpoint, hps
+from rlfactory.reward import hps
+from rlfactory.reward.backbones import pretrained
+from rlfactory.reward.backbones.clip import clip_preprocessing
 from rlfactory.reward.base import RewardError, check_scores
-from rlfactory.reward.clip import published_pixels
-from rlfactory.reward.hps import HPS, padded_pixels
+from rlfactory.reward.hps import HPS, resize_and_pad
 
-spec = importlib.util.spec_from_file_location("oc", Path(__file__).with_name("test_open_clip.py"))
+spec = importlib.util.spec_from_file_location(
+    "oc", Path(__file__).parent / "backbones" / "test_open_clip.py"
+)
 open_clip = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(open_clip)
 
@@ -60,20 +63,20 @@ def test_preprocessing_by_hand(drawn, size):
     expected = np.zeros((2, 3, 24, 24))
     top, left = (24 - high) // 2, (24 - wide) // 2
     expected[:, :, top : top + high, left : left + wide] = shown
-    found = padded_pixels(images, 24)
+    found = resize_and_pad(images, 24)
     np.testing.assert_allclose(found.numpy(), (expected - MEAN) / STD, atol=2e-5)
 
 
 def test_a_picture_of_the_right_size_is_only_normalised(drawn):
     images = drawn(["a"], 224, 224).images
     expected = (images.numpy() / 255 - MEAN) / STD
-    np.testing.assert_allclose(padded_pixels(images).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(resize_and_pad(images).numpy(), expected, atol=1e-6)
 
 
 def test_square_pictures_are_resized_as_pillow_does_but_for_rounding(drawn):
     images = drawn(["a"], 512, 512).images
     picture = Image.fromarray(images[0].permute(1, 2, 0).numpy()).resize((224, 224), 3)
-    found = padded_pixels(images)[0].numpy() * STD + MEAN
+    found = resize_and_pad(images)[0].numpy() * STD + MEAN
     assert np.abs(found - np.asarray(picture).transpose(2, 0, 1) / 255).max() < 1.5 / 255
 
 
@@ -84,7 +87,7 @@ def test_scores_are_open_clips(small, small_clip, drawn):
     scores = reward.score(samples)
     check_scores(reward, scores, 4)
     weights = open_clip.open_clip_names(small_clip(act="gelu"))
-    image = open_clip.encode_image(weights, padded_pixels(samples.images))
+    image = open_clip.encode_image(weights, resize_and_pad(samples.images))
     tokens = torch.zeros(4, 77, dtype=torch.long)
     for row, prompt in zip(tokens, PROMPTS, strict=True):
         ids = reward.clip.tokenizer(prompt)["input_ids"]
@@ -100,7 +103,7 @@ def test_scores_are_open_clips(small, small_clip, drawn):
 def test_cropping_is_an_option(small, drawn):
     samples = drawn(PROMPTS, 300, 400)
     reward = HPS(CPU, **small, fit="crop")
-    expected = published_pixels(CLIPImageProcessorPil())(samples.images)
+    expected = clip_preprocessing(CLIPImageProcessorPil())(samples.images)
     assert torch.equal(reward.clip.pixels(samples.images), expected)
     padded = HPS(CPU, **small).score(samples)["hps"]
     assert not torch.allclose(reward.score(samples)["hps"], padded)
@@ -116,8 +119,8 @@ def test_a_version_names_its_file(small, monkeypatch, version, name):
         asked.append(where)
         return small["path"]
 
-    monkeypatch.setattr(checkpoint, "hf_hub_download", download)
-    monkeypatch.setattr(checkpoint, "unreachable", lambda repo: None)
+    monkeypatch.setattr(pretrained, "hf_hub_download", download)
+    monkeypatch.setattr(pretrained, "unreachable", lambda repo: None)
     HPS(CPU, processor=small["processor"], version=version)
     assert asked == [("xswu/HPSv2", name)]
 

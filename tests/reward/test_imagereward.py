@@ -7,10 +7,10 @@ import yaml
 from PIL import Image
 from torch import Tensor
 
-from rlfactory.build import make
+from rlfactory.config.paths import packaged_folder
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.imagereward import ImageReward, normalise
-from rlfactory.shipped import shipped_folder
+from rlfactory.train.build import instantiate_group
 
 CPU = torch.device("cpu")
 PROMPTS = ["a good movie", "bad movie times !", "great waste of the"]
@@ -157,10 +157,10 @@ def test_a_path_that_leads_nowhere():
 
 
 def test_the_option_is_built(folder):
-    file = shipped_folder("conf") / "reward" / "imagereward.yaml"
+    file = packaged_folder("conf") / "reward" / "imagereward.yaml"
     config = yaml.safe_load(file.read_text())
     config["reward"] |= {
         "path": str(folder / "ImageReward.pt"),
         "tokenizer": str(folder / "tokenizer"),
     }
-    assert make(config, "reward", device=CPU).device == CPU
+    assert instantiate_group(config, "reward", device=CPU).device == CPU

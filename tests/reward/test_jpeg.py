@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rlfactory.reward.base import Samples, check_scores
+from rlfactory.reward.base import Samples, check_scores, directions
 from rlfactory.reward.jpeg import Compressibility, Incompressibility
 
 
@@ -47,3 +47,8 @@ def test_noise_is_larger_than_a_ramp_and_a_ramp_than_black():
 def test_quality_out_of_range(reward, quality):
     with pytest.raises(ValueError, match=f"quality={quality}"):
         reward(quality=quality)
+
+
+def test_the_size_is_better_as_the_reward_asks() -> None:
+    assert directions(Compressibility())["jpeg_kb"] == "lower"
+    assert directions(Incompressibility())["jpeg_kb"] == "higher"

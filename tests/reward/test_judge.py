@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.judge import UNIFIED_PATTERN, UnifiedReward, VLMJudge, marks
+from rlfactory.reward.judge import UNIFIED_PATTERN, UnifiedReward, VLMJudge, parse_scores
 
 from .elsewhere import Elsewhere, asked, says, servers
 
@@ -54,7 +54,7 @@ def unified(server: Elsewhere, **options: Any) -> UnifiedReward:
     ],
 )
 def test_what_unifiedreward_says(said, score):
-    found = marks([said], re.compile(UNIFIED_PATTERN), 1.0, 5.0) / 5
+    found = parse_scores([said], re.compile(UNIFIED_PATTERN), 1.0, 5.0) / 5
     assert found.tolist() == pytest.approx([score], nan_ok=True)
 
 
@@ -124,7 +124,7 @@ def test_the_key_comes_from_the_environment(elsewhere, monkeypatch):
         ({"pattern": "("}, r"reward.pattern=\( is no regular expression"),
         ({"pattern": r"\d"}, "must have one group"),
         ({"pattern": r"(\d)(\d)"}, "it has 2"),
-        ({"low": 3.0, "high": 3.0}, "reward.high=3.0 must be more than"),
+        ({"low": 3.0, "high": 3.0}, "reward.high=3.0 must be larger than"),
     ],
     ids=str,
 )
@@ -135,4 +135,4 @@ def test_errors_at_construction(elsewhere, options, said):
 
 def test_a_question_without_the_prompt(elsewhere, caplog):
     judge(elsewhere(says(lambda body: "")), question="Is it nice?")
-    assert "the model is not told the prompt" in caplog.text
+    assert "so the model does not see it" in caplog.text

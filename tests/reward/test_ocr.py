@@ -6,8 +6,8 @@ import torch
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.ocr import OCR, distance, likeness, normalised, quoted
-from rlfactory.reward.readers import drawn
+from rlfactory.reward.ocr import OCR, levenshtein, normalise_text, quoted_word, similarity
+from rlfactory.reward.ops.ocr_engines import draw_word
 
 WORDS = ["New York", "Open", "Bakery", "Quartz", "Hot Soup", "Piano"]
 
@@ -31,7 +31,7 @@ def said(monkeypatch):
                 raise reply
             return reply
 
-        monkeypatch.setattr("rlfactory.reward.ocr.reader_of", lambda engine: read)
+        monkeypatch.setattr("rlfactory.reward.ocr.load_reader", lambda engine: read)
         return OCR()
 
     return make
@@ -44,7 +44,7 @@ def samples(prompts, images=None):
 
 
 def picture_of(words):
-    rows = [torch.from_numpy(drawn(word, 192)).flip(-1).permute(2, 0, 1) for word in words]
+    rows = [torch.from_numpy(draw_word(word, 192)).flip(-1).permute(2, 0, 1) for word in words]
     return torch.stack(rows)
 
 
@@ -61,12 +61,12 @@ def test_golden(said):
 
 
 def test_what_a_prompt_quotes():
-    assert quoted(sign("New York")) == "New York"
-    assert quoted('"a" and "b"') == "a"
-    assert quoted('says ""') == ""
-    assert quoted("says “Open”") is None
-    assert quoted('5" wide') is None
-    assert normalised(" New\n York\t") == "newyork"
+    assert quoted_word(sign("New York")) == "New York"
+    assert quoted_word('"a" and "b"') == "a"
+    assert quoted_word('says ""') == ""
+    assert quoted_word("says “Open”") is None
+    assert quoted_word('5" wide') is None
+    assert normalise_text(" New\n York\t") == "newyork"
 
 
 def edits(word, rng):
@@ -87,11 +87,11 @@ def test_distance_is_a_metric_that_single_edits_bound():
     for _ in range(200):
         a = "".join(rng.choices("abc", k=rng.randrange(9)))
         b, c = edits(a, rng), "".join(rng.choices("abc", k=rng.randrange(9)))
-        assert distance(a, a) == 0
-        assert distance(a, b) == (a != b)
-        assert distance(a, c) == distance(c, a) <= distance(a, b) + distance(b, c)
-        assert abs(len(a) - len(c)) <= distance(a, c) <= max(len(a), len(c))
-    assert distance("kitten", "sitting") == 3
+        assert levenshtein(a, a) == 0
+        assert levenshtein(a, b) == (a != b)
+        assert levenshtein(a, c) == levenshtein(c, a) <= levenshtein(a, b) + levenshtein(b, c)
+        assert abs(len(a) - len(c)) <= levenshtein(a, c) <= max(len(a), len(c))
+    assert levenshtein("kitten", "sitting") == 3
 
 
 def test_likeness_is_in_range_and_one_only_if_the_word_is_there():
@@ -99,7 +99,7 @@ def test_likeness_is_in_range_and_one_only_if_the_word_is_there():
     for _ in range(200):
         target = "".join(rng.choices("abc", k=rng.randrange(1, 7)))
         read = "".join(rng.choices("abc ", k=rng.randrange(12)))
-        score = likeness(read, target)
+        score = similarity(read, target)
         assert 0 <= score <= 1
         assert (score == 1) == (target in read.replace(" ", ""))
 
@@ -123,8 +123,8 @@ def test_a_picture_that_can_not_be_read_is_no_score(said, caplog):
 def test_a_prompt_without_a_word(said, prompt, message, caplog):
     reward = said("x", "x")
     with pytest.raises(RewardError, match=message):
-        reward.require([Prompt(sign("Open"), {}), Prompt(prompt, {})])
-    reward.require([Prompt(sign("Open"), {})])
+        reward.check_prompts([Prompt(sign("Open"), {}), Prompt(prompt, {})])
+    reward.check_prompts([Prompt(sign("Open"), {})])
     with caplog.at_level(logging.ERROR):
         assert reward.score(samples([prompt]))["ocr"].isnan().all()
     assert message in caplog.text

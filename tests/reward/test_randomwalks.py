@@ -2,10 +2,10 @@
 
 import torch
 
+from rlfactory.prompts.ops.walk_graph import GOAL, NODES, adjacency
 from rlfactory.prompts.randomwalks import RandomWalkPrompts
 from rlfactory.reward.base import Samples
 from rlfactory.reward.randomwalks import RandomWalks
-from rlfactory.zoo.graph import GOAL, NODES, adjacency
 
 
 def test_prompt_and_completion_make_the_walk() -> None:

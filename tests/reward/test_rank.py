@@ -2,11 +2,12 @@ import pytest
 import torch
 import yaml
 
-from rlfactory.build import make
+from rlfactory.config.paths import packaged_folder
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import RewardError, check_scores
+from rlfactory.reward.base import RewardError, check_scores, directions
+from rlfactory.reward.jpeg import Compressibility
 from rlfactory.reward.rank import Rank, group_ranks
-from rlfactory.shipped import shipped_folder
+from rlfactory.train.build import instantiate_group
 
 from .conftest import Length
 
@@ -63,9 +64,9 @@ def test_any_reward_can_be_ranked(samples_of):
 
 
 def test_pickscores_ranks_are_built_from_its_file(save_clip, drawn):
-    config = yaml.safe_load((shipped_folder("conf") / "reward/pickscore_rank.yaml").read_text())
+    config = yaml.safe_load((packaged_folder("conf") / "reward/pickscore_rank.yaml").read_text())
     config["reward"]["reward"] |= {"path": str(save_clip(act="gelu")), "processor": None}
-    reward = make(config, "reward", device=torch.device("cpu"))
+    reward = instantiate_group(config, "reward", device=torch.device("cpu"))
     samples = drawn(["a cat", "a dog"] * 4)
     scores = reward.score(samples)
     check_scores(reward, scores, 8)
@@ -81,5 +82,14 @@ def test_prompts_must_bring_what_the_ranked_reward_requires():
 
     ranked = Rank(reward=Tagged())
     assert (ranked.media, ranked.metadata) == ("texts", ("tag",))
-    with pytest.raises(RewardError, match="brings no tag"):
-        ranked.require([Prompt("a", {})])
+    with pytest.raises(RewardError, match="metadata lacks tag"):
+        ranked.check_prompts([Prompt("a", {})])
+
+
+def test_what_is_better_of_the_ranked_scores_is_kept():
+    made = Rank(reward=Compressibility())
+    assert directions(made) == {
+        "compressibility_rank": "higher",
+        "compressibility": "higher",
+        "jpeg_kb": "lower",
+    }

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.remote import Remote, RemoteText, whole_groups
+from rlfactory.reward.remote import Remote, RemoteText, group_batches
 
 from .elsewhere import Answer, Elsewhere, servers
 
@@ -51,7 +51,7 @@ def test_scores_come_back_to_their_rows(elsewhere, samples_of):
     samples = samples_of(["a" * (7 - i) for i in range(7)])
     scores = reward.score(samples)
     check_scores(reward, scores, 7)
-    assert (reward.main, reward.good) == ("length", 3)
+    assert (reward.main, reward.best_score) == ("length", 3)
     assert scores["length"].tolist() == [7, 6, 5, 4, 3, 2, 1]
     assert sorted(len(body["texts"]) for _, body in server.asked) == [1, 2, 2, 2]
 
@@ -60,7 +60,7 @@ def test_groups_are_not_divided():
     torch.manual_seed(0)
     for size in (1, 3, 8, 100):
         groups = torch.randint(0, 9, (50,))
-        batches = whole_groups(groups, size)
+        batches = group_batches(groups, size)
         assert sorted(sum(batches, [])) == [*range(50)]
         of = [{int(groups[i]) for i in rows} for rows in batches]
         assert sum(map(len, of)) == len(set().union(*of)), "each group is in one batch"
@@ -200,13 +200,13 @@ def test_a_server_that_goes_down_meanwhile(elsewhere, samples_of, caplog):
 @pytest.mark.parametrize(
     ("health", "said"),
     [
-        ({}, "is no server of rewards"),
+        ({}, "is no reward server"),
         (b"hello", "no JSON"),
         (HEALTH | {"protocol": 2}, "speaks protocol 2, and this is 1"),
         (HEALTH | {"protocol": None}, "speaks protocol None"),
-        (HEALTH | {"main": 3}, "is no server of rewards"),
-        (HEALTH | {"scores": [1]}, "is no server of rewards"),
-        (HEALTH | {"media": "images"}, "judges images, and this run makes texts.*reward=remote"),
+        (HEALTH | {"main": 3}, "is no reward server"),
+        (HEALTH | {"scores": [1]}, "is no reward server"),
+        (HEALTH | {"media": "images"}, "scores images, and this run makes texts.*reward=remote"),
     ],
     ids=str,
 )

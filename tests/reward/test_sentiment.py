@@ -2,10 +2,10 @@ import pytest
 import torch
 import yaml
 
-from rlfactory.build import make
+from rlfactory.config.paths import packaged_folder
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.sentiment import Sentiment, log_odds
-from rlfactory.shipped import shipped_folder
+from rlfactory.train.build import instantiate_group
 
 TEXTS = ["good", "the movie was a waste of time !", "bad bad movies", ""]
 CPU = torch.device("cpu")
@@ -109,16 +109,26 @@ def test_a_missing_folder_names_the_key():
 
 @pytest.mark.parametrize(("option", "label"), [("sentiment", 2), ("negative_sentiment", 0)])
 def test_the_options_are_built_on_the_device(path, option, label):
-    file = shipped_folder("conf") / "reward" / f"{option}.yaml"
+    file = packaged_folder("conf") / "reward" / f"{option}.yaml"
     config = yaml.safe_load(file.read_text())
     config["reward"]["path"] = path
-    reward = make(config, "reward", device=CPU)
+    reward = instantiate_group(config, "reward", device=CPU)
     assert reward.label == label
     assert reward.classifier.device == CPU
 
 
 def test_its_network_is_found_to_be_moved(save_classifier) -> None:
-    from rlfactory.placement import networks_of
+    from rlfactory.train.scoring.async_scorer import networks_of
 
     reward = Sentiment(torch.device("cpu"), path=str(save_classifier("NEGATIVE", "POSITIVE")))
     assert networks_of([reward]) == [reward.classifier.model]
+
+
+def test_the_score_of_negative_texts_says_so(path, samples_of):
+    node = yaml.safe_load((packaged_folder("conf") / "reward/negative_sentiment.yaml").read_text())
+    node = node["reward"] | {"path": path}
+    reward = instantiate_group({"reward": node}, "reward", device=CPU)
+    assert reward.main == "negative_sentiment"
+    negative = reward.score(samples_of(TEXTS, None))["negative_sentiment"]
+    former = Sentiment(CPU, path=path, label="NEGATIVE").score(samples_of(TEXTS, None))
+    assert torch.equal(negative.nan_to_num(9), former["sentiment"].nan_to_num(9))

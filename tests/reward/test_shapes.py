@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from rlfactory.prompts.ops.scenes import COLORS, Clause, Placed, Scene, render, requirements
 from rlfactory.reward.base import Samples, check_scores
 from rlfactory.reward.shapes import Shapes
-from rlfactory.zoo.draw import Placed, render
-from rlfactory.zoo.scenes import COLORS, Clause, Scene, requirements
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "validate_shapes.py"
 spec = importlib.util.spec_from_file_location("validate_shapes", SCRIPT)

@@ -1,13 +1,11 @@
-import logging
 import os
 import shutil
-import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from rlfactory.run import atomic
+from rlfactory.run import atomic_write
 from rlfactory.run.folder import RunFolder, RunFolderError, enough_space
 
 
@@ -79,7 +77,7 @@ def test_a_disk_that_fails_while_the_folder_is_made(
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic.os, "fsync", full)
+    monkeypatch.setattr(atomic_write.os, "fsync", full)
     with pytest.raises(RunFolderError, match="No space left on device"):
         RunFolder.create(tmp_path / "run")
 
@@ -93,7 +91,7 @@ def test_a_failed_write_keeps_the_old_status(
     def killed(descriptor: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(atomic.os, "fsync", killed)
+    monkeypatch.setattr(atomic_write.os, "fsync", killed)
     with pytest.raises(KeyboardInterrupt):
         folder.set_status("done")
     assert folder.read_status() == "running"
@@ -108,28 +106,13 @@ def test_status_of_what_is_not_a_run_folder(tmp_path: Path) -> None:
         RunFolder(tmp_path).read_status()
 
 
-def test_log_keeps_messages_warnings_and_the_traceback(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path)
-    root = logging.getLogger()
-    handlers = list(root.handlers)
-    with pytest.raises(ZeroDivisionError), folder.attach_log():  # noqa: PT012
-        logging.getLogger("rlfactory.trainer").info("an event")
-        logging.getLogger("httpx").info("chatter")
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn("beware", stacklevel=1)
-        1 / 0  # noqa: B018
-    text = folder.log.read_text()
-    assert "INFO rlfactory.trainer: an event" in text
-    assert "beware" in text
-    assert "ZeroDivisionError" in text
-    assert "chatter" not in text
-    assert root.handlers == handlers
-
-
 def test_enough_space_says_needed_and_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enough_space(tmp_path / "not" / "yet", 1)
     usage = SimpleNamespace(free=3 * 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
     with pytest.raises(RunFolderError, match=r"5\.0 GiB needed, 3\.0 MiB free"):
         enough_space(tmp_path, 5 * 2**30)
+
+
+def names(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}

@@ -54,6 +54,36 @@ def test_elsewhere_than_on_a_terminal_lines_are_plain(monkeypatch: pytest.Monkey
         assert part in lines[2]
 
 
+def test_a_long_phase_prints_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = Progress(9, stream=stream)
+    progress.phase("evaluate", total=320)
+    for _ in range(320):
+        now[0] += 1.0
+        progress.advance(0)  # a pass of the network
+        progress.advance(1)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "evaluate 320 samples"
+    assert lines[1] == "evaluate 29/320 samples, 0:30 elapsed, 5:01 left"
+    assert len(lines) == 1 + 10, "one in 30 seconds"
+
+
+def test_the_lines_of_a_phase_of_hours_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = Progress(9, stream=stream)
+    progress.phase("sample", total=96)
+    for _ in range(96):
+        now[0] += 120.0
+        progress.advance(1)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "iteration 1/9: sample 3/96 samples, 6:00 elapsed, 3:06:00 left"
+    assert len(lines) == 31, "one in five minutes at most, each after a sample"
+
+
 def test_what_was_not_measured_is_not_shown() -> None:
     stream = io.StringIO()
     with Progress(2, stream=stream) as progress:
@@ -80,7 +110,7 @@ def test_a_dumb_terminal_gets_plain_lines(
     monkeypatch.setenv("TERM", "dumb")
     work(Progress(1, stream=terminal), 1)
     assert "\x1b" not in terminal.getvalue()
-    assert terminal.getvalue().startswith("evaluate 256\niteration 1/1  shapes")
+    assert terminal.getvalue().startswith("evaluate 256 samples\niteration 1/1  shapes")
 
 
 def test_an_exception_passes_and_frees_the_terminal(terminal: Terminal) -> None:

@@ -7,7 +7,7 @@ from rlfactory.run.rewind import rewind
 
 
 def names(folder: Path) -> set[str]:
-    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
 def test_what_came_later_goes_and_all_else_stays(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlfactory.run.labels import evaluation_label
 from rlfactory.run.scores import Scores
 
 NAN = float("nan")
@@ -40,11 +41,23 @@ def test_the_file_is_strict_json_with_null(tmp_path: Path) -> None:
     assert content == {
         "diversity": None,
         "kl": None,
+        "separate": False,
         "prompts": ["a"],
         "categories": None,
+        "better": {},
         "scores": {"x": [None]},
     }
     assert np.isnan(Scores.load(tmp_path / "s.json").diversity)
+
+
+def test_prompts_are_called_held_out_only_where_they_are_separate(tmp_path: Path) -> None:
+    for separate, label in ((True, "held-out prompts"), (False, "evaluation prompts")):
+        Scores(prompts=["a"], values={}, separate=separate).save(tmp_path / "s.json")
+        assert evaluation_label(Scores.load(tmp_path / "s.json").separate) == label
+    former = json.loads((tmp_path / "s.json").read_text())
+    del former["separate"]
+    (tmp_path / "s.json").write_text(json.dumps(former))
+    assert not Scores.load(tmp_path / "s.json").separate, "an older file does not say"
 
 
 def test_means_leave_out_what_was_not_scored() -> None:
@@ -53,9 +66,9 @@ def test_means_leave_out_what_was_not_scored() -> None:
 
 
 def test_parts_are_the_categories() -> None:
-    parts = {kind: mask.tolist() for kind, mask in example().parts().items()}
+    parts = {kind: mask.tolist() for kind, mask in example().category_masks().items()}
     assert parts == {"colors": [True, False, True], "counting": [False, True, False]}
-    assert Scores(prompts=["a"], values={}).parts() == {}
+    assert Scores(prompts=["a"], values={}).category_masks() == {}
 
 
 def test_lengths_must_agree() -> None:
@@ -63,3 +76,13 @@ def test_lengths_must_agree() -> None:
         Scores(prompts=["a"], values={"x": np.zeros(3)})
     with pytest.raises(ValueError, match="categories"):
         Scores(prompts=["a"], values={}, categories=[])
+
+
+def test_what_is_better_is_kept_and_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    Scores(["a"], {"x": np.array([1.0])}, better={"x": "lower"}).save(path)
+    assert Scores.load(path).better == {"x": "lower"}
+    content = json.loads(path.read_text())
+    del content["better"]
+    path.write_text(json.dumps(content))
+    assert Scores.load(path).better == {}

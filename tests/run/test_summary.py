@@ -1,13 +1,22 @@
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from rlfactory.run.environment import Environment, record_environment
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import paired_change
-from rlfactory.run.summary import changes, summary_table, where_to_look, write_summary
+from rlfactory.run.summary import (
+    changes,
+    markdown_table,
+    summary_table,
+    where_to_look,
+    write_summary,
+)
 
 METRICS: list[dict[str, float | None]] = [
     {"iteration": 0, "eval/strict/mean": 0.5},
@@ -61,6 +70,13 @@ def test_other_prompts_make_no_pairs() -> None:
         changes(before, other)
 
 
+def test_the_note_calls_prompts_held_out_only_where_none_is_trained_on() -> None:
+    before, after = pair()
+    assert "the same evaluation prompts" in "\n".join(markdown_table(before, after))
+    first, last = (replace(scores, separate=True) for scores in (before, after))
+    assert "the same held-out prompts" in "\n".join(markdown_table(first, last))
+
+
 def test_without_categories_there_is_one_row_a_score() -> None:
     before, after = (Scores(["a", "b"], {"x": np.array([0.0, 1.0])}) for _ in range(2))
     assert list(changes(before, after)["x"]) == ["all"]
@@ -95,13 +111,17 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
         f"| **strict** | {change.before:.3f} | {change.after:.3f} | +{change.difference:.3f} |"
         in text
     )
-    assert "| strict, counting |" in text
+    main, details = text.split("<details><summary>By category of prompts</summary>")
+    assert "| strict, counting |" not in main
+    assert "| strict, counting |" in details
     assert "| diversity | 0.300 | 0.280 | -0.020 |  |  |" in text
     assert "8 s (sample 40 %, score 20 %, learn 40 %)" not in text
     assert "10 s (sample 40 %, score 20 %, learn 40 %)" in text
     assert "peak memory: 2.50 GB" in text
-    for path in ("eval_000000.png", "eval_000060.png", "strip.png", "curves.png", "000060"):
-        assert path in text
+    links = re.findall(r"\]\((.*?)\)", text)
+    names = ("samples/eval_000000.png", "samples/eval_000060.png", "samples/strip.png")
+    assert {*names, "curves.png", "checkpoints/000060"} == {*links}
+    assert all((folder.path / link).exists() for link in links)
     assert f'rlfactory sample {folder.path} --prompt "..."' in text
     assert text.startswith("# my_run\n\n2 iterations of training.")
 
@@ -124,7 +144,32 @@ def test_advice_stands_in_it(tmp_path: Path) -> None:
 
 def test_only_what_exists_is_pointed_to(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    assert len(where_to_look(folder)) == 1
+    (command,) = where_to_look(folder)
+    assert command.startswith("more samples: rlfactory sample ")
+    folder.objects.write_text("{}")
+    assert where_to_look(folder) == ["more samples: run.samples([...])"]
     folder.grid(0).write_text("")
     folder.curves.write_text("")
     assert [line.split(":")[0] for line in where_to_look(folder)][:2] == ["samples", "curves"]
+
+
+def test_it_says_how_the_run_was_made(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.command.write_text("rlfactory algo=nft\n")
+    for device in ("NVIDIA A100", "NVIDIA H200"):
+        environment = Environment(device, 2, {"torch": "2.13"}, "abc+")
+        record_environment(folder.environment, environment)
+    metrics: list[dict[str, float | None]] = [{"iteration": 1, "time": 3700.0}]
+    write_summary(folder.summary, before=pair()[0], after=None, metrics=metrics)
+    text = folder.summary.read_text()
+    assert "- device: 2 × NVIDIA A100, then 2 × NVIDIA H200" in text
+    assert "- command: `rlfactory algo=nft`" in text
+    assert "- git commit: abc+ (+: with changes)" in text
+    assert "- versions: torch 2.13" in text
+    assert "- wall time: 1:01:40 in all" in text
+    assert "0 iterations of training" in text
+
+
+def test_a_single_pair_has_no_interval() -> None:
+    before, after = (Scores(["a"], {"x": np.array([value])}) for value in (0.0, 1.0))
+    assert "| **x** | 0.000 | 1.000 | +1.000 | – | 1 |" in markdown_table(before, after)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.crossings import RULES
-from rlfactory.problems import PlanError
-from rlfactory.request import planned
+from rlfactory.config.checks import RULES
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
 
 SCRIPTS = str(Path(__file__).parents[2] / "scripts")
 sys.path.insert(0, SCRIPTS)
@@ -36,7 +36,7 @@ def test_a_broken_rule_is_named_by_its_key() -> None:
     for case in crossings.every_rule(random.Random(0)):
         words = [word for word in case.words if word != "check"]
         with pytest.raises(PlanError) as refused:
-            planned(*words)
+            plan_from_words(*words)
         assert any(name in p.key for p in refused.value.problems for name in case.names), case
 
 

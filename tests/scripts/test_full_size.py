@@ -54,8 +54,9 @@ def test_an_iteration_is_measured(full_size: ModuleType, algorithm: str) -> None
     config = full_size.with_changes(config, {"precision": exact})
     of_item = full_size.Flops(10.0, 30.0)
     found = full_size.bench("sd35_medium", config, torch.device("cpu"), of_item, SMALL)
-    assert all(math.isfinite(x) and x > 0 for x in vars(found).values())
-    each_item = full_size.cost.items_per_sample(config, full_size.traits_of(config))
+    assert all(math.isfinite(x) and x > 0 for x in vars(found).values() if x != found.first_ratio)
+    assert found.first_ratio < 1e-4
+    each_item = full_size.nfe.items_per_sample(config, full_size.traits_of(config))
     compared = {"grpo": 0, "awm": each_item, "nft": each_item}[algorithm]
     learned = each_item
     each = 10 * compared + 30 * learned

@@ -30,7 +30,7 @@ def test_every_preset_has_a_column():
 
 def test_every_disagreement_has_its_number(fresh):
     numbers = [line.split("|")[1].strip() for line in fresh.splitlines() if line.startswith("| ")]
-    assert [n for n in numbers if n.isdigit()] == [str(n) for n in range(1, 25)]
+    assert [n for n in numbers if n.isdigit()] == [str(n) for n in range(1, 26)]
 
 
 def test_a_row_is_as_long_as_its_head(fresh):

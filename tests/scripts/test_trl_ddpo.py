@@ -68,7 +68,7 @@ def test_sides_that_ask_the_network_for_more_are_refused(trl_ddpo: ModuleType) -
 
 def test_rows_are_counted_with_and_without_a_gradient() -> None:
     layer = torch.nn.Linear(2, 2)
-    asked = importlib.import_module("network").Asked(layer)
+    asked = importlib.import_module("network").NetworkCalls(layer)
     layer(torch.zeros(3, 2))
     with torch.no_grad():
         layer(torch.zeros(5, 2))

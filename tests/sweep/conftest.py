@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -93,12 +94,13 @@ status("done")
 # the command, with the stand-in for jobs and without composing them
 DRIVER = """
 import sys
-from rlfactory import cli
-from rlfactory.sweep import command, process
+from rlfactory.cli import app
+from rlfactory.sweep import command
+from rlfactory.sweep import process
 process.COMMAND = [sys.executable, "-S", "-E", {stand_in!r}]
 if {unchecked}:
     command.plans_of = lambda jobs: {{}}
-cli.main()
+app.main()
 """
 
 Drive = Callable[..., "subprocess.Popen[str]"]
@@ -135,6 +137,8 @@ def drive(tmp_path: Path, sheet: Path, stand_in: Path) -> Drive:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # a shell's background job ignores Ctrl-C, and so would this one
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return begin

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,11 +10,46 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory import cli
-from rlfactory.sweep import command, source
+from rlfactory.cli import app
+from rlfactory.hardware.environment import installed_gpus
+from rlfactory.sweep import command, sweep_file
+from rlfactory.sweep.command import gpu_of, gpus
+
+
+def test_round_robin() -> None:
+    assert [gpu_of(slot, ["2", "5"]) for slot in range(3)] == ["2", "5", "2"]
+    assert gpu_of(1, []) is None
+
+
+def test_what_is_visible_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-ab")
+    assert gpus() == ["3", "GPU-ab"]
+    assert gpus(["0"]) == ["0"]
+    for none in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
+        assert gpus() == []
+
+
+@pytest.mark.parametrize(
+    ("script", "found"), [("echo 0, GPU-a, 1; echo 1, GPU-b, 1", ["0", "1"]), ("exit 9", [])]
+)
+def test_else_all_that_the_driver_knows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, found: list[str]
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    installed_gpus.cache_clear()
+    assert gpus() == []
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    installed_gpus.cache_clear()
+    assert gpus() == found
+    installed_gpus.cache_clear()
+
 
 Refused = Callable[..., str]
-SOURCE = str(Path(cli.__file__).parents[1])
+SOURCE = str(Path(app.__file__).parents[1])
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +80,7 @@ def test_the_plan_is_shown_and_nothing_is_written_and_torch_is_not_needed(
     lines = ran.stdout.splitlines()
     assert lines[0] == "Small: A paper, Table 1"
     assert "  jobs       3: 3 new" in lines
-    assert any("evaluations of the network; 20 iterations" in line for line in lines)
+    assert any("forward passes; 20 iterations" in line for line in lines)
     assert lines[-1] == (
         "new     rlfactory model=tiny_sd3 algo=vgrpo iterations=8 seed=3"
         """ 'begin_from='"'"'my sweep/two-stages-stage-1-s3'"'"''"""
@@ -73,7 +109,7 @@ def test_published_hours_belong_to_the_full_form(
         (["small.yaml", "size=tiny", "rows=vgrp"], "there is no row vgrp that is run"),
         (["small.yaml", "size=tiny", "algo=vgrop", "rows=v*"], "every job of the 2"),
         (["small.yaml", "size=tiny", "hydra/launcher=ray"], "pip install hydra-ray-launcher"),
-        (["small.yaml", "size=tiny", "hydra/sweeper=random"], "random has nothing to search"),
+        (["small.yaml", "size=tiny", "hydra/sweeper=random"], "needs at least one key to search"),
         (["small.yaml", "size=tiny", "search.optimizer.lr=3"], "allowed are log"),
     ],
 )
@@ -87,9 +123,9 @@ def test_an_axis_that_does_not_exist(refused: Refused, sheet: Path) -> None:
 
 
 def test_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(source, "shipped_folder", lambda name: Path.cwd())
+    monkeypatch.setattr(sweep_file, "packaged_folder", lambda name: Path.cwd())
     for words in (["list", "sweeps"], ["sweep"]):
-        assert cli.dispatch(words) == 0
+        assert app.dispatch(words) == 0
         assert "  small                A small table\n" in capsys.readouterr().out
 
 

@@ -2,20 +2,31 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from rlfactory.problems import PlanError
-from rlfactory.sweep.jobs import columns_of, jobs_of, last_words, rows_of, seeds_of, size_of
-from rlfactory.sweep.source import Line, Sheet, read_sheet
+from rlfactory.config.problems import PlanError
+from rlfactory.sweep import jobs as module
+from rlfactory.sweep.jobs import (
+    columns_of,
+    jobs_of,
+    last_words,
+    plans_of,
+    rows_of,
+    seeds_of,
+    size_of,
+)
+from rlfactory.sweep.sweep_file import Line, SweepFile, read_sheet
+from rlfactory.sweep.table import Job
 
 
 @pytest.fixture
-def small(sheet: Path) -> Sheet:
+def small(sheet: Path) -> SweepFile:
     return read_sheet(sheet)
 
 
-def test_every_row_that_is_run_has_a_job_a_seed(small: Sheet) -> None:
+def test_every_row_that_is_run_has_a_job_a_seed(small: SweepFile) -> None:
     jobs = jobs_of(small, "tiny", [], {}, [0, 1])
     assert [job.name for job in jobs] == [
         *("v-grpo-one-s0", "v-grpo-one-s1"),
@@ -31,7 +42,7 @@ def test_every_row_that_is_run_has_a_job_a_seed(small: Sheet) -> None:
     assert (staged.axes, staged.after) == ({"stage": 2, "seed": 0}, "two-stages-stage-1-s0")
 
 
-def test_what_is_of_one_size_alone_is_run_in_it_alone(small: Sheet) -> None:
+def test_what_is_of_one_size_alone_is_run_in_it_alone(small: SweepFile) -> None:
     only = Line("only", by_size={"tiny": []})
     never = Line("never", overrides=[], by_size={"tiny": None})
     staged = Line("staged", stages={"full": [["algo=nft"], []]})
@@ -41,7 +52,7 @@ def test_what_is_of_one_size_alone_is_run_in_it_alone(small: Sheet) -> None:
     assert full == ["never-s0", "staged-stage-1-s0", "staged-stage-2-s0"]
 
 
-def test_axes_of_all_rows_one_size_one_row_and_the_command_line(small: Sheet) -> None:
+def test_axes_of_all_rows_one_size_one_row_and_the_command_line(small: SweepFile) -> None:
     line = Line("r", overrides=[], axes={"group_size": [4]})
     axes = {"optimizer.lr": ["1e-4"], "tiny": {"optimizer.lr": ["1e-3", 0.5]}, "full": {"a": [1]}}
     sheet = replace(small, rows=[line], axes=axes)
@@ -57,22 +68,22 @@ def test_axes_of_all_rows_one_size_one_row_and_the_command_line(small: Sheet) ->
 
 
 @pytest.mark.parametrize("values", [[], 3, None])
-def test_an_axis_has_values(small: Sheet, values: object) -> None:
+def test_an_axis_has_values(small: SweepFile, values: object) -> None:
     with pytest.raises(PlanError, match=r"axes.a: is .*; allowed is a list of values"):
         jobs_of(replace(small, axes={"a": values}), "tiny", [], {}, [0])
 
 
-def test_two_jobs_of_one_name(small: Sheet) -> None:
+def test_two_jobs_of_one_name(small: SweepFile) -> None:
     rows = [Line("A b", overrides=[]), Line("a  B", overrides=[])]
     with pytest.raises(PlanError, match="two jobs are named a-b-s0"):
         jobs_of(replace(small, rows=rows), "tiny", [], {}, [0])
 
 
-def test_sizes_and_seeds(small: Sheet) -> None:
+def test_sizes_and_seeds(small: SweepFile) -> None:
     assert size_of(small, "tiny") == "tiny"
     with pytest.raises(PlanError, match="there is no size tinny; known are full, tiny") as refused:
         size_of(small, "tinny")
-    assert refused.value.problems[0].remedy == "size=tiny"
+    assert refused.value.problems[0].fix == "size=tiny"
     assert seeds_of(small, "tiny") == [0, 1]
     assert seeds_of(replace(small, seeds=[4]), "tiny") == [4]
     for seeds in ([], {"full": [0]}):
@@ -80,7 +91,7 @@ def test_sizes_and_seeds(small: Sheet) -> None:
             seeds_of(replace(small, seeds=seeds), "tiny")
 
 
-def test_columns_measure_what_their_size_has(small: Sheet) -> None:
+def test_columns_measure_what_their_size_has(small: SweepFile) -> None:
     shapes, steps = columns_of(small, "tiny")
     assert (shapes.measure, shapes.label, shapes.digits) == ("eval/shapes", "Shapes", 2)
     assert (steps.measure, steps.label, steps.better) == ("iterations", "steps", "lower")
@@ -91,7 +102,7 @@ def test_columns_measure_what_their_size_has(small: Sheet) -> None:
         columns_of(replace(small, columns={"a": {"better": "more"}}), "tiny")
 
 
-def test_rows_keep_what_was_claimed(small: Sheet) -> None:
+def test_rows_keep_what_was_claimed(small: SweepFile) -> None:
     rows = rows_of(small)
     assert (rows[0].before, rows[1].claimed, rows[1].note) == (
         *("V-GRPO, one", {"shapes": 0.97}, "600 steps"),
@@ -110,3 +121,41 @@ def test_rows_keep_what_was_claimed(small: Sheet) -> None:
 )
 def test_the_last_word_of_a_key_counts(words: list[str], kept: list[str]) -> None:
     assert last_words(words) == kept
+
+
+def job(name: str, *words: str, after: str | None = None) -> Job:
+    return Job(name, "row", name, [*words], {}, after)
+
+
+def test_each_job_has_its_plan_and_seeds_are_composed_once() -> None:
+    jobs = [job("a0", "iterations=3", "seed=0"), job("a1", "iterations=3", "seed=1")]
+    with patch.object(module, "plan_from_words", wraps=module.plan_from_words) as composed:
+        plans = plans_of(jobs)
+    assert {name: plan.config["iterations"] for name, plan in plans.items()} == {"a0": 3, "a1": 3}
+    assert composed.call_count == 1
+
+
+def test_all_problems_at_once_each_with_its_jobs() -> None:
+    jobs = [job(f"a{i}", "optimzer.lr=1", f"seed={i}") for i in range(5)]
+    jobs += [job("b", "algo=nft", "group_size=0", "optimzer.lr=1")]
+    with pytest.raises(PlanError) as refused:
+        plans_of([*jobs[:4], jobs[-1]])
+    first, second = refused.value.problems
+    assert first.key == "optimzer.lr"
+    assert "Did you mean optimizer.lr?" in first.message
+    assert first.message.endswith("(in every job of the 5)")
+    assert second.key == "group_size"
+    assert second.message.endswith("(in b)")
+
+
+def test_many_jobs_are_counted() -> None:
+    jobs = [job(f"a{i}", "iterations=0", f"seed={i}") for i in range(5)]
+    with pytest.raises(PlanError, match=r"\(in a0, a1, a2 and 2 more\)"):
+        plans_of([*jobs, job("b")])
+
+
+def test_stages_are_of_one_model() -> None:
+    first = job("one", "model=tiny_sd3")
+    with pytest.raises(PlanError, match=r"one trained a model whose _target_ .*\(in two\)"):
+        plans_of([first, job("two", "model=gpt2", "model.path=zoo:tiny_gpt2", after="one")])
+    assert len(plans_of([first, job("two", "optimizer.lr=1e-5", after="one")])) == 2

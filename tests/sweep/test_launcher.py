@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rlfactory.problems import PlanError
+from rlfactory.config.problems import PlanError
 from rlfactory.sweep import launcher
+from rlfactory.sweep.arguments import LAUNCHERS, read_request
 from rlfactory.sweep.launcher import HydraLauncher, require_launcher, run_number
-from rlfactory.sweep.pool import Asked
+from rlfactory.sweep.pool import StopRequest
 from rlfactory.sweep.process import launch_of
-from rlfactory.sweep.request import LAUNCHERS, read_request
 from rlfactory.sweep.table import Job
 
 Drive = Callable[..., "subprocess.Popen[str]"]
@@ -80,12 +80,12 @@ def test_waves_and_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
             (one.run / "STATUS").write_text("failed" if one.job.name == "c" else "done")
         return []
 
-    monkeypatch.setattr(launcher, "launch", launch)
+    monkeypatch.setattr(launcher, "run_with_hydra_launcher", launch)
     jobs = [Job("a", "r", "a", []), Job("b", "r", "b", [], {}, "a"), Job("c", "r", "c", [])]
     jobs += [Job("d", "r", "d", [], {}, "c")]
     request = read_request(["x", "hydra/launcher=submitit_slurm", "hydra.launcher.partition=x"])
     told = Told()
-    run = HydraLauncher(request, tmp_path, [{}] * 3, told, Asked())
+    run = HydraLauncher(request, tmp_path, [{}] * 3, told, StopRequest())
     run([launch_of(job, tmp_path) for job in jobs])
     assert waves == [["a", "c"], ["b"]]
     assert told.states == {"a": "done", "c": "failed", "b": "done", "d": "blocked"}

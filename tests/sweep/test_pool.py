@@ -98,7 +98,7 @@ def test_being_asked_to_stop_is_passed_on(
     code, out, err = ended(process)
     assert code == 128 + number
     assert err.strip() == (
-        "stopped; what there is so far is kept. To go on:"
+        "stopped; finished and partial runs are kept. To resume:"
         " rlfactory sweep small.yaml size=tiny seed=0 jobs=2"
     )
     assert (first / "STATUS").read_text() == (staged / "STATUS").read_text() == word

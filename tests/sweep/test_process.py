@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.request import compose_request
+from rlfactory.config.overrides import compose
 from rlfactory.sweep import process
 from rlfactory.sweep.folder import take
 from rlfactory.sweep.process import (
@@ -31,7 +31,7 @@ def test_a_job_is_an_ordinary_command() -> None:
 @pytest.mark.parametrize("folder", ["plain/x", "with space", "a=b,c", "it's", "[x]"])
 def test_any_folder_can_be_typed(folder: str) -> None:
     (*_, begin, run) = shlex.split(command_of(JOB, Path(folder)))
-    values = compose_request([begin, run]).values
+    values = compose([begin, run]).values
     assert (values["run_dir"], values["begin_from"]) == (f"{folder}/b-s0", f"{folder}/a-s0")
 
 

@@ -1,7 +1,7 @@
-"""Searches: the same trials again, the done ones told, the best one said."""
+"""Searches: the same trials again, their scores, and the best one."""
 
-import importlib.util
 import json
+import math
 import signal
 import subprocess
 import time
@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 
-from rlfactory.sweep.search import Search, trial_of
-from rlfactory.sweep.space import Space
+from rlfactory.sweep.samplers import Space
+from rlfactory.sweep.search import Search, objective, trial_of
 from rlfactory.sweep.table import Column, Job
 
 Drive = Callable[..., "subprocess.Popen[str]"]
 FOLDER = Path("outputs/sweeps/small-tiny")
+pytest.importorskip("optuna")
 WORDS = ["rows=v-grpo-one", "seed=0", "search.optimizer.lr=log(1e-6,1e-2)", "trials=4"]
-has_optuna = pytest.mark.skipif(
-    importlib.util.find_spec("optuna") is None, reason="optuna is not installed"
-)
 
 
 def lrs(folder: Path) -> list[Any]:
@@ -46,7 +44,6 @@ def test_random_trials_are_known_beforehand(drive: Drive, tmp_path: Path) -> Non
     assert lrs(tmp_path / "other")[:4] == found
 
 
-@has_optuna
 def test_optuna_asks_the_same_again_after_a_kill(drive: Drive, tmp_path: Path) -> None:
     searched(drive, "hydra/sweeper=optuna", "trials=7", "sweep_dir=whole")
     process = drive(*WORDS, "hydra/sweeper=optuna", "trials=7", "sweep_dir=torn", pace=0.05)
@@ -81,10 +78,49 @@ def test_a_trial_is_the_mean_of_its_last_stages_over_seeds(tmp_path: Path) -> No
     assert jobs[0].overrides == ["seed=0", "lr=0.5"]
     for job, score in zip(jobs, (9, 9, 1, 2), strict=True):
         leave(tmp_path / job.folder, score)
-    (told,) = search(tmp_path).told(jobs)
-    assert (told.row, told.number, told.values, told.score) == ("r", 0, {"lr": 0.5}, 1.5)
+    (trial,) = search(tmp_path).trials_of(jobs)
+    assert (trial.row, trial.number, trial.values, trial.score) == ("r", 0, {"lr": 0.5}, 1.5)
     (tmp_path / jobs[3].folder / "STATUS").write_text("failed")
-    assert str(search(tmp_path).told(jobs)[0].score) == "nan"
+    assert str(search(tmp_path).trials_of(jobs)[0].score) == "nan"
+
+
+LINES = """
+{"iteration": 0, "eval/a/mean": 0.1}
+{"iteration": 1, "reward/a/mean": 5, "loss": 1}
+{"iteration": 2, "reward/a/mean": 9, "loss": null}
+{"iteration": 3, "reward/a/mean": 7, "loss": 4}
+damaged
+{"iteration": 3, "eval/a/mean": 0.6}
+{"iteration": 4, "eval/a/me
+""".strip()
+
+
+@pytest.mark.parametrize(
+    ("measure", "window", "expected"),
+    [
+        ("eval/a", 1, 0.6),
+        ("before/a", 1, 0.1),
+        ("last/reward/a/mean", 1, 7),
+        ("last/reward/a/mean", 2, 8),
+        ("last/loss", 5, 2.5),
+        ("max/reward/a/mean", 1, 9),
+        ("iterations", 1, 3),
+        ("eval/b", 1, math.nan),
+        ("", 1, math.nan),
+    ],
+)
+def test_an_objective_is_the_columns_measure(
+    tmp_path: Path, measure: str, window: int, expected: float
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text(LINES)
+    found = objective(tmp_path, Column("c", "C", measure, window=window))
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
+def test_an_objective_is_scaled(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(LINES)
+    assert objective(tmp_path, Column("c", "C", "eval/a", scale=100.0)) == pytest.approx(60)
+    assert math.isnan(objective(tmp_path / "none", Column("c", "C", "eval/a")))
 
 
 @pytest.mark.parametrize(("better", "best"), [("higher", 1), ("lower", 0)])
@@ -100,4 +136,4 @@ def test_the_best_is_as_the_column_says(tmp_path: Path, better: str, best: int) 
 def test_both_ends_are_checked(tmp_path: Path) -> None:
     low, high = search(tmp_path).probes([Job("r-s0", "r", "r-s0", ["lr=1"])])
     assert low.overrides == ["lr=0.0001"]
-    assert high.overrides == ["lr=0.00999996"]
+    assert high.overrides == ["lr=0.01"]

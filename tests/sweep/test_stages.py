@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlfactory import cli
-from rlfactory.run.checkpoint import WEIGHTS_FILE, newest
+from rlfactory.cli import app
+from rlfactory.run.checkpoint.find import WEIGHTS_FILE, newest
 
 JUDGE = """
 def letters(prompts, completions):
@@ -32,8 +32,8 @@ def test_it_begins_where_the_other_ended(
         *("dynamics.length=6", "evaluation.prompts=4", "evaluation.preview_every=0"),
         *("evaluation.weights=policy", "optimizer.lr=0.01"),
     ]
-    assert cli.dispatch([*words, "run_dir=one"]) == 0
-    assert cli.dispatch([*words, "run_dir=two", "begin_from=one", "seed=0"]) == 0
+    assert app.dispatch([*words, "run_dir=one"]) == 0
+    assert app.dispatch([*words, "run_dir=two", "begin_from=one", "seed=0"]) == 0
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     name = next(key for key in one[0] if key.startswith("eval/") and key.endswith("/mean"))
     assert two[0][name] == one[-1][name] != one[0][name]

@@ -1,8 +1,10 @@
 import pytest
 
-from rlfactory.sweep.table import TABLE_FILE, About, Column, Job, Row, Table
+from rlfactory.sweep.table import TABLE_FILE, Column, Job, Row, Table, TableInfo
 
-ABOUT = About("One reward each", "V-GRPO", "Table 6", 400.0, "tiny, three seeds", "order of rows")
+ABOUT = TableInfo(
+    "One reward each", "V-GRPO", "Table 6", 400.0, "tiny, three seeds", "order of rows"
+)
 TABLE = Table(
     name="vgrpo_table6",
     size="tiny",
@@ -23,7 +25,7 @@ def test_a_table_comes_back_as_it_was(tmp_path):
 )
 def test_what_is_no_table_is_refused(tmp_path, text):
     (tmp_path / TABLE_FILE).write_text(text)
-    with pytest.raises(ValueError, match="no table"):
+    with pytest.raises(ValueError, match="not the table"):
         Table.load(tmp_path)
 
 

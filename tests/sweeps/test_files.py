@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from rlfactory.problems import PlanError, key_of
-from rlfactory.request import planned
-from rlfactory.shipped import shipped_folder
-from rlfactory.sweep.table import About, Column
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.paths import packaged_folder
+from rlfactory.config.problems import PlanError, override_key
+from rlfactory.sweep.table import Column, TableInfo
 
-FILES = {path.stem: path for path in sorted(shipped_folder("sweeps").glob("*.yaml"))}
+FILES = {path.stem: path for path in sorted(packaged_folder("sweeps").glob("*.yaml"))}
 SIZES = ("full", "tiny")
 CLAIMED = yaml.safe_load((Path(__file__).parent / "claimed.yaml").read_text())["tables"]
 MEASURES = re.compile(r"(eval|before|last|max)/[\w/]+|iterations")
@@ -39,7 +39,7 @@ def runs(name: str, size: str) -> Iterator[tuple[str, list[str]]]:
         common = [*sheet["sizes"][size], *row.get("overrides", []), *row.get(size, [])]
         for number, stage in enumerate(stages, start=1):
             words = [*common, *stage, f"seed={sheet['seeds'][size][0]}"]
-            yield f"{row['name']}, {number}", [*{key_of(w): w for w in words}.values()]
+            yield f"{row['name']}, {number}", [*{override_key(w): w for w in words}.values()]
 
 
 def header(name: str) -> str:
@@ -52,7 +52,7 @@ def header(name: str) -> str:
 def test_it_has_what_a_sweep_has(name: str) -> None:
     sheet = content(name)
     assert sheet.keys() <= {"about", "columns", "sizes", "seeds", "rows", "axes", "search"}
-    About(**sheet["about"])
+    TableInfo(**sheet["about"])
     names = [row["name"] for row in sheet["rows"]]
     slugs = {re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-.") for row in names}
     assert len(slugs) == len(names)
@@ -95,7 +95,7 @@ def test_each_job_passes_the_check(name: str, size: str) -> None:
             continue
         checked.add(tuple(words))
         try:
-            planned(*words)
+            plan_from_words(*words)
         except PlanError as error:
             wrong.append(f"{row}: {error}")
     assert not wrong, "\n".join(wrong)

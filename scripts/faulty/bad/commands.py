@@ -6,8 +6,8 @@ from functools import cache
 from faulty.bad.case import Case, misspelt
 from faulty.bad.known import context, leaves
 
-from rlfactory.request import planned as plan_of
-from rlfactory.settings import GROUPS
+from rlfactory.config.overrides import plan_from_words as plan_of
+from rlfactory.config.schema.root import GROUPS
 
 ON_RUN = ("resume", "sample --prompt x", "evaluate", "export --to out", "inspect")
 RUNS = {

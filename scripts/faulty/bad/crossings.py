@@ -7,7 +7,7 @@ from faulty.bad.case import Case, planned
 
 IMAGES = ("tiny_sd3", "tiny_flux")
 TOKENS = ("ppo", "grpo_token", "rloo")
-STEPWISE = ("grpo", "ddpo", "ddpo_sf", "grpo_guard")
+STEPWISE = ("grpo", "ddpo", "ddpo_sf", "grpo_guard", "flow_dppo")
 FORWARD = ("nft", "awm", "vgrpo")
 Broken = tuple[str, str]
 Break = Callable[[random.Random], Broken]
@@ -148,27 +148,27 @@ def _parts(*options: str, key: str) -> Break:
 
 
 BREAKS: dict[str, list[Break]] = {
-    "algorithm_fits_model": [_wrong_kind],
-    "dynamics_fit_model": [_noise],
-    "schedule_fits_model": [_schedule],
-    "stepwise_needs_likelihood": [_no_likelihood],
-    "regularizer_fits_algorithm": [_penalty],
-    "divergence_fits_process": [
+    "require_matching_algorithm": [_wrong_kind],
+    "require_matching_dynamics": [_noise],
+    "require_matching_schedule": [_schedule],
+    "require_step_likelihood": [_no_likelihood],
+    "require_matching_divergence": [_penalty],
+    "require_matching_process": [
         _of(
             ("model=tiny_sd regularizer=kl_flow_grpo", "regularizer"),
             ("model=tiny_sd regularizer=kl_elbo", "regularizer"),
         )
     ],
-    "behaviour_has_surrogate": [
+    "require_surrogate": [
         lambda rng: (
             f"algo={rng.choice(['nft', 'grpo'])} regularizer=kl_behaviour",
             "regularizer.compare",
         )
     ],
-    "begins_with_a_run": [
+    "require_compatible_run": [
         _of(("begin_from=nowhere", "begin_from"), ("begin_from=/", "begin_from"))
     ],
-    "terms_add_up": [
+    "require_valid_terms": [
         _of(
             (
                 "algo=awm regularizer=kl_awm ~regularizer.terms.old ~regularizer.terms.reference",
@@ -180,45 +180,39 @@ BREAKS: dict[str, list[Break]] = {
             ),
         )
     ],
-    "divergence_teaches": [
+    "require_nonzero_gradient": [
         lambda rng: (
             f"model=tiny_gpt2 algo={rng.choice(TOKENS)} regularizer.estimator=k1",
             "regularizer.estimator",
         )
     ],
-    "groups_have_members": [_groups],
-    "weights_weigh": [
+    "require_groups_of_two": [_groups],
+    "require_nonzero_weights": [
         _of(
             ("advantage.weights={}", "advantage.weights"),
             ("+advantage.weights.shapes=0", "advantage.weights"),
         )
     ],
-    "buffers_fill": [_buffers],
-    "averages_have_time": [_averages],
-    "branches_grow": [_branches],
-    "derived_for_dynamics": [
+    "require_buffer_fits": [_buffers],
+    "require_warmup_before_end": [_averages],
+    "require_branches_fill_groups": [_branches],
+    "require_derived_dynamics": [
         _of(
             ("algo=grpo_guard dynamics=cps", "dynamics"),
             ("algo=grpo_guard dynamics=dance_sde", "dynamics"),
             ("model=tiny_sd algo=grpo_guard dynamics=ddim", "algo"),
         )
     ],
-    "one_update_on_policy": [
-        lambda rng: (
-            f"algo=ddpo_sf {rng.choice(['updates_per_iteration', 'epochs'])}={rng.choice([2, 4])}",
-            "updates_per_iteration",
+    "require_single_update": [
+        _of(
+            ("algo=ddpo_sf updates_per_iteration=4", "updates_per_iteration"),
+            ("algo=ddpo_sf epochs=2", "epochs"),
         )
     ],
-    "samples_stay_whole": [
-        lambda rng: (
-            f"algo=vgrpo times.count={rng.randint(4, 9)} micro_batch={rng.randint(1, 3)}",
-            "micro_batch",
-        )
-    ],
-    "updates_have_samples": [_indivisible],
-    "window_within_steps": [_window],
-    "times_within_steps": [_times],
-    "last_step_has_noise": [
+    "require_equal_updates": [_indivisible],
+    "require_window_within_steps": [_window],
+    "require_times_within_steps": [_times],
+    "require_noise_in_last_step": [
         _of(
             (
                 "model=tiny_sd dynamics.final_alpha=one",
@@ -230,13 +224,13 @@ BREAKS: dict[str, list[Break]] = {
             ),
         )
     ],
-    "rewards_have_company": [
+    "require_comparable_samples": [
         _of(
             ("reward=pickscore_rank group_size=1 algo=ddpo_sf", "group_size"),
             ("model=tiny_gpt2 reward=diversity group_size=1", "group_size"),
         )
     ],
-    "parts_are_rewards": [
+    "require_distinct_rewards": [
         _of(
             ("reward=combine", "reward.of"),
             ("reward=combine reward.of=[shapes,shapes]", "reward.of"),
@@ -246,33 +240,38 @@ BREAKS: dict[str, list[Break]] = {
             ("eval_rewards.of=[combine]", "eval_rewards"),
         )
     ],
-    "processes_share_groups": [
+    "require_groups_divide": [
         _of(
             ("hardware=ddp prompts_per_iteration=8 hardware.processes=3", "hardware.processes"),
             ("hardware=fsdp2 prompts_per_iteration=4 hardware.processes=8", "hardware.processes"),
         )
     ],
-    "divided_networks_train_whole": [
+    "require_shardable": [
         _of(
-            ("hardware=fsdp2 model.finetune=lora", "hardware.strategy"),
-            ("hardware=fsdp2 model.finetune=full precision=fp16", "hardware.strategy"),
+            (
+                "hardware=fsdp2 model=tiny_gpt2 model.value_path=zoo:tiny_gpt2",
+                "hardware.strategy",
+            ),
+            ("hardware=fsdp2 model.finetune=full optimizer=adamw_8bit", "optimizer"),
         )
     ],
-    "pasted_agrees": [_of(("hardware=deepspeed hardware.config=/no/where", "hardware.config"))],
-    "zero_divides": [
+    "require_shards_divide": [
         _of(
-            ("hardware=deepspeed model.finetune=lora hardware.zero=3", "hardware.zero"),
-            ("hardware=deepspeed precision=fp16", "hardware"),
+            ("hardware=ddp hardware.processes=2 hardware.offload=true", "hardware.offload"),
+            ("hardware=fsdp2 hardware.processes=4 hardware.shard_size=3", "hardware.shard_size"),
         )
     ],
-    "parts_are_loggers": [
+    "require_deterministic_attention": [
+        _of(("hardware.deterministic=true memory.attention=flash", "memory.attention"))
+    ],
+    "require_distinct_loggers": [
         _of(
             ("logger=several logger.of=[]", "logger.of"),
             ("logger=several logger.of=[jsonl,jsonl]", "logger.of"),
             ("logger=several logger.of=[several]", "logger.parts.several"),
         )
     ],
-    "parts_are_named": [
+    "require_known_parts": [
         _parts("reward.weights.shape=1", key="reward.weights.shape"),
         _parts("reward.clips.shape=[0,1]", key="reward.clips.shape"),
         _parts("reward.gates.shape.shapes=1", key="reward.gates.shape"),
@@ -280,22 +279,22 @@ BREAKS: dict[str, list[Break]] = {
         _parts("reward.normalise.other=group", key="reward.normalise.other"),
         _parts("reward.parts.other.quality=3", key="reward.parts.other"),
     ],
-    "parts_count": [
+    "require_weighted_parts": [
         _of(("reward=combine reward.of=[shapes] reward.weights.shapes=0", "reward.weights"))
     ],
-    "clips_have_order": [
+    "require_ordered_clips": [
         _parts(
             *(f"reward.clips.shapes={c}" for c in ("[1,0]", "[1]", "[null,null]", "[1,2,3]")),
             key="reward.clips.shapes",
         )
     ],
-    "advantage_sums_parts": [
+    "require_gdpo_advantage": [
         _parts("reward.aggregate=gdpo", "reward.aggregate=gdpo advantage=global", key="advantage"),
         _parts(
             "reward.aggregate=gdpo advantage=gdpo reward.normalise=group", key="reward.normalise"
         ),
     ],
-    "reward_judges_what_is_made": [
+    "require_matching_media": [
         _of(
             ("model=tiny_sd3 reward=length", "reward"),
             ("model=tiny_gpt2 reward=shapes", "reward"),
@@ -304,13 +303,39 @@ BREAKS: dict[str, list[Break]] = {
             ("reward=combine reward.of=[shapes,json]", "reward.parts.json"),
         )
     ],
-    "prompts_bring_metadata": [
+    "require_metadata": [
         _of(
-            ("reward=shapes prompts=movies", "prompts"),
-            ("reward=geneval prompts=movies", "prompts"),
+            ("reward=shapes prompts=animals", "reward"),
+            ("reward=geneval prompts=animals", "reward"),
         )
     ],
-    "model_folders_hold_models": [
+    "require_prompt_feature": [
+        _of(("reward=ocr prompts=animals", "reward"), ("reward=ocr prompts=shapes", "reward"))
+    ],
+    "require_dataset_columns": [
+        _of(
+            (
+                "prompts=datasets prompts.path=no/where.csv reward=compressibility",
+                "prompts.path",
+            )
+        )
+    ],
+    "require_callable_functions": [
+        _of(
+            ("reward=image_function reward.function=nowhere.py:score", "reward.function"),
+            ("model=tiny_gpt2 reward=function reward.function=nowhere.py:f", "reward.function"),
+        )
+    ],
+    "require_reward_files": [
+        _of(
+            ("reward=pickscore reward.path=/no/where", "reward.path"),
+            ("reward=clipscore reward.path=./nowhere", "reward.path"),
+        )
+    ],
+    "require_known_lora_targets": [
+        _of(("model.finetune=lora model.lora_targets=[nowhere]", "model.lora_targets"))
+    ],
+    "require_model_folders": [
         _of(
             ("model.path=/no/where", "model.path"),
             ("model.path=zoo:none", "model.path"),
@@ -320,34 +345,41 @@ BREAKS: dict[str, list[Break]] = {
             ("model=tiny_gpt2 model.value_path=./no", "model.value_path"),
         )
     ],
-    "sizes_divide": [_sizes],
-    "guidance_fits_network": [
+    "require_divisible_sizes": [_sizes],
+    "require_matching_embedded_guidance": [
         _of(("model=tiny_flux model.embedded_guidance=null", "model.embedded_guidance"))
     ],
-    "optimizer_moves": [_optimizer],
-    "replay_computes_alike": [
-        lambda rng: (f"algo={rng.choice(STEPWISE)} precision=bf16_rollout", "precision.rollout")
+    "require_valid_optimizer": [_optimizer],
+    "require_equal_replay_precision": [
+        lambda rng: (
+            f"algo={rng.choice(STEPWISE)} precision=bf16_rollout algo.old_log_probs=sampled",
+            "algo.old_log_probs",
+        )
     ],
-    "frozen_weights_suffice": [
+    "require_sufficient_weight_precision": [
         _of(
             ("precision.weights=bfloat16", "precision.weights"),
             ("precision=bf16 precision.learning=float32", "precision.weights"),
         )
     ],
-    "attention_is_known": [
+    "require_known_attention": [
         _of(
             ("model=tiny_flux memory.attention=falsh", "memory.attention"),
             ("model=tiny_sd memory.attention=flash", "memory.attention"),
+            (
+                "model=tiny_flux memory.attention=flash hardware.deterministic=true",
+                "memory.attention",
+            ),
         )
     ],
-    "guidance_guides": [
+    "require_guidance_above_one": [
         lambda rng: (f"model.guidance={rng.choice([0.1, 0.5, 0.9])}", "model.guidance"),
         _of(("model.negative_prompt=blurred", "model.guidance")),
     ],
 }
 ELSEWHERE = {
-    *("prompt_files_are_readable", "prompt_cache_is_a_folder", "loggers_are_there"),
-    "deepspeed_is_there",
+    *("require_readable_prompts", "require_cache_folder", "require_run_folder"),
+    *("require_installed_loggers",),
 }
 """Rules about files, which cases of paths break, and about what is installed."""
 

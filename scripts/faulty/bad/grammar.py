@@ -5,7 +5,7 @@ import random
 from faulty.bad.case import Case, misspelt, planned
 from faulty.bad.known import context, leaves
 
-from rlfactory._hydra import options
+from rlfactory.config.options import options
 
 SUBCOMMANDS = (
     "check",

@@ -5,8 +5,8 @@ import random
 from faulty.bad.case import Case, misspelt, planned
 from faulty.bad.known import context, leaves, names
 
-from rlfactory._hydra import options
-from rlfactory.settings import COMPONENTS, GROUPS
+from rlfactory.config.options import options
+from rlfactory.config.schema.root import COMPONENTS, GROUPS
 
 BEFORE = ("", "", "+", "++")
 

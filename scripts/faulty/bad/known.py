@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from rlfactory._hydra import options
-from rlfactory.problems import PlanError
-from rlfactory.request import planned
-from rlfactory.settings import COMPONENTS, Settings
-from rlfactory.signature import read
+from rlfactory.config.options import options
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
+from rlfactory.config.schema.root import COMPONENTS, RootConfig
+from rlfactory.config.schema.signature import read_signature
 
 CONF = Path(__file__).parents[3] / "conf"
 MODELS = ("tiny_sd3", "tiny_flux", "tiny_sd", "tiny_gpt2")
@@ -42,7 +42,7 @@ def context(rng: random.Random) -> tuple[str, ...]:
 def config(words: tuple[str, ...]) -> Mapping[str, Any] | None:
     """The configuration of some choices; None where they can't run."""
     try:
-        return planned(*words).config
+        return plan_from_words(*words).config
     except PlanError:
         return None
 
@@ -52,7 +52,7 @@ def leaves(words: tuple[str, ...]) -> tuple[Leaf, ...]:
     """All keys that have an annotation."""
     values = config(words)
     assert values is not None
-    found = [*_settings(values, Settings, "")]
+    found = [*_settings(values, RootConfig, "")]
     for group in COMPONENTS:
         found += _component(values[group], group)
     return tuple(found)
@@ -76,7 +76,7 @@ def _settings(values: Mapping[str, Any], schema: Any, prefix: str) -> Iterator[L
 
 
 def _component(node: Mapping[str, Any], key: str) -> Iterator[Leaf]:
-    signature = read(node["_target_"])
+    signature = read_signature(node["_target_"])
     for name, value in node.items():
         if isinstance(value, Mapping) and "_target_" in value:
             yield from _component(value, f"{key}.{name}")
@@ -91,7 +91,7 @@ def _promises() -> Mapping[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for path in sorted(CONF.rglob("*.yaml")):
         text = path.read_text(encoding="utf-8")
-        if path.parent.name not in ("experiment", "peer"):
+        if path.parent.name not in ("experiment", "peer", "recipe"):
             _comments(yaml.compose(text), text.splitlines(), "", "", found)
     return found
 

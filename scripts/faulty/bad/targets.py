@@ -5,15 +5,24 @@ import random
 from faulty.bad.case import Case, misspelt, planned
 from faulty.bad.known import config, context
 
-from rlfactory.settings import COMPONENTS
+from rlfactory.config.schema.root import COMPONENTS
 
 FORBIDDEN = (
     *("os.system", "os.remove", "posix.system", "subprocess.Popen", "subprocess.run"),
     *("builtins.eval", "builtins.exec", "builtins.open", "shutil.rmtree", "pickle.loads"),
     *("importlib.import_module", "runpy.run_path", "pathlib.Path", "ctypes.CDLL", "socket.socket"),
     *("torch.load", "torch.hub.load", "torch.jit.load", "torch.save", "torch.optimizer.Adam"),
-    *("rlfactory.targets.instantiate", "rlfactory.targets.locate", "rlfactory.cli.main"),
-    *("rlfactory.run.folder.RunFolder", "rlfactory.worker.run", "rlfactory.reward", "rlfactory"),
+    *(
+        "rlfactory.config.schema.targets.instantiate",
+        "rlfactory.config.schema.targets.locate",
+        "rlfactory.cli.app.main",
+    ),
+    *(
+        "rlfactory.run.folder.RunFolder",
+        "rlfactory.train.process.worker.run_main_process",
+        "rlfactory.reward",
+        "rlfactory",
+    ),
     *("rlfactoryx.reward.shapes.Shapes", "hydra.utils.instantiate", "yaml.unsafe_load"),
     *("numpy.load", "joblib.load", "webbrowser.open", "code.interact", ".os.system", "..x"),
     *("os", "system", "os..system", "os.system()", "/bin/sh", "rlfactory.reward.shapes:Shapes"),
@@ -68,8 +77,8 @@ def trusted_in_vain(rng: random.Random) -> Case:
     """Trust opens whole packages, and of ours nothing else."""
     target, trust = rng.choice(
         [
-            ("rlfactory.targets.locate", "rlfactory"),
-            ("rlfactory.cli.main", "rlfactory"),
+            ("rlfactory.config.schema.targets.locate", "rlfactory"),
+            ("rlfactory.cli.app.main", "rlfactory"),
             ("os.system", "o"),
             ("mineral.Reward", "mine"),
             ("nopackageofthisname.Reward", "nopackageofthisname"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from faulty.bad.case import Case, planned
 from faulty.bad.known import Leaf, context, leaves
 
-from rlfactory.types import Component, Interval
+from rlfactory.utils.types import Interval, TargetNode
 
 TYPED = {
     "words": ["nonsense", "'two words'", "1e", "0x", "--", "one", "'1.0.0'"],
@@ -30,7 +30,7 @@ ADMITS = {
     dict: {"mapping"},
     type(None): {"nothing"},
     None: {"nothing"},
-    Component: {"mapping"},
+    TargetNode: {"mapping"},
 }
 
 

@@ -1,1 +1,1 @@
-"""How rewards become gradients."""
+"""Algorithms: how rewards become gradients, a file each; `base.py` is their contract."""

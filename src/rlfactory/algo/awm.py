@@ -1,29 +1,43 @@
-"""Advantage Weighted Matching (arXiv 2509.25050): the pretraining loss as a likelihood."""
+"""Advantage Weighted Matching (AWM, arXiv 2509.25050): the matching loss as log-likelihood."""
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from torch import Tensor
 
-from rlfactory.advantage.base import Advantage
+from rlfactory.algo.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.forward_process import log_ratio, noised_items
-from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.noised_items import noised_items
+from rlfactory.algo.ops.old_log_probs import log_ratio
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.times import Times
-from rlfactory.batch import Batch, Items, Outputs
+from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.types import Positive, PositiveFraction
+from rlfactory.utils.types import Positive, PositiveFraction
 
 Weighting = Literal["uniform", "t", "t2", "huber", "ghuber"]
-TINY = 1e-10  # under the root, so that it has a slope at zero
+TINY = 1e-10  # under the root, whose slope at 0 would be infinite
 
 
 def pseudo_log_prob(error: Tensor, t: Tensor, weighting: Weighting, power: float = 0.25) -> Tensor:
-    """Log-likelihood, but for its scale, of a sample whose matching loss is `error` `[N]` at `t`.
+    """Log-likelihood, up to scale, of a sample with matching loss l at time t.
 
-    `uniform` -l, `t` -t l, `t2` -t^2 l, `huber` -t (sqrt(l + tiny) - sqrt(tiny)),
-    `ghuber` -t ((l + tiny)^p - tiny^p) / p with p the `power`.
+        uniform  -l
+        t        -t l
+        t2       -t^2 l
+        huber    -t (sqrt(l + tiny) - sqrt(tiny))
+        ghuber   -t ((l + tiny)^p - tiny^p) / p
+
+    Args:
+        error: l, `[N]`.
+        t: `[N]`, in [0, 1].
+        weighting: The row of the table.
+        power: p of `ghuber`.
+
+    Returns:
+        `[N]`, at most 0.
     """
     match weighting:
         case "uniform":
@@ -38,17 +52,24 @@ def pseudo_log_prob(error: Tensor, t: Tensor, weighting: Weighting, power: float
             return -t * ((error + TINY).pow(power) - math.pow(TINY, power)) / power
 
 
-class AWM(Algorithm[ImageModel, Items, Batch]):
-    """PPO's clipped loss, the likelihood of a sample being its `pseudo_log_prob` at noise and time.
+class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
+    """PPO's clipped loss with the pseudo-likelihood of a sample at a time t and noise eps:
 
-    `ratio`: one for each time and sample (`exp_first`), or one for each sample, of the mean over
-    its times (`sum_first`). `behaviour` is the weight set that samples; if that is the policy, an
-    iteration's first update is on-policy, and by the `shortcut` no second forward pass finds that
-    its ratios are 1.
+        r    = exp(pseudo_log_prob - pseudo_log_prob_old),
+        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
+
+    Args:
+        ratio: `exp_first`: a ratio for each time and sample. `sum_first`: one for each sample, of
+            the log-likelihoods' mean over its times.
+        clip_range: c; None: not clipped.
+        behaviour: The weight set that samples.
+        shortcut: Whether the first update of an iteration skips the forward pass for the old
+            log-likelihoods, as it is on-policy if the policy itself samples.
     """
 
-    needs = "forward_process"
-    surrogate = True
+    requires = "forward_process"
+    has_surrogate_likelihood = True
+    unstable_unclipped = True
 
     def __init__(
         self,
@@ -69,30 +90,40 @@ class AWM(Algorithm[ImageModel, Items, Batch]):
         self.weighting: Weighting = weighting
         self.power = power
         self.ratio = ratio
+        self.one_ratio_per_sample = ratio == "sum_first"
         self.clip_range = clip_range
         self.behaviour = behaviour
-        self.shortcut = shortcut
+        self.skip_old_log_probs = shortcut
 
-    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Items:
-        """Each sample, noised anew at each of its times."""
-        return noised_items(rollout, model, self.times, self.sigmas, seed=seed, iteration=iteration)
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        """Each sample with fresh noise at each of its T times."""
+        items = noised_items(
+            rollout, model, self.times, self.sigmas, seed=seed, iteration=iteration
+        )
+        return replace(items, whole_samples=self.one_ratio_per_sample)
 
-    def scores(self, model: ImageModel, batch: Batch) -> Tensor:
-        """Pseudo log-likelihoods `[N]`, in float64."""
-        return self._scores(model, batch, model.predict(batch.x, batch.t, batch.condition))
+    def log_likelihoods(self, model: ImageModel, batch: Batch) -> Tensor:
+        """Pseudo log-likelihoods `[N]` float64."""
+        return self._pseudo_log_probs(
+            model, batch, model.predict(batch.x, batch.t, batch.condition)
+        )
 
-    def _scores(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
-        target = model.forward_process.target(batch.x0, batch.noise(), batch.t)
+    def _pseudo_log_probs(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
+        # float64 as published: the ratio is of a small difference of two losses
+        target = model.forward_process.target(batch.x0, batch.require_eps(), batch.t)
         error = (prediction.double() - target).pow(2).flatten(1).mean(1)
         return pseudo_log_prob(error, batch.t.double(), self.weighting, self.power)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """Make samples likelier in proportion to their advantage, within the clip."""
+        """The class's formula; `outputs.log_ratio` is that of items, or of samples."""
         prediction = model.predict(batch.x, batch.t, batch.condition)
-        change = log_ratio(self._scores(model, batch, prediction), batch.old)
+        log_probs = self._pseudo_log_probs(model, batch, prediction)
+        log_ratios = log_ratio(log_probs, batch.old_log_prob)
         advantage = batch.advantage
         if self.ratio == "sum_first":
-            change, advantage = batch.by_sample(change), batch.by_sample(advantage)
-        losses, ratio = clipped_surrogate(change, advantage, self.clip_range)
+            log_ratios, advantage = batch.per_sample(log_ratios)
+        losses, ratio = clipped_surrogate(log_ratios, advantage, self.clip_range)
         metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
-        return Loss(losses.mean(), Outputs(prediction, log_ratio=change), metrics)
+        return Loss(losses.mean(), Outputs(prediction, log_ratio=log_ratios), metrics)

@@ -1,6 +1,28 @@
-"""The contract of an algorithm: a loss, and what it needs.
+"""The contract of an algorithm: how rewards become a loss, and what the rollout must hold for it.
 
-The loop, the sampler and the optimiser are not its business.
+To add an algorithm, subclass `Algorithm` in a file of this folder (`grpo.py` is a short example on
+sampling steps, `awm.py` one on final samples) and name the class in `conf/algo/<name>.yaml`.
+The training loop, the sampler and the optimizer live elsewhere (`train/`).
+
+Constructor. Keyword-only parameters are the algorithm's configuration. Positional parameters are
+run-time objects; `train/build.py` passes those that the constructor names, out of
+
+    dynamics   the `Dynamics` (images) or `Token` (texts) that samples are drawn with
+    advantage  the configured `Advantage`
+    times      the configured `Times`, the noise levels to train at (forward-process algorithms)
+    sigmas     the rollout's times `[n + 1]`, from 1 down to 0
+
+Order of calls in each iteration:
+
+    1. samples are drawn with the weight set `behaviour`, and scored
+    2. `reward_names`         samples that lack one of these scores are dropped
+    3. `compute_advantages`   on the samples of all ranks
+    4. `training_items` and `log_likelihoods`, without gradient, for the log-likelihoods before the
+       first update; only if `has_surrogate_likelihood`, or if replayed steps are recomputed
+    5. for each update (optimizer step) of each epoch:
+       `normalise_update`     on the update's samples, of all ranks
+       `training_items`       on this rank's samples of the update
+       `loss`                 on each micro-batch of those items; then the regularizer's `penalty`
 """
 
 from abc import ABC, abstractmethod
@@ -9,10 +31,16 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor
 
-from rlfactory.advantage.base import Advantage
-from rlfactory.model.weights import POLICY
-from rlfactory.nest import present
+from rlfactory.algo.advantage.base import Advantage
+from rlfactory.model.weight_sets import POLICY
 from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require
+
+OldLogProbs = Literal["auto", "sampled", "recomputed"]
+"""Where a replayed step's old log-probability comes from: as it was recorded while sampling, or
+recomputed before the first update in the micro-batches of learning. `auto` recomputes them where
+both could differ by rounding: learning computes in another precision than sampling, or in half
+precision and in batches of another size, whose sums a GPU may add in another order."""
 
 ModelT = TypeVar("ModelT")
 ItemsT = TypeVar("ItemsT")
@@ -21,7 +49,13 @@ BatchT = TypeVar("BatchT")
 
 @dataclass(frozen=True)
 class Loss:
-    """A scalar to minimise, the network's outputs for the regularizer, and `[N]` values to log."""
+    """The loss of a micro-batch.
+
+    Attributes:
+        value: Scalar to minimise, with its gradient.
+        outputs: `Outputs` or `TokenOutputs` of the same forward pass, for the regularizer.
+        metrics: Values to log by metric name, detached, one a training item (tokens: one a token).
+    """
 
     value: Tensor
     outputs: Any
@@ -29,50 +63,140 @@ class Loss:
 
 
 class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
-    """Rewards to advantages, samples to training items, batches of items to a loss.
+    """Base class of all algorithms.
 
-    `needs` is what a rollout must provide, `keeps_mean` whether its steps' means too; `compares`
-    names the weight sets that the loss evaluates, `behaviour` the one that samples; `on_policy`
-    says that an iteration has room for one update; `surrogate` that `scores` stand in for
-    likelihoods and the loss hands over their `log_ratio`, with `shortcut` unasked where learning is
-    on-policy; `only_dynamics` names the one class of dynamics that it is derived for;
-    `ratio_tolerance` is how far a ratio may be from 1 before the first update.
+    `ModelT` is `ImageModel` or `TextModel`; `ItemsT` is `TrainingItems` or `TokenBatch`, whose
+    `split` yields `BatchT`, that is `Batch` or `TokenBatch`. The class attributes are read from the
+    source to check a configuration, so they must be literals.
+
+    Attributes:
+        requires: What the rollout must hold: `transitions` (the stochastic steps), `tokens`, or
+            `forward_process` (final samples alone, to be noised again).
+        compared_weight_sets: Weight sets other than the policy that `loss` evaluates.
+        stores_step_mean: Whether each transition also keeps the mean of its step's distribution.
+        on_policy: Whether an iteration allows a single update only.
+        has_surrogate_likelihood: Whether `log_likelihoods` is defined, and the loss returns
+            `Outputs.log_ratio`.
+        one_ratio_per_sample: Whether a sample's items have one ratio: micro-batches hold complete
+            samples where one fits, and `Batch.per_sample` gives the ratio in any case.
+        required_dynamics: The only `step_form` of dynamics that the loss is valid for; None: any.
+        unstable_unclipped: Whether the plan warns of a run without a clip range or a penalty.
+        behaviour: The weight set that samples; an instance may set it.
+        skip_old_log_probs: Whether samples of an on-policy first update go without old
+            log-likelihoods, since their ratio is 1 by construction; saves forward passes.
+        old_log_probs: Where the old log-probabilities of replayed steps come from; an instance
+            whose `requires` is `transitions` may set it.
+        dynamics: The `Dynamics` of an algorithm that replays steps.
+        step_fraction: Share of a sample's transitions that are training items.
+        ratio_tolerance: The largest `|ratio - 1|` allowed before the first update of a run;
+            training stops beyond it. None: not checked.
+        advantage: The estimator that `compute_advantages` calls by default.
     """
 
-    needs: ClassVar[Literal["transitions", "forward_process", "tokens"]]
-    compares: ClassVar[tuple[str, ...]] = ()
-    keeps_mean: ClassVar[bool] = False
+    requires: ClassVar[Literal["transitions", "forward_process", "tokens"]]
+    compared_weight_sets: ClassVar[tuple[str, ...]] = ()
+    stores_step_mean: ClassVar[bool] = False
     on_policy: ClassVar[bool] = False
-    surrogate: ClassVar[bool] = False
-    only_dynamics: ClassVar[str | None] = None
+    has_surrogate_likelihood: ClassVar[bool] = False
+    one_ratio_per_sample: bool = False
+    required_dynamics: ClassVar[str | None] = None
+    unstable_unclipped: ClassVar[bool] = False
     behaviour: str = POLICY
-    shortcut: bool = True
+    skip_old_log_probs: bool = True
+    old_log_probs: OldLogProbs = "sampled"
+    dynamics: Any = None
+    step_fraction: float = 1.0
     ratio_tolerance: float | None = None
     advantage: Advantage | None = None
 
-    def appraise(self, rollout: Rollout, main: str) -> Rollout:
-        """The rollout with its advantages; `main` names the reward that trains, without NaN."""
-        return present(self.advantage, "an advantage")(rollout, main)
+    def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
+        """Add `advantage` to a rollout.
 
-    def trained_scores(self, main: str) -> list[str]:
-        """The names of the scores that train; `main` is the reward's own."""
+        Args:
+            rollout: The scored samples of all ranks, without latents, images and transitions;
+                `rewards` holds `[B]` for each score, none of them NaN.
+            main: Name of the reward's main score.
+
+        Returns:
+            The rollout with `advantage` `[B]`, or `[B, G]` for tokens. Samples without a learning
+            signal may be left out.
+
+        Raises:
+            ValueError: The algorithm has no advantage estimator.
+        """
+        return require(self.advantage, "an advantage")(rollout, main)
+
+    def reward_names(self, main: str) -> list[str]:
+        """Names of the scores that train.
+
+        Args:
+            main: Name of the reward's main score.
+
+        Returns:
+            The scores that a sample must have to be trained on.
+        """
         return [main] if self.advantage is None else self.advantage.names(main)
 
-    def compared(self, samples: Rollout) -> Rollout:
-        """The samples of one update, of all processes, with what they are compared with each other
-        for. Light: no latents, transitions or conditions.
+    def normalise_update(self, samples: Rollout) -> Rollout:
+        """Normalise the advantages within one update; by default nothing changes.
+
+        Args:
+            samples: The update's samples of all ranks, without latents, images and transitions.
+
+        Returns:
+            The same samples in the same order.
         """
         return samples
 
     @abstractmethod
-    def items(self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int) -> ItemsT:
-        """All that learning from `rollout` takes, sample after sample."""
+    def training_items(
+        self, rollout: Rollout, model: ModelT, *, seed: int, iteration: int
+    ) -> ItemsT:
+        """Turn samples into training items, one forward and backward pass each.
 
-    def scores(self, model: ModelT, batch: BatchT) -> Tensor:
-        """Surrogate log-likelihoods of a batch's items, `[N]`, where the algorithm has them."""
+        Randomness must depend on `seed`, `iteration` and `rollout.index` alone (`utils/rng.py`), so
+        that a second call, another rank or a resumed run makes the same items.
+
+        Args:
+            rollout: B of this rank's samples, complete, with advantages.
+            model: The model being trained.
+            seed: The run's seed.
+            iteration: Number of the iteration, from 0.
+
+        Returns:
+            `TrainingItems` with T items for each sample, or a `TokenBatch` with one.
+
+        Raises:
+            ValueError: The rollout lacks what the algorithm `requires`.
+        """
+
+    def log_likelihoods(self, model: ModelT, batch: BatchT) -> Tensor:
+        """Surrogate log-likelihood of each item, for algorithms with `has_surrogate_likelihood`.
+
+        Args:
+            model: The model, with the behaviour policy's weights in use.
+            batch: A micro-batch of N items.
+
+        Returns:
+            `[N]`.
+
+        Raises:
+            NotImplementedError: The algorithm has no surrogate likelihood.
+        """
         del model, batch
         raise NotImplementedError
 
     @abstractmethod
     def loss(self, model: ModelT, batch: BatchT) -> Loss:
-        """The mean loss over a batch's items."""
+        """Mean loss over the items of a micro-batch; the loop calls backward.
+
+        Args:
+            model: The model, with the policy's weights in use.
+            batch: A micro-batch of N items.
+
+        Returns:
+            The scalar loss, the model's outputs and the metrics.
+
+        Raises:
+            ValueError: The batch lacks what the algorithm `requires`.
+        """

@@ -1,4 +1,8 @@
-"""Flow-GRPO (arXiv 2505.05470), DDPO (arXiv 2305.13301): policy gradient on a sampler's steps."""
+"""Flow-GRPO (arXiv 2505.05470), DanceGRPO (2505.07818) and DDPO (2305.13301).
+
+The policy gradient of stochastic sampling steps with PPO's clipped ratio. Of DDPO it is the
+importance-sampled form; `ddpo_sf.py` has the score-function form.
+"""
 
 from dataclasses import replace
 from typing import Literal
@@ -6,24 +10,39 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.algo.transitions import replayed, thinned, transition_items
-from rlfactory.batch import Batch, Items, Outputs
+from rlfactory.algo.advantage.base import Advantage
+from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.ops.step_replay import (
+    replay_step,
+    replayed_log_ratio,
+    subsample_transitions,
+    transition_items,
+)
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.types import Positive, PositiveFraction
+from rlfactory.utils.types import Positive, PositiveFraction
 
 Weighting = Literal["none", "tempflow", "tempflow_noise"]
 
 
 def step_weight(weighting: Weighting, std: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
-    """How much a step's loss counts, `[N]`, from its deviation `std` `[N, 1, ...]`.
+    """Factor on a step's loss, by the noise of the step.
 
-    `tempflow` is `2.25 std` (arXiv 2508.04324): the noisy steps, which decide the most, count more;
-    `tempflow_noise` is its variant without the root of the step's length, `2.25 std / sqrt(-dt)`.
+        none            1
+        tempflow        2.25 std                 (TempFlow-GRPO, arXiv 2508.04324)
+        tempflow_noise  2.25 std / sqrt(-dt)     (a variant without the step's length)
+
+    Args:
+        weighting: The row of the table.
+        std: The step's standard deviation, `[N, 1, ...]`.
+        t: Time before the step, `[N]`.
+        t_next: Time after the step, `[N]`.
+
+    Returns:
+        `[N]`.
     """
     deviation = std.flatten()
     match weighting:
@@ -35,18 +54,27 @@ def step_weight(weighting: Weighting, std: Tensor, t: Tensor, t_next: Tensor) ->
             return 2.25 * deviation / (t - t_next).sqrt()
 
 
-class GRPO(Algorithm[ImageModel, Items, Batch]):
-    """With `r` the ratio of a step's likelihoods and A the advantage of the picture it led to,
+class GRPO(Algorithm[ImageModel, TrainingItems, Batch]):
+    """With `r = p / p_old` of a step and A the advantage of the sample that it led to,
 
         loss = mean w max(-A r, -A clip(r, 1 - c, 1 + c)).
 
-    The likelihood is the mean over dimensions, so `r` is the D-th root of the true ratio and c is
-    tiny. `w` is 1, or TempFlow-GRPO's `step_weight`. `over_steps` says whether the losses of a
-    sample's steps are averaged (DanceGRPO) or summed (DRLX), `step_fraction` how many of the steps
-    that were drawn are trained, chosen anew for each sample (DanceGRPO: 0.6).
+    log p is a mean over the D latent dimensions, so r is the D-th root of the true ratio, and c is
+    of the order of 1e-4.
+
+    Args:
+        clip_range: c.
+        weighting: w, see `step_weight`.
+        over_steps: Whether the losses of a sample's steps are averaged (DanceGRPO) or summed
+            (DRLX).
+        step_fraction: Share of a sample's transitions that is trained, drawn for each sample
+            (DanceGRPO: 0.6).
+        old_log_probs: `sampled`: as recorded while sampling. `recomputed`: by learning's own
+            micro-batches before the first update. `auto`: recomputed where half precision could
+            tell both apart.
     """
 
-    needs = "transitions"
+    requires = "transitions"
 
     def __init__(
         self,
@@ -57,6 +85,7 @@ class GRPO(Algorithm[ImageModel, Items, Batch]):
         weighting: Weighting = "none",
         over_steps: Literal["mean", "sum"] = "mean",
         step_fraction: PositiveFraction = 1.0,
+        old_log_probs: OldLogProbs = "auto",
     ) -> None:
         self.dynamics = dynamics
         self.advantage = advantage
@@ -65,20 +94,25 @@ class GRPO(Algorithm[ImageModel, Items, Batch]):
         self.weighting: Weighting = weighting
         self.over_steps = over_steps
         self.step_fraction = step_fraction
+        self.old_log_probs: OldLogProbs = old_log_probs
 
-    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Items:
-        """One item for every transition that is trained."""
-        steps = thinned(rollout, self.step_fraction, seed=seed, iteration=iteration)
-        return transition_items(replace(rollout, transitions=steps), model)
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        """One item for each transition that is trained."""
+        transitions = subsample_transitions(
+            rollout, self.step_fraction, seed=seed, iteration=iteration
+        )
+        return transition_items(replace(rollout, transitions=transitions), model)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """Replay each step and weigh its new likelihood against the old."""
-        taken = batch.replay()
-        prediction, step, log_prob = replayed(model, batch, self.dynamics)
-        losses, ratio = clipped_surrogate(
-            log_prob - taken.log_prob, batch.advantage, self.clip_range
-        )
-        losses = losses * step_weight(self.weighting, step.std, batch.t, taken.t_next)
-        scale = batch.each if self.over_steps == "sum" else 1
+        """The class's formula over N replayed steps."""
+        replayed = batch.require_replayed()
+        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
+        log_ratio, measured = replayed_log_ratio(log_prob, batch)
+        losses, ratio = clipped_surrogate(log_ratio, batch.advantage, self.clip_range)
+        losses = losses * step_weight(self.weighting, step.std, batch.t, replayed.t_next)
+        scale = batch.items_per_sample if self.over_steps == "sum" else 1
         metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
+        metrics |= measured
         return Loss(scale * losses.mean(), Outputs(prediction, step), metrics)

@@ -1,4 +1,7 @@
-"""DiffusionNFT (arXiv 2509.16117): from final samples alone, to the good and off the bad."""
+"""DiffusionNFT (arXiv 2509.16117): learns from final samples only.
+
+Moves the velocity towards well-rewarded samples and away from poorly rewarded ones.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -6,21 +9,25 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.base import Advantage
+from rlfactory.algo.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.forward_process import noised_items, self_normalised
+from rlfactory.algo.ops.noised_items import noised_items, self_normalised
 from rlfactory.algo.times import Times
-from rlfactory.batch import Batch, Items, Outputs
+from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
-from rlfactory.model.weights import OLD
+from rlfactory.model.weight_sets import OLD
 from rlfactory.rollout import Rollout
-from rlfactory.types import Positive
+from rlfactory.utils.types import Positive
 
 AdvantageMode = Literal["all", "positive_only", "negative_only", "one_only", "binary"]
 
 
-def graded(advantage: Tensor, mode: AdvantageMode) -> Tensor:
-    """What is left of advantages `[N]`: all, one side, or 1 for the good (and -1 for the bad)."""
+def apply_advantage_mode(advantage: Tensor, mode: AdvantageMode) -> Tensor:
+    """Advantages `[N]` as `advantage_mode` uses them.
+
+    `all` keeps them, `positive_only` and `negative_only` set the others to 0, `one_only` makes
+    positive ones 1 and the others 0, `binary` keeps the sign.
+    """
     match mode:
         case "all":
             return advantage
@@ -34,8 +41,8 @@ def graded(advantage: Tensor, mode: AdvantageMode) -> Tensor:
             return advantage.sign()
 
 
-def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
-    """The probability `r` in [0, 1] that a sample is a good one; 1/2 for an average one."""
+def optimality_probability(advantage: Tensor, advantage_clip: float) -> Tensor:
+    """`r = clip(A, -c, c) / (2 c) + 1/2`, `[N]` in [0, 1]: probability that a sample is optimal."""
     clipped = advantage.clamp(-advantage_clip, advantage_clip)
     return clipped / (2 * advantage_clip) + 0.5
 
@@ -43,27 +50,40 @@ def optimality(advantage: Tensor, advantage_clip: float) -> Tensor:
 def implicit_losses(
     v: Tensor, v_old: Tensor, x0: Tensor, to_x0: Callable[[Tensor], Tensor], beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Losses `[B]` of the implicit positive and negative policies, each scaled by its own error:
+    """Losses of the implicit positive and negative policies:
 
-    v+ = beta v + (1 - beta) v_old,   v- = (1 + beta) v_old - beta v,
-    l  = mean (x0_hat - x0)^2 / w,    w = stop_gradient(mean |x0_hat - x0|), at least 1e-5.
+        v+ = beta v + (1 - beta) v_old,   v- = (1 + beta) v_old - beta v,
+        l  = mean (x0_hat - x0)^2 / w,    w = stop_gradient(mean |x0_hat - x0|), at least 1e-5.
+
+    Args:
+        v: The policy's prediction, `[N, C, H, W]`.
+        v_old: The old policy's prediction, `[N, C, H, W]`.
+        x0: The samples' latents, `[N, C, H, W]`.
+        to_x0: Turns a prediction into the clean sample x0_hat that it implies.
+        beta: Strength of the guidance.
+
+    Returns:
+        l+ and l-, each `[N]` float64.
     """
     positive = beta * v + (1 - beta) * v_old
     negative = (1 + beta) * v_old - beta * v
     return self_normalised(to_x0(positive) - x0), self_normalised(to_x0(negative) - x0)
 
 
-class NFT(Algorithm[ImageModel, Items, Batch]):
-    """With `r` the optimality of a sample, beta the strength and c the advantage's clip,
+class NFT(Algorithm[ImageModel, TrainingItems, Batch]):
+    """With `r` from `optimality_probability` and l+, l- from `implicit_losses`,
 
         loss = c mean( r l+ / beta + (1 - r) l- / beta ).
 
-    The `old` weight set samples, and follows the policy as the root's `old` says. At `v = v_old`
-    the loss does not depend on the reward but its gradient does, by 2 r - 1.
+    The weight set `old` samples; it follows the policy as the config key `old` says. At `v = v_old`
+    the loss does not depend on r, but its gradient does, by the factor 2 r - 1.
+
+    Args:
+        advantage_clip: c, the limit of the advantage's magnitude.
     """
 
-    needs = "forward_process"
-    compares = ("old",)
+    requires = "forward_process"
+    compared_weight_sets = ("old",)
     behaviour = OLD
 
     def __init__(
@@ -83,12 +103,14 @@ class NFT(Algorithm[ImageModel, Items, Batch]):
         self.advantage_clip = advantage_clip
         self.advantage_mode: AdvantageMode = advantage_mode
 
-    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Items:
-        """Each sample, noised anew at each of its times."""
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        """Each sample with fresh noise at each of its T times."""
         return noised_items(rollout, model, self.times, self.sigmas, seed=seed, iteration=iteration)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """Compare the implied clean samples with the one drawn, against the old policy's."""
+        """The class's formula; `kl/old` is `mean (v - v_old)^2`."""
         with torch.no_grad(), model.weights(OLD):
             v_old = model.predict(batch.x, batch.t, batch.condition)
         v = model.predict(batch.x, batch.t, batch.condition)
@@ -96,9 +118,10 @@ class NFT(Algorithm[ImageModel, Items, Batch]):
         def to_x0(prediction: Tensor) -> Tensor:
             return model.forward_process.to_x0(batch.x, prediction, batch.t)
 
-        good, bad = implicit_losses(v, v_old, batch.x0, to_x0, self.beta)
-        r = optimality(graded(batch.advantage, self.advantage_mode), self.advantage_clip)
-        losses = self.advantage_clip * (r * good + (1 - r) * bad) / self.beta
-        moved = (v.detach() - v_old).flatten(1).pow(2).mean(1)
-        metrics = {"loss/policy": losses.detach(), "kl/old": moved}
-        return Loss(losses.mean(), Outputs(v, others={OLD: v_old}), metrics)
+        positive, negative = implicit_losses(v, v_old, batch.x0, to_x0, self.beta)
+        advantage = apply_advantage_mode(batch.advantage, self.advantage_mode)
+        r = optimality_probability(advantage, self.advantage_clip)
+        losses = self.advantage_clip * (r * positive + (1 - r) * negative) / self.beta
+        distance = (v.detach() - v_old).flatten(1).pow(2).mean(1)
+        metrics = {"loss/policy": losses.detach(), "kl/old": distance}
+        return Loss(losses.mean(), Outputs(v, by_weight_set={OLD: v_old}), metrics)

@@ -1,4 +1,7 @@
-"""PPO on tokens (arXiv 1707.06347), with a value head (arXiv 1909.08593)."""
+"""PPO on tokens (arXiv 1707.06347) with a value head (arXiv 1909.08593); GRPO and RLOO on tokens.
+
+B responses have at most G tokens each; M is the number of real tokens in a micro-batch.
+"""
 
 from dataclasses import replace
 from typing import Literal
@@ -6,34 +9,75 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.formulas import group_advantages
-from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.divergence import entropy
-from rlfactory.algo.gae import gae, terminal_rewards
-from rlfactory.algo.masked import whiten
-from rlfactory.algo.rloo import rloo_advantages
-from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.algo.value_loss import value_loss
-from rlfactory.batch import TokenBatch, TokenOutputs
-from rlfactory.dynamics.token import Token
-from rlfactory.model.text import TextModel
-from rlfactory.nest import present
+from rlfactory.algo.advantage.formulas import group_advantages, rloo_advantages
+from rlfactory.algo.advantage.gae import gae, terminal_rewards, whiten
+from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.token_kl import entropy
+from rlfactory.algo.ops.token_outputs import token_outputs
+from rlfactory.batch import TokenBatch
+from rlfactory.dynamics.token import Token, TokenStep
+from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Rollout
-from rlfactory.types import Fraction, NonNegative, Positive
+from rlfactory.utils.pytree import require, to_device
+from rlfactory.utils.types import Fraction, NonNegative, Positive
 
 Normalize = Literal["batch", "minibatch", "none"]
 
 
+def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float | None) -> Tensor:
+    """The critic's clipped loss (OpenAI, TRL), `0.5 max((V - R)^2, (V_clipped - R)^2)`.
+
+    `V_clipped = V_old + clip(V - V_old, -c, c)`; without a clip the loss is `0.5 (V - R)^2`.
+
+    Args:
+        values: V now, any shape.
+        old_values: V at the rollout.
+        returns: R, the targets.
+        clip: c, the largest change of V that lowers the loss (usually 0.2); None: not clipped.
+
+    Returns:
+        The loss of each value, in the shape of `values`.
+    """
+    loss = (values - returns).square()
+    if clip is not None:
+        clipped = old_values + (values - old_values).clamp(-clip, clip)
+        loss = torch.maximum(loss, (clipped - returns).square())
+    return 0.5 * loss
+
+
 class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
-    """With `r` a token's ratio of likelihoods, A its advantage by GAE, V and R value and return,
+    """With `r` a token's likelihood ratio, A its advantage, V its value and H the entropy,
 
-        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) + c_v l_V - c_H H,
+        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) + c_v value_loss(V) - c_H H,
 
-    means over real tokens. The score stands on the last of them. `gamma=1 lam=0` is the
-    walkthrough's one-step advantage.
+    the mean over real tokens. A response's score is the reward of its last token.
+
+    Args:
+        dynamics: The token sampler, for log-likelihoods as sampled.
+        baseline: `value`: GAE on the value head. `group` and `rloo`: each token gets its
+            response's advantage over the other responses to the prompt.
+        gamma: GAE's discount.
+        lam: GAE's lambda; `gamma=1 lam=0` is the walkthrough's one-step advantage.
+        clip_range: c, the clip of the ratio.
+        value_weight: c_v.
+        value_clip: The value loss's clip; None: not clipped.
+        entropy_weight: c_H; 0 only measures the entropy.
+        normalize: Where advantages are whitened: over all tokens of the iteration, of each
+            minibatch, or not at all (`baseline=value` only for `batch`).
+        reward_scale: What is done to scores first: nothing; `batch`: (r - mean) / (std + 1e-5),
+            unbiased; `whiten`: (r - mean) / sqrt(population variance + 1e-8).
+        reward_shift: Whether `reward_scale=whiten` subtracts the mean.
+        whiten_token_rewards: Whether token rewards (score less penalty) are scaled to variance 1.
+        missing_end: What is done to the score of a response without an end: nothing, `penalty`
+            subtracts `missing_end_value`, `replace` makes the score `-missing_end_value`.
+        old_log_probs: What ratios compare with. `sampled`: as recorded while sampling.
+            `recomputed`: by learning's own micro-batches before the first update. `auto`:
+            recomputed in half precision, in which both differ by more than a ratio should.
     """
 
-    needs = "tokens"
+    requires = "tokens"
 
     def __init__(
         self,
@@ -52,6 +96,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         whiten_token_rewards: bool = False,
         missing_end: Literal["none", "penalty", "replace"] = "none",
         missing_end_value: float = 1.0,
+        old_log_probs: OldLogProbs = "auto",
     ) -> None:
         self.dynamics = dynamics
         self.baseline = baseline
@@ -64,46 +109,49 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self.reward_scale, self.reward_shift = reward_scale, reward_shift
         self.whiten_token_rewards = whiten_token_rewards
         self.missing_end, self.missing_end_value = missing_end, missing_end_value
+        self.old_log_probs: OldLogProbs = old_log_probs
 
-    def appraise(self, rollout: Rollout, main: str) -> Rollout:
-        """Advantages and returns `[B, G]` from the scores, less what each token pays for itself."""
-        tokens = present(rollout.tokens, "tokens")
+    def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
+        """`advantage` and `returns` `[B, G]` from scores less the regularizer's `penalty`."""
+        tokens = require(rollout.tokens, "tokens")
         mask = tokens.mask
-        scores = self._scaled(self._ended(rollout.rewards[main].to(mask.device), tokens.ended))
+        scores = to_device(rollout.rewards[main], mask.device)
+        scores = self._scale(self._penalise_missing_end(scores, tokens.ended))
         if self.baseline != "value":
-            return self._by_group(rollout, scores)
-        earned = terminal_rewards(scores, mask)
+            return self._group_baseline(rollout, scores)
+        rewards = terminal_rewards(scores, mask)
         if rollout.penalty is not None:
-            earned = earned - rollout.penalty
+            rewards = rewards - rollout.penalty
         if self.whiten_token_rewards:
-            earned = whiten(earned, mask, shift_mean=False)
-        advantage = gae(earned, tokens.value, mask, gamma=self.gamma, lam=self.lam)
-        returns = advantage + tokens.value
+            rewards = whiten(rewards, mask, shift_mean=False)
+        advantage = gae(rewards, tokens.value, mask, gamma=self.gamma, lam=self.lam)
+        returns = advantage + tokens.value  # before whitening: the critic predicts real returns
         if self.normalize == "batch":
             advantage = whiten(advantage, mask)
         return replace(rollout, advantage=advantage, returns=returns)
 
-    def _by_group(self, rollout: Rollout, scores: Tensor) -> Rollout:
-        """Each token gets its response's advantage; what tokens pay counts as part of the score."""
-        tokens = present(rollout.tokens, "tokens")
+    def _group_baseline(self, rollout: Rollout, scores: Tensor) -> Rollout:
+        """Each token gets its response's advantage; the score is less the sum of its penalties."""
+        tokens = require(rollout.tokens, "tokens")
         if rollout.penalty is not None:
             scores = scores - rollout.penalty.sum(1)
-        compare = rloo_advantages if self.baseline == "rloo" else group_advantages
-        each = compare(scores.cpu().double(), rollout.groups).float().to(tokens.mask.device)
-        advantage = each[:, None] * tokens.mask
+        estimator = rloo_advantages if self.baseline == "rloo" else group_advantages
+        # float64 on the CPU, where `groups` is: see advantage/formulas.py
+        advantage = estimator(scores.cpu().double(), rollout.groups).float()
+        advantage = to_device(advantage, tokens.mask.device)[:, None] * tokens.mask
         return replace(rollout, advantage=advantage, returns=advantage + tokens.value)
 
-    def _ended(self, scores: Tensor, ended: Tensor) -> Tensor:
-        """Scores with the price of a response that did not come to an end."""
+    def _penalise_missing_end(self, scores: Tensor, ended: Tensor) -> Tensor:
+        """Scores `[B]`, changed as `missing_end` says where `ended` `[B]` is false."""
         if self.missing_end == "none":
             return scores
-        punished = scores - self.missing_end_value
+        penalised = scores - self.missing_end_value
         if self.missing_end == "replace":
-            punished = torch.full_like(scores, -self.missing_end_value)
-        return torch.where(ended, scores, punished)
+            penalised = torch.full_like(scores, -self.missing_end_value)
+        return torch.where(ended, scores, penalised)
 
-    def _scaled(self, scores: Tensor) -> Tensor:
-        """`batch`: (r - mean) / (std + 1e-5), unbiased; `whiten`: by the population's variance."""
+    def _scale(self, scores: Tensor) -> Tensor:
+        """Scores `[B]`, normalised over the batch as `reward_scale` says."""
         if self.reward_scale == "none":
             return scores
         if self.reward_scale == "batch":
@@ -112,39 +160,47 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             scores, torch.ones_like(scores, dtype=torch.bool), shift_mean=self.reward_shift
         )
 
-    def compared(self, samples: Rollout) -> Rollout:
-        """The advantages whitened, where that is done in each minibatch."""
+    def normalise_update(self, samples: Rollout) -> Rollout:
+        """Whiten the update's advantages if `normalize` is `minibatch`."""
         if self.normalize != "minibatch":
             return samples
-        tokens = present(samples.tokens, "tokens")
-        advantage = whiten(present(samples.advantage, "advantages"), tokens.mask)
+        tokens = require(samples.tokens, "tokens")
+        advantage = whiten(require(samples.advantage, "advantages"), tokens.mask)
         return replace(samples, advantage=advantage)
 
-    def items(self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int) -> TokenBatch:
-        """One item a response."""
+    def training_items(
+        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
+    ) -> TokenBatch:
+        """One item for each response."""
         del seed, iteration
-        tokens = present(rollout.tokens, "tokens")
-        advantage = present(rollout.advantage, "advantages")
-        most = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
-        return TokenBatch(tokens, advantage, present(rollout.returns, "returns"), most)
+        tokens = require(rollout.tokens, "tokens")
+        advantage = require(rollout.advantage, "advantages")
+        # the lengths are read once for all micro-batches
+        returns = require(rollout.returns, "returns")
+        max_rows = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
+        return TokenBatch(tokens.measured(), advantage, returns, rollout.old_log_prob, max_rows)
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
-        """Weigh each token's new likelihood against the old, and the values against returns."""
-        tokens, mask = batch.tokens, batch.tokens.mask
-        logits, values = model.forward(tokens)
-        step = self.dynamics.step(logits, next=tokens.response[mask])
-        losses, ratio = clipped_surrogate(
-            step.log_prob - tokens.log_prob[mask], batch.advantage[mask], self.clip_range
+        """The class's formula over the M real tokens of a micro-batch."""
+        tokens = batch.tokens
+        outputs, (entropies,) = token_outputs(model, self.dynamics, tokens, self._entropy)
+        values = outputs.value
+        log_ratio, measured = token_log_ratio(outputs.log_prob, batch)
+        losses, ratio = clipped_surrogate(log_ratio, tokens.real(batch.advantage), self.clip_range)
+        value_losses = value_loss(
+            values, tokens.real(tokens.value), tokens.real(batch.returns), self.value_clip
         )
-        critic = value_loss(values, tokens.value[mask], batch.returns[mask], self.value_clip)
-        # without a bonus the entropy is only measured
-        spread = entropy(step.log_probs if self.entropy_weight else step.log_probs.detach())
-        loss = losses + self.value_weight * critic - self.entropy_weight * spread
+        loss = losses + self.value_weight * value_losses - self.entropy_weight * entropies
         metrics = {
             "loss/policy": losses.detach(),
-            "loss/value": critic.detach(),
-            "policy/entropy": spread.detach(),
+            "loss/value": value_losses.detach(),
+            "policy/entropy": entropies.detach(),
             "value/mean": values.detach(),
             **ratio_metrics(ratio, self.clip_range),
+            **measured,
         }
-        return Loss(loss.mean(), TokenOutputs(step.log_prob, step.log_probs, values), metrics)
+        return Loss(loss.mean(), outputs, metrics)
+
+    def _entropy(self, step: TokenStep) -> Tensor:
+        # without a bonus it is only measured: detached, its [M, V] graph is not kept
+        return entropy(step.log_probs if self.entropy_weight else step.log_probs.detach())

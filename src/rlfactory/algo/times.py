@@ -1,9 +1,8 @@
-"""At which times the forward-process algorithms noise a sample.
+"""Training times: the noise levels at which forward-process algorithms noise a sample.
 
-A sample gets `count` times in one update. Published samplers shuffle them after stratification,
-because they step through them one slot at a time; here all times of a sample meet in one update,
-where their order means nothing, so there is no shuffle. Time 1 is pure noise. Time 0 is the clean
-sample, from which nothing is learned: where an algorithm divides by the time, keep `low` above 0.
+Time 1 is pure noise, time 0 the clean sample. A sample gets `count` times, all in one update, so
+that their order has no meaning; published samplers shuffle stratified times because they train one
+slot of them at a time. Where an algorithm divides by the time, keep `low` above 0.
 """
 
 from abc import ABC, abstractmethod
@@ -12,63 +11,90 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlfactory import keyed
 from rlfactory.dynamics.schedule import shifted
-from rlfactory.model.pipeline import ModelError
-from rlfactory.types import Fraction, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils import rng
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import Fraction, Positive, PositiveFraction, PositiveInt
 
 Shared = Literal["sample", "group", "batch"]
 Toward = Literal["noisy", "clean"]
 
 
 class Times(ABC):
-    """A choice of `count` times in [0, 1].
+    """The contract: `count` times in [0, 1] for each sample.
 
-    `of_schedule` says that they are times of the sampling schedule. `shared` says who gets the
-    same draws: each sample its own, a group, or a batch, which is all samples of an iteration.
+    Keyword-only constructor parameters are the configuration (`conf/times/`); there are no run-time
+    arguments. `require_steps` is called once when the run is built, `draw` in each call of
+    `training_items`.
+
+    Attributes:
+        from_schedule: Whether the times are those of the sampling schedule.
+        count: T, the number of times of a sample.
+        shared: Whether each sample has its own random draws, or shares them with its group or with
+            the batch (all samples of an iteration).
     """
 
-    of_schedule: ClassVar[bool] = False
+    from_schedule: ClassVar[bool] = False
     count: int
     shared: Shared
 
     @abstractmethod
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
-        """Times `[B, count]` from uniform draws `[B, count]` and the schedule's `times [n + 1]`,
-        descending, the last of them the end.
+        """Turn uniform random numbers into times.
+
+        Args:
+            uniform: Draws on [0, 1), `[B, T]`.
+            times: The rollout's schedule `[n + 1]`, falling to 0.
+
+        Returns:
+            Times `[B, T]`.
         """
 
     def require_steps(self, times: Tensor) -> None:
-        """Raise a ModelError where the schedule's `times [n + 1]` are too few to choose from."""
+        """Check that the schedule has enough steps to choose from.
+
+        Args:
+            times: The rollout's schedule `[n + 1]`.
+
+        Raises:
+            ModelError: It has too few; by default every schedule is accepted.
+        """
         del times
 
 
 def uniform_draws(
     times: Times, index: Tensor, groups: Tensor, *, seed: int, iteration: int
 ) -> Tensor:
-    """Uniform `[B, count]` on [0, 1), keyed by what shares them: sample, group or nothing."""
-    rows = {"sample": index, "group": groups, "batch": torch.zeros_like(index)}[times.shared]
-    return keyed.uniform(seed, "times", [iteration], rows.tolist(), [times.count])
+    """Uniform `[B, T]` on [0, 1), keyed by the sample's index, its group, or neither."""
+    keys = {"sample": index, "group": groups, "batch": torch.zeros_like(index)}[times.shared]
+    return rng.uniform(seed, "times", [iteration], keys.tolist(), [times.count])
 
 
 def stratified(draws: Tensor) -> Tensor:
-    """One time in each of T equal bins of [0, 1), from uniform draws `[B, T]`."""
+    """Stratified uniform numbers `[B, T]`: from draws `[B, T]`, one in each of T equal bins."""
     bins = draws.shape[1]
     return (torch.arange(bins) + draws) / bins
 
 
 def logit_normal(u: Tensor) -> Tensor:
-    """Sigmoids of standard normals, by inversion of their distribution at `u`."""
+    """`sigmoid(z)` with z standard normal, by the inverse CDF at `u` in [0, 1)."""
+    # clamped: at 0 and 1 the inverse is infinite
     normal: Tensor = torch.special.ndtri(u.clamp(1e-7, 1 - 1e-7))
     return normal.sigmoid()
 
 
 class UniformTimes(Times):
-    """Evenly spread over [low, high), then shifted.
+    """Uniform on [low, high), then shifted by `schedule.shifted`. With u uniform:
 
-    `toward` noisy is AWM's and SD3's orientation: `t = shifted(low + (high - low) u)`. Toward the
-    clean end a fraction `f = (1 - high) + (high - low) u` of the way from noise is shifted,
-    `t = 1 - shifted(f)`, as Flow-Factory does since its pull request 113.
+        toward noisy: t = shifted(low + (high - low) u)               (AWM, SD3)
+        toward clean: t = 1 - shifted((1 - high) + (high - low) u)    (Flow-Factory since PR 113)
+
+    Args:
+        stratified: Whether the T times of a sample lie in T equal bins.
+        low: Lower bound, before the shift.
+        high: Upper bound, before the shift.
+        shift: Above 1 it moves times towards the end that `toward` names.
+        toward: See the formulas.
     """
 
     def __init__(
@@ -88,7 +114,7 @@ class UniformTimes(Times):
         self.shared: Shared = shared
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
-        """Range, then shift: the bounds are those before it, as published."""
+        """Range, then shift; the bounds apply before the shift, as published."""
         del times
         u = stratified(uniform) if self.stratified else uniform
         if self.toward == "noisy":
@@ -97,10 +123,18 @@ class UniformTimes(Times):
 
 
 class LogitNormalTimes(Times):
-    """Sigmoids of normals, shifted, at least `least`, then spread over [low, high].
+    """Logit-normal times. With `r = max(shifted(sigmoid(z)), least)` and z standard normal:
 
-    `toward` noisy gives `t = low + (high - low) r` (AWM: `r` itself is the time), clean gives
-    `t = high - (high - low) r` (Flow-Factory since its pull request 113).
+        toward noisy: t = low + (high - low) r      (AWM, with low 0 and high 1)
+        toward clean: t = high - (high - low) r     (Flow-Factory since PR 113)
+
+    Args:
+        stratified: Whether the T times of a sample lie in T bins of equal probability.
+        low: Lower bound.
+        high: Upper bound.
+        shift: Above 1 it moves times towards the end that `toward` names.
+        least: Lower bound of r.
+        toward: See the formulas.
     """
 
     def __init__(
@@ -121,34 +155,37 @@ class LogitNormalTimes(Times):
         self.shared: Shared = shared
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
-        """Shift, then range, as published."""
+        """Shift, then range, as published; the bounds hold after the shift."""
         del times
         r = logit_normal(stratified(uniform) if self.stratified else uniform)
-        spread = (self.high - self.low) * shifted(r, self.shift).clamp(min=self.least)
-        return self.low + spread if self.toward == "noisy" else self.high - spread
+        offset = (self.high - self.low) * shifted(r, self.shift).clamp(min=self.least)
+        return self.low + offset if self.toward == "noisy" else self.high - offset
 
 
-def edges(start: int, end: int, bins: int) -> Tensor:
-    """`[bins + 1]` bounds of bins of step numbers, as even as whole numbers allow."""
+def bin_edges(start: int, end: int, bins: int) -> Tensor:
+    """`[bins + 1]` integer edges of nearly equal bins of the step numbers `start` to `end`."""
     return torch.linspace(start, end, bins + 1).long()
 
 
-def one_in_each(draws: Tensor, bounds: Tensor) -> Tensor:
-    """A step number in each bin, `[B, T]`, from uniform draws; the upper bound is excluded."""
+def draw_from_bins(draws: Tensor, bounds: Tensor) -> Tensor:
+    """A step number from each bin, `[B, T]`, by uniform `draws` `[B, T]`; upper edges excluded."""
     low, high = bounds[:-1], bounds[1:]
     return low + (draws * (high - low)).long()
 
 
 class DiscreteTimes(Times):
-    """One of the schedule's own times in each of `count` bins of its first steps.
+    """Times of the sampling schedule: one from each of `count` bins of its first steps.
 
-    `space` says what `fraction` is of. index: of the n steps, bins from 0 to `int(n fraction)`
-    (AWM). sigma: of the time from 1 to 0, bins from 0 to the last step whose time is `1 - fraction`
-    or more (Flow-Factory). The upper bound is excluded in both, so sigma never draws its last step.
-    `first` is drawn like any other step, `always` taken besides `count - 1` others, or `never`.
+    Args:
+        fraction: The part of the schedule that is used, from the noisy end.
+        space: What `fraction` counts. `index`: steps, so bins end at step `int(n fraction)` (AWM).
+            `sigma`: time, so bins end at the last step whose time is at least `1 - fraction`
+            (Flow-Factory). The end itself is excluded in both.
+        first: Whether step 0 is `drawn` like the others, is `always` one of the `count` times, or
+            `never`.
     """
 
-    of_schedule = True
+    from_schedule = True
 
     def __init__(
         self,
@@ -165,19 +202,19 @@ class DiscreteTimes(Times):
         self.shared: Shared = shared
 
     def end(self, times: Tensor) -> int:
-        """The step number that bins end before, for the schedule's `times [n + 1]`."""
+        """The upper edge (excluded) of the last bin, for the schedule `times` `[n + 1]`."""
         sampled = times[:-1]
         if self.space == "index":
             return int(len(sampled) * self.fraction)
         return int((sampled >= 1 - self.fraction - 1e-6).sum()) - 1
 
     def bounds(self, times: Tensor) -> Tensor:
-        """Bounds of the bins that are drawn from."""
+        """Edges of the bins, for the schedule `times` `[n + 1]`."""
         bins = self.count - int(self.first == "always")
-        return edges(int(self.first != "drawn"), self.end(times), bins)
+        return bin_edges(int(self.first != "drawn"), self.end(times), bins)
 
     def require_steps(self, times: Tensor) -> None:
-        """No bin is empty; the plan can't tell where the noise levels depend on the model."""
+        """Raise ModelError if a bin is empty; the plan cannot know a model's noise levels."""
         if (self.bounds(times).diff() < 1).any():
             raise ModelError(
                 f"times.fraction={self.fraction} of the {self.space} leaves too few of the"
@@ -186,31 +223,31 @@ class DiscreteTimes(Times):
             )
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
-        """The times of the steps that are drawn, from the noisy end."""
+        """Times `[B, T]` of the steps that are drawn, falling."""
         bounds = self.bounds(times)
-        steps = one_in_each(uniform[:, : len(bounds) - 1], bounds)
+        steps = draw_from_bins(uniform[:, : len(bounds) - 1], bounds)
         if self.first == "always":
             steps = torch.cat([steps.new_zeros(len(steps), 1), steps], dim=1)
         return times[steps]
 
 
 class RolloutTimes(Times):
-    """`count` of the schedule's own times at random, none twice (DiffusionNFT: all but one)."""
+    """`count` distinct times of the sampling schedule, at random (DiffusionNFT: all but one)."""
 
-    of_schedule = True
+    from_schedule = True
 
     def __init__(self, *, count: PositiveInt = 9, shared: Shared = "sample") -> None:
         self.count = count
         self.shared: Shared = shared
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
-        """The beginning of a Fisher-Yates shuffle, a draw for each place."""
+        """The first `count` swaps of a Fisher-Yates shuffle of the steps."""
         steps = len(times) - 1
         order = torch.arange(steps).repeat(len(uniform), 1)
         rows = torch.arange(len(uniform))
-        for place in range(self.count):
-            chosen = place + (uniform[:, place] * (steps - place)).long()
-            taken, left = order[rows, chosen], order[:, place].clone()
-            order[rows, chosen] = left
-            order[:, place] = taken
+        for i in range(self.count):
+            j = i + (uniform[:, i] * (steps - i)).long()
+            at_i, at_j = order[:, i].clone(), order[rows, j]
+            order[rows, j] = at_i
+            order[:, i] = at_j
         return times[order[:, : self.count]]

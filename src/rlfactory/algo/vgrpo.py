@@ -1,61 +1,80 @@
-"""V-GRPO: GRPO on whole samples, their likelihood a denoising loss that varies little."""
+"""V-GRPO: GRPO on final samples, with a low-variance denoising loss as minus log-likelihood."""
 
+from dataclasses import replace
 from typing import Literal
 
 from torch import Tensor
 
-from rlfactory.advantage.base import Advantage
+from rlfactory.algo.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.forward_process import log_ratio, noised_items, self_normalised
-from rlfactory.algo.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.noised_items import noised_items, self_normalised
+from rlfactory.algo.ops.old_log_probs import log_ratio
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.times import Times
-from rlfactory.batch import Batch, Items, Outputs
-from rlfactory.dynamics.process import Process
+from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.dynamics.ops.forward_process import ForwardProcess
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.types import Positive
+from rlfactory.utils.types import Positive
 
 Prediction = Literal["x", "v", "eps"]
 Reduction = Literal["mean", "sum"]
 
 
 def prediction_error(
-    process: Process, batch: Batch, prediction: Tensor, kind: Prediction
+    process: ForwardProcess, batch: Batch, prediction: Tensor, kind: Prediction
 ) -> Tensor:
-    """How far the clean sample, the velocity or the noise that is predicted is off, in float64."""
+    """Error of the predicted clean sample (`x`), velocity (`v`) or noise (`eps`).
+
+    Returns `[N, C, H, W]` float64, since ratios are of small differences of its squares.
+    """
     x = batch.x.double()
     prediction = prediction.double()
-    off_x0 = process.to_x0(x, prediction, batch.t) - batch.x0
+    x0_error = process.to_x0(x, prediction, batch.t) - batch.x0
     if kind == "x":
-        return off_x0
-    off_eps = process.to_eps(x, prediction, batch.t) - batch.noise()
-    return off_eps if kind == "eps" else process.velocity(off_x0, off_eps, batch.t)
+        return x0_error
+    eps_error = process.to_eps(x, prediction, batch.t) - batch.require_eps()
+    # the velocity is linear in x0 and eps, so its error follows from theirs
+    return eps_error if kind == "eps" else process.velocity(x0_error, eps_error, batch.t)
 
 
 def denoising_loss(error: Tensor, *, adaptive: bool, reduction: Reduction = "mean") -> Tensor:
-    """Square over mean magnitude, `[N]`: of like size at every time; else the plain square.
+    """`mean(d^2) / stop_gradient(mean |d|)` of errors d; `mean(d^2)` unless `adaptive`.
 
-    The gradient sees the square alone. `reduction` is that of the square over dimensions: the
-    paper's notes sum it, which makes it D times as large and no published clip range fit.
+    The division gives the loss a similar size at every time.
+
+    Args:
+        error: d, `[N, C, H, W]`.
+        adaptive: Whether to divide.
+        reduction: Whether the square is averaged or summed over dimensions. The paper's notes sum
+            it, which is D times as large, and no published clip range fits that.
+
+    Returns:
+        `[N]`.
     """
     loss = self_normalised(error, 1e-8) if adaptive else error.pow(2).flatten(1).mean(1)
     return loss if reduction == "mean" else loss * error[0].numel()
 
 
-class VGRPO(Algorithm[ImageModel, Items, Batch]):
+class VGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
     """With L the mean of `denoising_loss` over a sample's times, `r = exp(L_old - L)` and
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
 
-    What keeps L from varying: `shared_noise` in a group (with `times.shared=group`, pairs of time
-    and noise), stratified times, and the `adaptive` weighting of the error of an x-`prediction`.
-    The first update of an iteration is on-policy: by the `shortcut` its ratios are 1 without a
-    second forward pass, which published counts of evaluations include.
+    Three options keep the variance of L low: noise and times shared within a group (`shared_noise`
+    together with `times.shared=group`), stratified times, and the `adaptive` weight.
+
+    Args:
+        clip_range: c; None: not clipped.
+        shared_noise: Whether the samples of a group are noised with the same eps.
+        prediction: What the loss compares: the clean sample, the velocity or the noise.
+        shortcut: Whether the first update of an iteration, which is on-policy, skips the forward
+            pass for the old log-likelihoods; published NFE counts include that pass.
     """
 
-    needs = "forward_process"
-    surrogate = True
-    whole_samples = True
+    requires = "forward_process"
+    has_surrogate_likelihood = True
+    one_ratio_per_sample = True
 
     def __init__(
         self,
@@ -78,11 +97,13 @@ class VGRPO(Algorithm[ImageModel, Items, Batch]):
         self.adaptive = adaptive
         self.prediction: Prediction = prediction
         self.reduction: Reduction = reduction
-        self.shortcut = shortcut
+        self.skip_old_log_probs = shortcut
 
-    def items(self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int) -> Items:
-        """Each sample, noised at its group's times with its group's noise."""
-        return noised_items(
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        """Each sample at each of its T times, with its own noise or its group's."""
+        items = noised_items(
             rollout,
             model,
             self.times,
@@ -91,25 +112,25 @@ class VGRPO(Algorithm[ImageModel, Items, Batch]):
             seed=seed,
             iteration=iteration,
         )
+        return replace(items, whole_samples=True)
 
-    def scores(self, model: ImageModel, batch: Batch) -> Tensor:
+    def log_likelihoods(self, model: ImageModel, batch: Batch) -> Tensor:
         """Minus the denoising loss of each item, `[N]`."""
-        return self._scores(model, batch, model.predict(batch.x, batch.t, batch.condition))
+        return self._log_likelihoods(model, batch, model.predict(batch.x, batch.t, batch.condition))
 
-    def _scores(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
+    def _log_likelihoods(self, model: ImageModel, batch: Batch, prediction: Tensor) -> Tensor:
         error = prediction_error(model.forward_process, batch, prediction, self.prediction)
         return -denoising_loss(error, adaptive=self.adaptive, reduction=self.reduction)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
-        """GRPO's loss on the samples' ratios."""
+        """The class's formula, one ratio for each sample."""
         prediction = model.predict(batch.x, batch.t, batch.condition)
-        scores = self._scores(model, batch, prediction)
-        change = batch.by_sample(log_ratio(scores, batch.old))
-        advantage = batch.by_sample(batch.advantage)
-        losses, ratio = clipped_surrogate(change, advantage, self.clip_range)
+        log_likelihoods = self._log_likelihoods(model, batch, prediction)
+        log_ratios, advantage = batch.per_sample(log_ratio(log_likelihoods, batch.old_log_prob))
+        losses, ratio = clipped_surrogate(log_ratios, advantage, self.clip_range)
         metrics = {
             "loss/policy": losses.detach(),
-            "surrogate/mean": scores.detach(),
+            "surrogate/mean": log_likelihoods.detach(),
             **ratio_metrics(ratio, self.clip_range),
         }
-        return Loss(losses.mean(), Outputs(prediction, log_ratio=change), metrics)
+        return Loss(losses.mean(), Outputs(prediction, log_ratio=log_ratios), metrics)

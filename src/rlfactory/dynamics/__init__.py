@@ -1,1 +1,1 @@
-"""How a sample is drawn, and how likely each step of it was."""
+"""Dynamics: how a sample is drawn step by step, and the log-probability of each step."""

@@ -1,9 +1,16 @@
-"""The contract of a sampling step.
+"""The contract of a sampling step for images, and the normal steps that most samplers share.
 
-A step goes from `x` at time `t` to a normal distribution at `t_next` and then to one point of it,
-either drawn (`noise` given) or already known (`next` given, when a rollout is replayed). Both go
-through the same arithmetic, so before the first update the ratio of the two likelihoods is exactly
-one.
+A step leads from the state `x` at time `t` to a normal distribution over states at `t_next`, and
+then to one of them: a new draw (`noise` given) or a known state (`next` given, when a rollout is
+replayed). Both use the same arithmetic, so that before the first update the likelihood ratio is
+exactly 1.
+
+Constructor. Keyword-only parameters are the configuration (`conf/dynamics/`). The only run-time
+argument is `process`, positional: the model's `ForwardProcess`.
+
+`step` is called once for each stochastic step while sampling, and once for each training item in
+`Algorithm.loss`. Samplers without a likelihood may implement `ops.solver.Solver` instead. Token
+samplers (`token.py`) have the same class attributes and their own `step`.
 """
 
 import math
@@ -18,11 +25,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Step:
-    """One step's distribution and the point taken: `next`, `mean` `[B, ...]`, `std` `[B, 1, ...]`.
+    """The distribution of one step, and the state that was reached.
 
-    `log_prob` `[B]` is the *mean* log-density over a sample's dimensions, as in every published
-    code: the sum overflows (16,384 dimensions turn a ratio of 1.01 into 6e70). It is None where the
-    step is deterministic.
+    Attributes:
+        next: State after the step, `[B, C, H, W]`.
+        mean: Mean of the step's distribution, `[B, C, H, W]`.
+        std: Its standard deviation, `[B, 1, 1, 1]`.
+        log_prob: Log-density of `next`, *averaged* over a sample's dimensions, `[B]`; None for a
+            deterministic step. Published code averages too, since a sum overflows: with 16,384
+            dimensions a ratio of 1.01 in each makes 6e70.
     """
 
     next: Tensor
@@ -32,14 +43,22 @@ class Step:
 
 
 class Dynamics(ABC):
-    """One way to step. `log_prob`: whether steps have a likelihood; `process`: what it undoes,
-    None for any. `decode`: what a last step that is stochastic leaves to make a picture of, the
-    noisy sample or its last estimate of x0. `quiet_end`: whether a step to time 0 has no noise.
+    """Base class of samplers that step. Class attributes must be literals: checks read them.
+
+    Attributes:
+        has_log_prob: Whether steps are stochastic and have a log-probability.
+        process: The forward process that the steps reverse (`flow`: rectified flow, `vp`: variance
+            preserving, `tokens`); None: either of the two image processes.
+        step_form: Name of the step's formula, for algorithms that are derived for one of them.
+        last_step_is_deterministic: Whether the step to time 0 has standard deviation 0.
+        decode: What is decoded to an image if the last step is stochastic: the noisy `sample` or
+            the last estimate of `x0`. An instance may set it.
     """
 
-    log_prob: ClassVar[bool]
+    has_log_prob: ClassVar[bool]
     process: ClassVar[Literal["flow", "vp", "tokens"] | None]
-    quiet_end: ClassVar[bool] = False
+    last_step_is_deterministic: ClassVar[bool] = False
+    step_form: ClassVar[str | None] = None
     decode: Literal["sample", "x0"] = "sample"
 
     @abstractmethod
@@ -53,26 +72,52 @@ class Dynamics(ABC):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One step in float32.
+        """Take one step, in float32 whatever the dtype of the arguments.
 
-        `x`, `prediction`, `noise` and `next` are `[B, C, H, W]`; times are `[B]`, in [0, 1].
+        Args:
+            x: State at time `t`, `[B, C, H, W]`.
+            prediction: The network's output for `x` at `t` (velocity or noise), `[B, C, H, W]`.
+            t: Time in [0, 1], `[B]`; 1 is noise.
+            t_next: Time after the step, below `t`, `[B]`.
+            noise: Standard normal numbers to draw with, `[B, C, H, W]`.
+            next: The state that a replayed step reached, `[B, C, H, W]`; `noise` is then unused.
+
+        Returns:
+            The step's distribution and state, float32.
+
+        Raises:
+            ValueError: The step is stochastic, and neither `noise` nor `next` is given.
         """
 
 
-def column(t: Tensor, like: Tensor) -> Tensor:
-    """Times `[B]` as float32 `[B, 1, ...]`, ready to multiply `like`."""
+def expand_like(t: Tensor, like: Tensor) -> Tensor:
+    """Times `[B]` as float32 `[B, 1, ...]`, to broadcast against `like` `[B, ...]`."""
     return t.float().view(-1, *[1] * (like.ndim - 1))
 
 
 def gaussian_log_prob(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Mean over dimensions of log N(x; mean, std^2), `[B]`."""
+    """`log N(x; mean, std^2)`, averaged over a sample's dimensions, `[B]`."""
     density = -((x - mean) ** 2) / (2 * std**2) - torch.log(std) - 0.5 * math.log(2 * math.pi)
     return density.flatten(1).mean(1)
 
 
 def quadratic_log_prob(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """`gaussian_log_prob` without its constants: the part that depends on the mean, `[B]`."""
+    """`-(x - mean)^2 / (2 std^2)`, averaged: `gaussian_log_prob` without its constants, `[B]`."""
     return -((x - mean) ** 2 / (2 * std**2)).flatten(1).mean(1)
+
+
+def gaussian_kl(mean: Tensor, other: Tensor, std: Tensor) -> Tensor:
+    """KL divergence of `N(mean, std^2)` and `N(other, std^2)`, averaged over a sample's dimensions.
+
+    Args:
+        mean: `[B, C, H, W]`.
+        other: The other mean, `[B, C, H, W]`.
+        std: The standard deviation of both, `[B, 1, 1, 1]`.
+
+    Returns:
+        `mean (mean - other)^2 / (2 std^2)`, `[B]`.
+    """
+    return ((mean - other) / std).pow(2).flatten(1).mean(1) / 2
 
 
 def gaussian_step(
@@ -82,7 +127,21 @@ def gaussian_step(
     next: Tensor | None,
     log_prob: Callable[[Tensor, Tensor, Tensor], Tensor] = gaussian_log_prob,
 ) -> Step:
-    """Draw from, or replay, a normal step; `log_prob(next, mean, std)` is what it is said to be."""
+    """Draw from `N(mean, std^2)`, or replay the draw `next`.
+
+    Args:
+        mean: `[B, C, H, W]`.
+        std: `[B, 1, 1, 1]`.
+        noise: Standard normal numbers; the state drawn is `mean + std noise`.
+        next: The known state, instead of `noise`.
+        log_prob: Log-probability as a function of (next, mean, std).
+
+    Returns:
+        The step.
+
+    Raises:
+        ValueError: Neither `noise` nor `next` is given.
+    """
     if next is None:
         if noise is None:
             raise ValueError(

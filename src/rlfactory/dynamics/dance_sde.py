@@ -8,27 +8,31 @@ from torch import Tensor
 from rlfactory.dynamics.base import (
     Dynamics,
     Step,
-    column,
+    expand_like,
     gaussian_log_prob,
     gaussian_step,
     quadratic_log_prob,
 )
-from rlfactory.types import Positive
+from rlfactory.utils.types import Positive
 
 
 class DanceSDE(Dynamics):
-    """With `dt < 0` and the predicted noise `eps = x + (1 - sigma) v`, the step is normal with
+    """With `dt = sigma_next - sigma < 0` and the predicted noise `eps = x + (1 - sigma) v`:
 
         mean = x + (v + eta^2 eps / (2 sigma)) dt,
         std  = eta sqrt(-dt).
 
-    `eps / sigma` is minus the score, so marginals are kept. No noise gives Euler's step. The noise
-    does not fade: the last step ends in a noisy sample, so the picture is published from the last
-    estimate of x0 (`decode`). `constants=False` is MixGRPO's log-probability, which lost all but
-    the quadratic term.
+    `-eps / sigma` is the score, so the marginals are those of the ODE; eta = 0 is Euler's step.
+
+    Args:
+        eta: The noise level, constant over time. So the last step ends in a noisy sample.
+        constants: Whether the log-probability has its normalising constants; MixGRPO's code
+            dropped them.
+        decode: Whether the image is decoded from the last estimate of x0 (as published) or from
+            the noisy sample.
     """
 
-    log_prob = True
+    has_log_prob = True
     process = "flow"
 
     def __init__(
@@ -52,10 +56,10 @@ class DanceSDE(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One stochastic step; see the class for the formula."""
+        """One stochastic step, by the class's formula."""
         x, v = x.float(), prediction.float()
-        sigma = column(t, x)
-        dt = column(t_next, x) - sigma
+        sigma = expand_like(t, x)
+        dt = expand_like(t_next, x) - sigma
         eps = x + (1 - sigma) * v
         mean = x + (v + 0.5 * self.eta**2 * eps / sigma) * dt
         std = self.eta * torch.sqrt(-dt)

@@ -1,27 +1,32 @@
-"""DDIM with noise, the stochastic sampler of DDPO (arXiv 2010.02502, eq. 12 and 16)."""
+"""Stochastic DDIM (arXiv 2010.02502, eq. 12 and 16), the sampler of DDPO."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, column, gaussian_step
-from rlfactory.dynamics.process import VariancePreserving
-from rlfactory.types import NonNegative, PositiveFraction
+from rlfactory.dynamics.base import Dynamics, Step, expand_like, gaussian_step
+from rlfactory.dynamics.ops.forward_process import VariancePreserving
+from rlfactory.utils.types import NonNegative, PositiveFraction
 
 
 class DDIM(Dynamics):
-    """From `abar` to `abar'`, with the predicted x0 and noise eps, the step is normal with
+    """From `abar` to `abar'` (alphas_cumprod), with the predicted x0 and noise eps:
 
         std  = eta sqrt((1 - abar') / (1 - abar) (1 - abar / abar')),
         mean = sqrt(abar') x0 + sqrt(1 - abar' - std^2) eps.
 
-    At time 0, where the schedule ends, `final_alpha` takes abar' from the table (`first`, as every
-    peer) or as `one`; then the last step has no noise and no likelihood, unless `min_std` gives it
-    one (DRLX: 1e-6). Without eta it is the step of the ODE.
+    With eta = 0 it is the step of the probability-flow ODE.
+
+    Args:
+        eta: The noise level; 1 is DDPM's.
+        final_alpha: abar' of the last step, to time 0: the table's `first` entry (as in all
+            published code) or `one`. With `one` that step has no noise and no likelihood, unless
+            `min_std` is set.
+        min_std: Lower bound of std (DRLX: 1e-6).
     """
 
-    log_prob = True
+    has_log_prob = True
     process = "vp"
 
     def __init__(
@@ -47,13 +52,13 @@ class DDIM(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One stochastic step; see the class for the formula."""
+        """One stochastic step, by the class's formula."""
         x, eps = x.float(), prediction.float()
-        abar = self.forward_process.abar(column(t, x))
-        abar_next = self._abar_next(column(t_next, x))
+        abar = self.forward_process.abar(expand_like(t, x))
+        abar_next = self._abar_next(expand_like(t_next, x))
         variance = self.eta**2 * (1 - abar_next) / (1 - abar) * (1 - abar / abar_next)
         x0 = self.forward_process.to_x0(x, eps, t)
-        # the floor is for the likelihood alone: the mean is that of the published scheduler
+        # min_std does not enter the mean, which is that of the published scheduler
         mean = abar_next.sqrt() * x0 + (1 - abar_next - variance).sqrt() * eps
         return gaussian_step(mean, variance.sqrt().clamp(min=self.min_std), noise, next)
 

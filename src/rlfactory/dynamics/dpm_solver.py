@@ -1,4 +1,4 @@
-"""DPM-Solver++ (arXiv 2211.01095, algorithm 2), the deterministic solver of DiffusionNFT."""
+"""DPM-Solver++ 2M (arXiv 2211.01095, algorithm 2), the deterministic sampler of DiffusionNFT."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -6,35 +6,45 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.process import Process
-from rlfactory.dynamics.solver import Predict, Solver, at, first_order, intervals
+from rlfactory.dynamics.ops.forward_process import ForwardProcess
+from rlfactory.dynamics.ops.solver import (
+    Predict,
+    Solver,
+    expand_time,
+    first_order_step,
+    step_coefficients,
+)
+from rlfactory.utils.pytree import to_device
 
 
 class DPMSolver(Solver):
-    """The multistep method "2M" in its midpoint form: x0 is extrapolated half a step ahead,
+    """The second-order multistep method in its midpoint form, which extrapolates x0 by half a step:
 
-        x' = sigma'/sigma x + alpha' (1 - exp(-h)) (x0 + h / (2 h_before) (x0 - x0_before)).
+        x' = sigma'/sigma x + alpha' (1 - exp(-h)) (x0 + h / (2 h_prev) (x0 - x0_prev)).
 
-    The first step and the last are of first order, and with `order` 1 they all are: the ODE's
-    steps, Euler's for a flow.
+    The first and the last step are of first order.
+
+    Args:
+        order: 1 makes all steps first-order ODE steps (for a flow: Euler's).
     """
 
-    def __init__(self, process: Process, *, order: Literal[1, 2] = 2) -> None:
+    def __init__(self, process: ForwardProcess, *, order: Literal[1, 2] = 2) -> None:
         self.forward_process = process
         self.order = order
 
     def solve(
         self, predict: Predict, x: Tensor, times: Tensor, generators: Sequence[torch.Generator]
     ) -> Tensor:
-        """Samples `[B, ...]`; no noise is drawn."""
+        """Samples `[B, C, H, W]`; `generators` are unused."""
         del generators
-        steps = intervals(self.forward_process, times)
-        x, before = x.float(), None
+        steps = step_coefficients(self.forward_process, times)
+        times = to_device(times, x.device)
+        x, x0_prev = x.float(), None
         for i, step in enumerate(steps):
-            t = at(times[i], x)
+            t = expand_time(times[i], x)
             x0 = self.forward_process.to_x0(x, predict(x, t).float(), t)
-            ahead = x0
-            if self.order == 2 and before is not None and i < len(steps) - 1:
-                ahead = x0 + step.h / (2 * steps[i - 1].h) * (x0 - before)
-            x, before = first_order(x, ahead, step), x0
+            extrapolated = x0
+            if self.order == 2 and x0_prev is not None and i < len(steps) - 1:
+                extrapolated = x0 + step.h / (2 * steps[i - 1].h) * (x0 - x0_prev)
+            x, x0_prev = first_order_step(x, extrapolated, step), x0
         return x

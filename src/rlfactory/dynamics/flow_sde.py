@@ -3,22 +3,26 @@
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, column, gaussian_step
-from rlfactory.types import Positive
+from rlfactory.dynamics.base import Dynamics, Step, expand_like, gaussian_step
+from rlfactory.utils.types import Positive
 
 
 class FlowSDE(Dynamics):
-    """With `g = a sqrt(sigma / (1 - sigma))` and `dt < 0`, the step is normal with
+    """With `g = a sqrt(sigma / (1 - sigma))` and `dt = sigma_next - sigma < 0`:
 
         mean = x (1 + g^2 / (2 sigma) dt) + v (1 + g^2 (1 - sigma) / (2 sigma)) dt,
         std  = g sqrt(-dt).
 
-    At `sigma = 1`, where g is infinite, its denominator takes the sigma of the next step. No noise
-    gives Euler's step.
+    At `sigma = 1`, where g is infinite, the denominator uses the next step's sigma, as published.
+    With a = 0 it is Euler's step.
+
+    Args:
+        noise_level: a.
     """
 
-    log_prob = True
+    has_log_prob = True
     process = "flow"
+    step_form = "flow_sde"
 
     def __init__(self, *, noise_level: Positive = 1.0) -> None:
         self.noise_level = noise_level
@@ -33,12 +37,12 @@ class FlowSDE(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One stochastic step; see the class for the formula."""
+        """One stochastic step, by the class's formula."""
         x, v = x.float(), prediction.float()
-        sigma, sigma_next = column(t, x), column(t_next, x)
+        sigma, sigma_next = expand_like(t, x), expand_like(t_next, x)
         dt = sigma_next - sigma
-        finite = torch.where(sigma < 1, sigma, sigma_next)
-        g = self.noise_level * torch.sqrt(sigma / (1 - finite))
-        drift = g**2 / (2 * sigma)
-        mean = x * (1 + drift * dt) + v * (1 + drift * (1 - sigma)) * dt
+        sigma_below_one = torch.where(sigma < 1, sigma, sigma_next)
+        g = self.noise_level * torch.sqrt(sigma / (1 - sigma_below_one))
+        score_weight = g**2 / (2 * sigma)
+        mean = x * (1 + score_weight * dt) + v * (1 + score_weight * (1 - sigma)) * dt
         return gaussian_step(mean, g * torch.sqrt(-dt), noise, next)

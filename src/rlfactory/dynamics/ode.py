@@ -1,22 +1,22 @@
-"""The probability-flow ODE of any forward process, in steps of first order."""
+"""First-order steps of the probability-flow ODE, for either forward process."""
 
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.base import Dynamics, Step, column
-from rlfactory.dynamics.process import Process
+from rlfactory.dynamics.base import Dynamics, Step, expand_like
+from rlfactory.dynamics.ops.forward_process import ForwardProcess
 
 
 class ODE(Dynamics):
-    """Euler's method for a flow, DDIM with eta 0 for a variance-preserving process.
+    """Euler's method for a rectified flow, DDIM with eta 0 for a variance-preserving process.
 
-    Deterministic, so for algorithms that need no likelihood.
+    Deterministic, so for algorithms that need no step likelihood.
     """
 
-    log_prob = False
+    has_log_prob = False
     process = None
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ForwardProcess) -> None:
         self.forward_process = process
 
     def step(
@@ -29,7 +29,7 @@ class ODE(Dynamics):
         noise: Tensor | None = None,
         next: Tensor | None = None,
     ) -> Step:
-        """One step, which ignores `noise`."""
+        """One deterministic step; `noise` has no effect."""
         del noise
-        mean = self.forward_process.follow(x, prediction, t, t_next)
-        return Step(mean if next is None else next, mean, torch.zeros_like(column(t, x)), None)
+        mean = self.forward_process.ode_step(x, prediction, t, t_next)
+        return Step(mean if next is None else next, mean, torch.zeros_like(expand_like(t, x)), None)

@@ -1,10 +1,14 @@
-"""At which noise levels a sample is drawn.
+"""Noise schedules: the times at which the network is evaluated while sampling.
 
-For a rectified flow two "10-step" schedules are in use. `uniform` shifts evenly spaced sigmas from
-1 to 1/n (Flow-Factory, FLUX); `diffusers` is what SD3's scheduler does: it spaces evenly down to
-its smallest sigma, *already shifted*, and shifts again, so that its last step is very short (0.0089
-for shift 3). A variance-preserving model knows whole timesteps alone: `Leading` is the choice of
-them that Stable Diffusion 1 and 2 are sampled with.
+A schedule is a class with a class attribute `process` (`flow` or `vp`) and the method
+`sigmas(model_shift, steps, tokens=...)`, which returns times `[n + 1]` falling to 0. Keyword-only
+constructor parameters are the configuration (`conf/schedule/`); there are no run-time arguments.
+
+For rectified flow two schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
+(Flow-Factory, FLUX). `diffusers` is SD3's scheduler: it spaces evenly down to its smallest sigma,
+which is *already shifted*, and shifts again, so that its last step is very short (0.0089 for 10
+steps and shift 3). Variance-preserving models know integer timesteps only; `Leading` is the spacing
+with which Stable Diffusion 1 and 2 are sampled.
 """
 
 import math
@@ -13,22 +17,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.process import TRAIN_STEPS
-from rlfactory.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.dynamics.ops.forward_process import TRAIN_STEPS
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:
-    """Move noise to the noisy end: `s sigma / (1 + (s - 1) sigma)` (arXiv 2403.03206, eq. 23).
+    """`s sigma / (1 + (s - 1) sigma)` (arXiv 2403.03206, eq. 23); s > 1 moves times towards noise.
 
-    Written so that 1 stays exactly 1 for every shift; a sample starts there, and Flow-SDE's noise
-    has a pole there.
+    Computed so that 1 stays exactly 1 for every shift: sampling starts there, and Flow-SDE treats
+    that time as a special case.
     """
     noisy = shift * sigma
     return noisy / (noisy + (1 - sigma))
 
 
 def dynamic_shift(tokens: int) -> float:
-    """FLUX's shift `e^mu` for that many image tokens; mu is linear, 0.5 at 256, 1.15 at 4096."""
+    """FLUX's shift `e^mu`; mu is linear in the number of image tokens, 0.5 at 256, 1.15 at 4096."""
     return math.exp(0.5 + (1.15 - 0.5) * (tokens - 256) / (4096 - 256))
 
 
@@ -44,25 +48,35 @@ def diffusers_sigmas(steps: int, shift: float) -> Tensor:
 
 
 def leading_timesteps(steps: int, offset: int) -> Tensor:
-    """`[steps]`, falling: every `1000 // steps`-th from `offset` on, as in `DDIMScheduler`."""
+    """Timesteps `[steps]`, falling: multiples of `1000 // steps` plus `offset` (`DDIMScheduler`).
+
+    Raises:
+        ValueError: The largest timestep is 1000 or more.
+    """
     timesteps = torch.arange(steps).flip(0) * (TRAIN_STEPS // steps) + offset
     if steps > TRAIN_STEPS or timesteps[0] >= TRAIN_STEPS:
         raise ValueError(f"{steps} steps from timestep {offset} on end beyond {TRAIN_STEPS - 1}")
     return timesteps
 
 
-def compressed(times: Tensor, start: int, share: float) -> Tensor:
-    """A schedule `[n + 1]` whose steps from number `start` on are merged into `share` as many, at
-    least one (MixGRPO-Flash). The ends of the tail stay, and between them its times are taken
-    evenly by index.
+def compress_tail(times: Tensor, start: int, share: float) -> Tensor:
+    """Shorten the end of a schedule (MixGRPO-Flash).
+
+    Args:
+        times: The schedule, `[n + 1]`.
+        start: The first step of the tail, from 0.
+        share: The new number of steps of the tail over the old one; at least one step remains.
+
+    Returns:
+        The schedule with a shorter tail between the same two times, interpolated evenly by index.
     """
     remaining = len(times) - 1 - start
     if remaining < 1:
         return times
-    steps = max(1, int(remaining * share + 1e-9))  # 100 x 0.29 is 28.999...
-    place = start + torch.linspace(0, remaining, steps + 1)[1:-1]
-    left = place.long()
-    between = torch.lerp(times[left], times[left + 1], place - left)
+    steps = max(1, int(remaining * share + 1e-9))  # rounding: 100 x 0.29 is 28.999...
+    position = start + torch.linspace(0, remaining, steps + 1)[1:-1]
+    left = position.long()
+    between = torch.lerp(times[left], times[left + 1], position - left)
     return torch.cat([times[: start + 1], between, times[-1:]])
 
 
@@ -71,9 +85,15 @@ def _ending_at_zero(sigmas: Tensor) -> Tensor:
 
 
 class Schedule:
-    """A number of steps of a flow, their spacing, and a shift.
+    """A rectified-flow schedule.
 
-    Without a shift it is the model's own; `dynamic` is FLUX's, which grows with the picture.
+    Args:
+        kind: Spacing, see the module.
+        steps: n, the number of sampling steps.
+        shift: None: the model's own; `dynamic`: FLUX's, which grows with the image.
+
+    Attributes:
+        process: The forward process that the schedule is for.
     """
 
     process = "flow"
@@ -92,7 +112,19 @@ class Schedule:
     def sigmas(
         self, model_shift: float, steps: int | None = None, *, tokens: int | None = None
     ) -> Tensor:
-        """Noise levels `[steps + 1]`, from 1 to 0, for pictures of so many `tokens`."""
+        """Times of a sampling run.
+
+        Args:
+            model_shift: The model's own shift.
+            steps: Number of steps, if not the configured one.
+            tokens: Number of image tokens, for `shift=dynamic`.
+
+        Returns:
+            Times `[n + 1]`, from 1 to 0.
+
+        Raises:
+            ValueError: `shift` is `dynamic` and `tokens` is None.
+        """
         spacing = uniform_sigmas if self.kind == "uniform" else diffusers_sigmas
         return spacing(steps or self.steps, self._shift(model_shift, tokens))
 
@@ -100,12 +132,20 @@ class Schedule:
         if self.shift != "dynamic":
             return self.shift or model_shift
         if tokens is None:
-            raise ValueError("schedule.shift=dynamic: this model does not tell its image tokens")
+            raise ValueError("schedule.shift=dynamic: this model does not report its image tokens")
         return dynamic_shift(tokens)
 
 
 class Leading:
-    """Timesteps that are evenly spaced from `steps_offset` on, as times (timestep / 1000)."""
+    """Evenly spaced timesteps of a variance-preserving model, as times (timestep / 1000).
+
+    Args:
+        steps: n, the number of sampling steps.
+        steps_offset: The smallest timestep.
+
+    Attributes:
+        process: The forward process that the schedule is for.
+    """
 
     process = "vp"
 
@@ -116,7 +156,7 @@ class Leading:
     def sigmas(
         self, model_shift: float, steps: int | None = None, *, tokens: int | None = None
     ) -> Tensor:
-        """Times `[steps + 1]`, falling to 0; such a model knows no shift."""
+        """Times `[n + 1]`, falling to 0; `model_shift` and `tokens` have no effect."""
         del model_shift, tokens
         timesteps = leading_timesteps(steps or self.steps, self.steps_offset)
         return _ending_at_zero(timesteps / TRAIN_STEPS)

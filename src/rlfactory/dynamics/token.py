@@ -1,4 +1,4 @@
-"""Drawing the next token, and how likely it was."""
+"""Token sampling for language models: temperature, top-k, top-p, and log-probabilities."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,16 +6,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils.cumulative import cumsum
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 LogProbOf = Literal["sampled", "full", "untempered"]
 
 
 @dataclass(frozen=True)
 class TokenStep:
-    """The tokens taken `[...]`, their `log_prob` `[...]`, and `log_probs` `[..., V]` of them all.
+    """Sampled or replayed tokens.
 
-    `log_probs` is tempered but not truncated, so that entropies and divergences are finite.
+    Attributes:
+        next: Token ids, `[...]`.
+        log_prob: Their log-probabilities, by `log_prob_of`, `[...]`.
+        log_probs: Log-probabilities of the vocabulary, `[..., V]`; at the temperature but not
+            truncated, so that entropy and KL divergence are finite.
     """
 
     next: Tensor
@@ -24,15 +29,29 @@ class TokenStep:
 
 
 class Token:
-    """Softmax at a temperature, perhaps truncated to the `top_k` or to the nucleus `top_p`.
+    """Softmax at a temperature, optionally truncated by top-k and top-p.
 
-    `log_prob` is that of the distribution that was sampled from. Its rivals: `full` ignores the
-    truncation (the ratio stays consistent, the expectation is another one), `untempered` the
-    temperature too, as a walkthrough did. A response ends with the end of text unless that is
-    ignored, or with one of `stop`, from token number `stop_after` on; at the latest after `length`.
+    It has the class attributes of `Dynamics`. The model's rollout calls `step` for each new token,
+    and the loss calls it for all tokens of a micro-batch at once.
+
+    Args:
+        length: The most tokens of a response.
+        temperature: Divides the logits.
+        top_k: Number of most likely tokens to sample from; 0: all.
+        top_p: Smallest nucleus with at least this probability to sample from; 1: all.
+        stop_at_end: Whether the end-of-text token ends a response.
+        stop: Texts of further tokens that end a response.
+        stop_after: The number of tokens from which on `stop` applies.
+        log_prob_of: Which distribution `log_prob` is of. `sampled`: the one sampled from. `full`:
+            without the truncation (the ratio stays consistent, but the expectation is that of
+            another distribution). `untempered`: without the temperature too.
+
+    Attributes:
+        has_log_prob: Whether steps have a log-probability.
+        process: The kind of model that it samples from.
     """
 
-    log_prob = True
+    has_log_prob = True
     process = "tokens"
 
     def __init__(
@@ -55,46 +74,68 @@ class Token:
 
     @property
     def truncates(self) -> bool:
-        """Whether some tokens are never drawn."""
+        """Whether top-k or top-p may exclude tokens."""
         return self.top_k > 0 or self.top_p < 1
 
     def step(
         self, logits: Tensor, *, noise: Tensor | None = None, next: Tensor | None = None
     ) -> TokenStep:
-        """Draw by uniform `noise` `[...]`, or look up the tokens `next` `[...]`, in float32."""
-        logits = logits.float()
-        tempered = logits if self.temperature == 1 else logits / self.temperature
-        full = tempered.log_softmax(-1)
+        """Draw tokens, or look up the log-probabilities of known ones, in float32.
+
+        Args:
+            logits: `[..., V]`.
+            noise: Uniform numbers on [0, 1) to draw with, `[...]`.
+            next: Known token ids, `[...]`, instead of `noise`.
+
+        Returns:
+            The tokens and their log-probabilities.
+
+        Raises:
+            ValueError: Neither `noise` nor `next` is given.
+        """
+        full = self.log_probs(logits)
         sampled = self._truncated(full)
         if next is None:
             if noise is None:
                 raise ValueError("a token needs `noise` to draw with, or the `next` to look up")
             next = inverse_cdf(sampled, noise)
-        counted = {"sampled": sampled, "full": full}.get(self.log_prob_of)
-        if counted is None:
-            counted = logits.log_softmax(-1)
-        return TokenStep(next, counted.gather(-1, next[..., None])[..., 0], full)
+        log_probs = {"sampled": sampled, "full": full}.get(self.log_prob_of)
+        if log_probs is None:
+            log_probs = logits.float().log_softmax(-1)
+        return TokenStep(next, log_probs.gather(-1, next[..., None])[..., 0], full)
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Log-probabilities `[..., V]` at the temperature, before truncation, in float32."""
+        tempered = logits.float() if self.temperature == 1 else logits.float() / self.temperature
+        return tempered.log_softmax(-1)
 
     def _truncated(self, log_probs: Tensor) -> Tensor:
-        """The distribution without its tail, normalised again; what is cut off is `-inf`."""
+        """Apply top-k and top-p and normalise again; excluded tokens get `-inf`."""
         kept = log_probs
         if 0 < self.top_k < log_probs.shape[-1]:
-            least = kept.topk(self.top_k, dim=-1).values[..., -1:]
-            kept = kept.masked_fill(kept < least, -torch.inf)
+            kth_largest = kept.topk(self.top_k, dim=-1).values[..., -1:]
+            kept = kept.masked_fill(kept < kth_largest, -torch.inf)
         if self.top_p < 1:
             ordered, order = kept.sort(-1, descending=True)
-            before = ordered.exp().cumsum(-1) - ordered.exp()
+            before = cumsum(ordered.exp()) - ordered.exp()
             outside = before >= self.top_p * ordered.exp().sum(-1, keepdim=True)
             kept = kept.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
         return kept if kept is log_probs else kept.log_softmax(-1)
 
 
 def inverse_cdf(log_probs: Tensor, uniform: Tensor) -> Tensor:
-    """The tokens where the distribution functions of `[..., V]` pass `uniform` `[...]` in [0, 1).
+    """Inverse-CDF sampling: the first token whose cumulative probability exceeds the draw.
 
-    One number a token, so that a draw can be keyed by its sample without as many as V of them.
+    It needs one random number a token instead of V, so that draws can be keyed by the sample.
+
+    Args:
+        log_probs: `[..., V]`.
+        uniform: Draws on [0, 1), `[...]`.
+
+    Returns:
+        Token ids, `[...]`.
     """
-    cdf = log_probs.exp().cumsum(-1)
-    # rounding must not carry the largest numbers past the last token that has any probability
+    cdf = cumsum(log_probs.exp())
+    # keeps rounding from pushing the largest draws past the last token with any probability
     target = uniform.clamp(max=1 - 1e-6)[..., None] * cdf[..., -1:]
     return torch.searchsorted(cdf, target, right=True)[..., 0]

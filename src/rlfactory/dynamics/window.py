@@ -1,7 +1,7 @@
-"""Which steps of a rollout are stochastic, and so are trained; the others follow the ODE.
+"""SDE windows: which steps of a rollout are stochastic and trained; the others follow the ODE.
 
-A window is drawn once an iteration and shared by all samples, so that the members of a group
-compare like with like. No window is ever empty, and none is shorter than its `size`.
+The window of an iteration is shared by all samples, so that the members of a group differ in the
+same steps. No window is empty, and none is shorter than its `size`.
 """
 
 import math
@@ -11,48 +11,81 @@ from typing import ClassVar, Literal
 
 import torch
 
-from rlfactory import keyed
-from rlfactory.types import NonNegative, NonNegativeInt, PositiveInt
+from rlfactory.utils import rng
+from rlfactory.utils.types import NonNegative, NonNegativeInt, PositiveInt
 
 AtEnd = Literal["clip", "roll_back"]
 
 
 class Window(ABC):
-    """A choice of steps. `margin` is how many are left out at the clean end without a `high`."""
+    """The contract of a window.
+
+    Keyword-only constructor parameters are the configuration (`conf/window/`); there are no
+    run-time arguments. `steps` is called once an iteration, before sampling. Class attributes must
+    be literals: checks read them.
+
+    Attributes:
+        margin: How many steps at the clean end are never chosen if `high` is not set.
+        noisier_half: Whether only the noisier half is chosen from if `high` is not set.
+    """
 
     margin: ClassVar[int] = 0
+    noisier_half: ClassVar[bool] = False
 
     @abstractmethod
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """The chosen steps, ascending, out of `range(total)`."""
+        """Choose the stochastic steps of an iteration.
+
+        Args:
+            total: Number of sampling steps; step 0 starts from noise.
+            seed: The run's seed.
+            iteration: Number of the iteration, from 0.
+
+        Returns:
+            Step numbers out of `range(total)`, ascending.
+        """
 
 
 class All(Window):
-    """Every step but the last `skip_last`, whose slight noise makes likelihood ratios explode."""
+    """All steps but the last ones, whose small std makes likelihood ratios explode.
+
+    Args:
+        skip_last: Number of steps to leave out at the clean end.
+    """
 
     def __init__(self, *, skip_last: NonNegativeInt = 0) -> None:
         self.skip_last = skip_last
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """All steps that are not skipped."""
+        """Steps 0 to `total - skip_last - 1`."""
         del seed, iteration
         return list(range(total - self.skip_last))
 
 
-class Fixed(Window):
-    """The same steps in each iteration."""
+class FixedSteps(Window):
+    """The same steps in each iteration.
+
+    Args:
+        steps: Their numbers.
+    """
 
     def __init__(self, *, steps: list[NonNegativeInt]) -> None:
         self.chosen = sorted(set(steps))
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """The given steps."""
+        """The configured steps."""
         del total, seed, iteration
         return self.chosen
 
 
 class RandomSubset(Window):
-    """`size` steps out of `[low, high)`, not necessarily adjacent (Flow-Factory)."""
+    """Random steps, not necessarily adjacent, drawn for each iteration (Flow-Factory).
+
+    Args:
+        size: Number of steps.
+        low: First step to choose from.
+        high: End (excluded) of the steps to choose from; None: the number of steps.
+    """
 
     def __init__(
         self, *, size: PositiveInt = 2, low: NonNegativeInt = 0, high: PositiveInt | None = None
@@ -60,16 +93,20 @@ class RandomSubset(Window):
         self.size, self.low, self.high = size, low, high
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """A random subset, without replacement."""
-        pool = torch.arange(self.low, self.high or total)
-        order = torch.randperm(len(pool), generator=keyed.generator(seed, "window", iteration))
-        return sorted(pool[order[: self.size]].tolist())
+        """A random subset of `[low, high)` without replacement."""
+        candidates = torch.arange(self.low, self.high or total)
+        order = torch.randperm(len(candidates), generator=rng.generator(seed, "window", iteration))
+        return sorted(candidates[order[: self.size]].tolist())
 
 
 class RandomContiguous(Window):
-    """`size` adjacent steps within `[low, high)` (Flow-GRPO-Fast).
+    """Adjacent steps from a random start, drawn for each iteration (Flow-GRPO-Fast).
 
-    Without `high` they lie in the noisier half, as published, or reach as far as `size` needs.
+    Args:
+        size: Number of steps.
+        low: First step to choose from.
+        high: End (excluded) of the steps to choose from; None: half the number of steps, as
+            published, or `low + size` if that is more.
     """
 
     noisier_half = True
@@ -80,28 +117,27 @@ class RandomContiguous(Window):
         self.size, self.low, self.high = size, low, high
 
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """A run of steps with a random start; the last possible start is included."""
+        """`size` adjacent steps; each start from `low` to `high - size` is equally likely."""
         last = (self.high or max(total // 2, self.low + self.size)) - self.size
         drawn = torch.randint(
-            self.low, last + 1, (), generator=keyed.generator(seed, "window", iteration)
+            self.low, last + 1, (), generator=rng.generator(seed, "window", iteration)
         )
         start = int(drawn)
         return list(range(start, start + self.size))
 
 
-def starts(low: int, last: int, step: int) -> list[int]:
-    """Where a moving window stands, in order: from `low` by `step` up to `last`, never beyond.
+def window_starts(low: int, last: int, step: int) -> list[int]:
+    """Successive first steps of a moving window: from `low` by `step`, the final one at `last`.
 
-    Each place but the last is a whole number of steps from `low`; a window that would stick out
-    is moved back to `last`. A step of 0 never leaves `low`.
+    A step of 0 gives `low` alone.
     """
     return [low] if not step or last <= low else [*range(low, last, step), last]
 
 
-def place(iteration: int, dwells: list[int], at_end: AtEnd) -> int:
-    """The number of the place that `iteration` falls on, if each is kept for `dwells` iterations.
+def position_at(iteration: int, dwells: list[int], at_end: AtEnd) -> int:
+    """Index of the window's position at an iteration, with position i held for `dwells[i]`.
 
-    After the last one the window stays there (`clip`) or begins anew (`roll_back`).
+    After the last position the window stays (`clip`) or starts again (`roll_back`).
     """
     ends = list(accumulate(dwells))
     if at_end == "roll_back":
@@ -109,23 +145,49 @@ def place(iteration: int, dwells: list[int], at_end: AtEnd) -> int:
     return next((i for i, end in enumerate(ends) if iteration < end), len(ends) - 1)
 
 
-def due(
-    places: list[int], dwells: list[int], size: int, iteration: int, at_end: AtEnd
-) -> list[int]:
-    """The `size` steps of the window at the place that `iteration` falls on."""
-    start = places[place(iteration, dwells, at_end)]
-    return list(range(start, start + size))
+class MovingWindow(Window):
+    """Base of windows that move from the noisy end to the clean one (MixGRPO, arXiv 2507.21802).
 
+    `size` adjacent steps, held for `dwell` iterations at each position. The published window
+    shrinks at the clean end and finally is empty; this one keeps its size.
 
-class Progressive(Window):
-    """`size` adjacent steps that move from the noisy end to the clean one (MixGRPO, 2507.21802).
-
-    They stay for `iterations` and move on by `step`: 0 is a frozen window, null the size, so that
-    windows do not overlap. Without `high`, the last two steps are never chosen, as published. The
-    published window shrinks at that end and is empty at last; this one keeps its size.
+    Args:
+        size: Number of steps.
+        step: How far the window moves; 0: not at all; None: by its size, without overlap.
+        low: First step of the first position.
+        high: End (excluded) of the last position; None: the last two steps are left out, as
+            published.
+        at_end: After the last position: stay there (`clip`) or start again (`roll_back`).
     """
 
     margin = 2
+
+    def __init__(
+        self, size: int, step: int | None, low: int, high: int | None, at_end: AtEnd
+    ) -> None:
+        self.size, self.low, self.high, self.at_end = size, low, high, at_end
+        self.step = size if step is None else step
+
+    @abstractmethod
+    def dwell(self, start: int, high: int) -> int:
+        """Number of iterations for which the window stays at `start`, out of `[low, high)`."""
+
+    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
+        """The window at this iteration's position."""
+        del seed
+        high = self.high or max(total - self.margin, 1)
+        starts = window_starts(self.low, high - self.size, self.step)
+        dwells = [self.dwell(start, high) for start in starts]
+        start = starts[position_at(iteration, dwells, self.at_end)]
+        return list(range(start, start + self.size))
+
+
+class Progressive(MovingWindow):
+    """A moving window that stays equally long everywhere; see `MovingWindow`.
+
+    Args:
+        iterations: Iterations at each position.
+    """
 
     def __init__(
         self,
@@ -137,25 +199,22 @@ class Progressive(Window):
         high: PositiveInt | None = None,
         at_end: AtEnd = "clip",
     ) -> None:
-        self.size, self.low, self.high = size, low, high
-        self.iterations, self.at_end = iterations, at_end
-        self.step = size if step is None else step
+        super().__init__(size, step, low, high, at_end)
+        self.iterations = iterations
 
-    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """The window that is due."""
-        del seed
-        high = self.high or max(total - self.margin, 1)
-        places = starts(self.low, high - self.size, self.step)
-        return due(places, [self.iterations] * len(places), self.size, iteration, self.at_end)
+    def dwell(self, start: int, high: int) -> int:
+        """`iterations`."""
+        del start, high
+        return self.iterations
 
 
-class Decay(Window):
-    """A moving window that stays the shorter the nearer to the clean end it is (MixGRPO):
+class Decay(MovingWindow):
+    """A moving window that stays linearly shorter towards the clean end; see `MovingWindow`.
 
-    `iterations` at step 0, falling linearly towards `least` (null: a quarter) at the range's end.
+    Args:
+        iterations: Iterations at step 0.
+        least: Iterations at the end of the range; None: a quarter of `iterations`.
     """
-
-    margin = 2
 
     def __init__(
         self,
@@ -168,34 +227,25 @@ class Decay(Window):
         high: PositiveInt | None = None,
         at_end: AtEnd = "clip",
     ) -> None:
-        self.size, self.low, self.high = size, low, high
-        self.iterations, self.at_end = iterations, at_end
+        super().__init__(size, step, low, high, at_end)
+        self.iterations = iterations
         self.least = least or max(1, iterations // 4)
-        self.step = size if step is None else step
 
     def dwell(self, start: int, high: int) -> int:
-        """For how many iterations the window stays at `start`."""
+        """`iterations (1 - start / high) + least start / high`, rounded down."""
         progress = start / high
         mixed = self.iterations * (1 - progress) + self.least * progress
         return max(self.least, int(mixed))
 
-    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """The window that is due."""
-        del seed
-        high = self.high or max(total - self.margin, 1)
-        places = starts(self.low, high - self.size, self.step)
-        dwells = [self.dwell(start, high) for start in places]
-        return due(places, dwells, self.size, iteration, self.at_end)
 
+class ExpDecay(MovingWindow):
+    """A moving window that stays exponentially shorter beyond `threshold`; see `MovingWindow`.
 
-class ExpDecay(Window):
-    """A moving window that stays ever shorter beyond `threshold` (MixGRPO):
-
-    `ceil(iterations exp(-rate max(0, start - threshold)))` iterations at `start`. The published
-    threshold of 13 counts steps of 25; with fewer than 18 steps it is never reached.
+    Args:
+        iterations: Iterations at positions up to `threshold`.
+        threshold: Published: 13, for 25 steps; with fewer than 18 steps it is never reached.
+        rate: Decay rate for each step beyond the threshold.
     """
-
-    margin = 2
 
     def __init__(
         self,
@@ -209,20 +259,12 @@ class ExpDecay(Window):
         high: PositiveInt | None = None,
         at_end: AtEnd = "clip",
     ) -> None:
-        self.size, self.low, self.high = size, low, high
-        self.iterations, self.at_end = iterations, at_end
+        super().__init__(size, step, low, high, at_end)
+        self.iterations = iterations
         self.threshold, self.rate = threshold, rate
-        self.step = size if step is None else step
 
-    def dwell(self, start: int) -> int:
-        """For how many iterations the window stays at `start`."""
+    def dwell(self, start: int, high: int) -> int:
+        """`ceil(iterations exp(-rate max(0, start - threshold)))`."""
+        del high
         beyond = max(0, start - self.threshold)
         return math.ceil(self.iterations * math.exp(-self.rate * beyond))
-
-    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """The window that is due."""
-        del seed
-        high = self.high or max(total - self.margin, 1)
-        places = starts(self.low, high - self.size, self.step)
-        dwells = [self.dwell(start) for start in places]
-        return due(places, dwells, self.size, iteration, self.at_end)

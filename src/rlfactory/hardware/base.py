@@ -1,4 +1,9 @@
-"""The contract of the hardware: what in a loop differs between one process and many."""
+"""The contract of the hardware: devices, gradients and communication, in one process or several.
+
+`train.build` calls `prepare` once, when the model is made. In each update the learner draws its
+micro-batches from `pad_micro_batches`, calls `backward` for each, and then `step` or, if the update
+is rejected, `discard_gradients`. `close` is the last call.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,35 +12,60 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from rlfactory.utils.errors import UserError
+
 T = TypeVar("T")
 
 
-class HardwareError(RuntimeError):
-    """A device that is not there; the message says what to type instead."""
+class HardwareError(UserError, RuntimeError):
+    """A device that is not available; the message says what to type instead."""
 
 
-class LostError(HardwareError):
+class PeerLostError(HardwareError):
     """Another process of the run does not answer any more."""
 
 
-class CommonError(HardwareError):
-    """What all processes of a run find alike, so that one of them is enough to say it."""
+class AllRanksError(HardwareError):
+    """An error that all ranks raise alike, so that only rank 0 reports it."""
 
 
 class Hardware(ABC):
-    """`rank` of `world_size` processes, computing on `device`.
+    """Where a run computes, and how its processes communicate.
 
-    Whatever asks others is called by all processes, in the same order. What is not abstract is
-    what it means where there is one process.
+    Constructors may name `loss_scaling` as a positional parameter: whether gradients are computed
+    in float16, which needs scaled losses. Keyword-only parameters are the configuration.
+
+    Collectives, which all ranks call in the same order or wait for each other until the timeout,
+    are `step`, `all_gather`, `all_gather_strings`, `all_reduce_sum`, `all_reduce_max`, `any_rank`,
+    `first_rank_where`, `broadcast`, `prepare` and the iteration over `pad_micro_batches`; and
+    `backward` where parameters are sharded. What is not abstract has the meaning of one process.
+
+    Attributes:
+        device: where this process computes.
+        rank: the number of this process, from 0; rank 0 is the main process.
+        world_size: the number of processes.
     """
 
     device: torch.device
     rank: int
     world_size: int
 
+    @property
+    def network_device(self) -> torch.device:
+        """Where the network that is trained is loaded, before `prepare`; `meta`: not at all."""
+        return self.device
+
     @abstractmethod
     def backward(self, loss: Tensor) -> None:
-        """Add a loss's gradients to the parameters'."""
+        """Add a loss's gradients to `parameter.grad`.
+
+        Args:
+            loss: a scalar, weighted so that the sum over all ranks' micro-batches is the loss of
+                the update.
+
+        Raises:
+            PeerLostError: a rank does not answer (sharded parameters).
+        """
 
     @abstractmethod
     def step(
@@ -44,74 +74,121 @@ class Hardware(ABC):
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
     ) -> float | None:
-        """Clip, update and clear the gradients; returns their norm before clipping.
+        """Sum the gradients of all ranks, clip them by their global norm, update, and clear them.
 
-        Where the norm, the same in all processes, is not finite, nothing is updated. Of scaled
-        losses that is to be expected now and then: it returns None, and the next are scaled less.
+        Args:
+            optimizer: moves `parameters`.
+            parameters: all that is trained, in the same order in all ranks.
+            max_grad_norm: the largest norm that is not scaled down.
+
+        Returns:
+            The norm before clipping, the same in all ranks. If it is not finite, nothing is
+            updated; None if that is an overflow of scaled losses, which is expected now and then
+            and lowers the scale.
+
+        Raises:
+            HardwareError: scaled losses overflow again and again.
+            PeerLostError: a rank does not answer.
         """
 
     @abstractmethod
-    def gather(self, values: Tensor) -> Tensor:
-        """The rows of all processes, in rank order."""
+    def all_gather(self, values: Tensor) -> Tensor:
+        """Concatenate the rows of all ranks, in rank order.
+
+        Args:
+            values: `[rows, ...]`; ranks may have different numbers of rows.
+
+        Returns:
+            `[rows of all ranks, ...]`, of the same dtype.
+
+        Raises:
+            PeerLostError: a rank does not answer; so with all collectives below.
+        """
 
     @abstractmethod
-    def any(self, flag: bool) -> bool:
-        """Whether it is so in any process; all of them ask, and all get the same answer."""
+    def any_rank(self, flag: bool) -> bool:
+        """Whether `flag` is true in any rank."""
 
-    def first(self, flag: bool) -> int | None:
-        """The lowest rank for which it is so; None where it is for none."""
+    def first_rank_where(self, flag: bool) -> int | None:
+        """The lowest rank in which `flag` is true; None if it is in none."""
         return 0 if flag else None
 
-    def total(self, value: float) -> float:
-        """The sum over all processes."""
+    def all_reduce_sum(self, value: float) -> float:
+        """The sum of all ranks' values."""
         return value
 
-    def largest(self, value: float) -> float:
-        """The largest of all processes' values."""
+    def all_reduce_max(self, value: float) -> float:
+        """The largest of all ranks' values."""
         return value
 
-    def gather_texts(self, texts: Sequence[str]) -> list[str]:
-        """Those of all processes, in rank order."""
+    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
+        """The strings of all ranks, in rank order; ranks may have different numbers of them."""
         return list(texts)
 
-    def tell(self, value: T, source: int = 0) -> T:
-        """What rank `source` has in the place of this value, which is fit for JSON."""
+    def broadcast(self, value: T, source: int = 0) -> T:
+        """The value of rank `source`, in all ranks.
+
+        Args:
+            value: anything that JSON can hold; that of other ranks is ignored.
+            source: a rank.
+        """
         del source
         return value
 
     def prepare(self, model: Any) -> None:
-        """Divide a model that has just been made, where that is the way."""
+        """Shard a model's parameters, if this hardware does. Called before the optimizer is made.
+
+        Args:
+            model: an ImageModel or TextModel.
+
+        Raises:
+            HardwareError: this model can't be sharded.
+        """
         del model
 
-    def adopt(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
-        """Divide an optimiser that has just been made, where that is the way."""
-        del optimizer, model
-
-    def forget(self, optimizer: torch.optim.Optimizer) -> None:
+    def discard_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear the gradients without a step."""
         optimizer.zero_grad(set_to_none=True)
 
     def close(self) -> None:
-        """Let go of the other processes; none of them is asked again."""
+        """Leave the group of processes; no collective is called afterwards."""
         return
 
-    def evened(
-        self, chunks: Iterator[T], spare: Callable[[], T | None]
+    def pad_micro_batches(
+        self, micro_batches: Iterator[T], padding: Callable[[], T | None]
     ) -> Iterator[tuple[T, bool]]:
-        """`chunks`, each with whether it counts. Where a network is divided, all processes run it
-        equally often: one that has fewer chunks than another makes a `spare` one in their place.
+        """Make every rank run the same number of forward passes, which sharded parameters need.
+
+        Args:
+            micro_batches: this rank's own.
+            padding: makes a micro-batch of zero weight, for a rank that has fewer than another.
+
+        Returns:
+            Pairs `(micro_batch, counts)`; padding has `counts=False`.
         """
-        del spare
-        return ((chunk, True) for chunk in chunks)
+        del padding
+        return ((micro_batch, True) for micro_batch in micro_batches)
 
     @abstractmethod
     def peak_memory(self) -> float:
-        """The most memory used so far, in GiB: the device's, or the process's on a CPU."""
+        """The most memory used so far, in GiB: the GPU's, or on a CPU this process's."""
+
+    def take_peak_memory(self) -> dict[str, float]:
+        """The most GPU memory since the last call, in GiB; empty on a CPU.
+
+        Returns:
+            `allocated` by tensors, and `reserved` by torch's allocator from the GPU.
+        """
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive a restart, as plain values."""
+        """The state that a checkpoint keeps, as plain values, the same in all ranks."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore the state that `state_dict` returned.
+
+        Args:
+            state: perhaps that of other hardware; unknown keys are ignored.
+        """
         del state

@@ -1,7 +1,6 @@
-"""Many processes, each on a device of its own, that learn as one."""
+"""Data parallelism over several processes, one device each: DDP or FSDP2."""
 
 import json
-import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,27 +12,27 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rlfactory.hardware.base import CommonError, Hardware, HardwareError, LostError
-from rlfactory.hardware.gradients import sum_gradients
+from rlfactory.hardware.all_reduce import sum_gradients
+from rlfactory.hardware.base import AllRanksError, Hardware, HardwareError, PeerLostError
+from rlfactory.hardware.environment import AUTO, ProcessInfo, process_info
 from rlfactory.hardware.local import Local
-from rlfactory.ranks import Place, place
-from rlfactory.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import GPUName, NonNegativeInt, Positive, PositiveInt
 
 if TYPE_CHECKING:
-    from rlfactory.hardware.sharded import Sharded
+    from rlfactory.hardware.fsdp import FSDPParameters
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+_NO_BYTES = torch.empty(0, dtype=torch.uint8)
 
 
 class Distributed(Hardware):
-    """`processes` in all, found by torchrun, SLURM or started by the command itself.
+    """`processes` in all, started by torchrun or SLURM, or by the command through torchrun.
 
-    Each samples whole groups and computes the gradient of its own samples; gradients are summed
-    before a step, so that an update is that of one process. `ddp` keeps the network whole
-    everywhere, `fsdp2` divides it, and the other weight sets and the optimiser with it. Numbers of
-    the CPU go by gloo, those of GPUs by NCCL.
+    Each rank samples whole groups and computes the gradient of its own samples; gradients are
+    summed before a step, so that an update is that of one process. `ddp` has the full network in
+    every rank; `fsdp2` shards it, the other weight sets and the optimizer's moments. Tensors on the
+    CPU travel by gloo, those on GPUs by NCCL.
     """
 
     def __init__(
@@ -41,47 +40,61 @@ class Distributed(Hardware):
         loss_scaling: bool = False,
         *,
         strategy: Literal["ddp", "fsdp2"] = "ddp",
-        processes: PositiveInt = 1,
+        processes: PositiveInt | Literal["auto"] = "auto",
         launcher: Literal["auto", "slurm"] = "auto",
         port: PositiveInt | None = None,
+        shard_size: PositiveInt | None = None,
+        offload: bool = False,
+        defer_reduce: bool = False,
         timeout: Positive = 600.0,
         restarts: NonNegativeInt = 0,
         device: Literal["auto", "cpu", "cuda"] = "auto",
         threads: PositiveInt | None = None,
+        gpu: GPUName = "auto",
         memory_gb: Positive | None = None,
+        deterministic: bool = False,
     ) -> None:
-        del memory_gb, restarts  # the plan and the launcher read them
-        node = {"launcher": launcher, "port": port}
-        here = place(node) or Place(0, 1, 0, "", 0)
-        self.rank, self.world_size = here.rank, here.world
-        if here.world != processes:
-            raise CommonError(
-                f"hardware.processes={processes}, but the launcher has started {here.world};"
-                f" type hardware.processes={here.world}, or have it start {processes}"
+        del gpu, memory_gb, restarts  # the plan and the launcher read them
+        info = process_info({"launcher": launcher, "port": port}) or ProcessInfo(0, 1, 0, "", 0)
+        self.rank, self.world_size = info.rank, info.world_size
+        if processes not in (AUTO, info.world_size):
+            raise AllRanksError(
+                f"hardware.processes={processes}, but the launcher has started {info.world_size};"
+                f" type hardware.processes={info.world_size}, or have it start {processes}"
             )
-        self._local = Local(loss_scaling, device=device, threads=threads)
-        self.device = self._local.device = _device_of(self._local.device, here)
-        self._connect(here, timeout)
-        self._sharded = _sharded() if strategy == "fsdp2" else None
+        self._local = Local(
+            loss_scaling, device=device, threads=threads, deterministic=deterministic
+        )
+        self.device = self._local.device = _device_of(self._local.device, info)
+        self._connect(info, timeout)
+        self._defer = defer_reduce
+        self._sharded = _fsdp_parameters(shard_size, offload) if strategy == "fsdp2" else None
 
-    def _connect(self, here: Place, timeout: float) -> None:
+    def _connect(self, info: ProcessInfo, timeout: float) -> None:
         if dist.is_initialized():  # by an earlier run in this process
             return
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         limit = timedelta(seconds=timeout)
-        with _asking(f"no contact at {here.address}:{here.port}"):
-            store = _own_store() if here.world == 1 else _common_store(here, limit)
+        with _communicating(f"no contact at {info.master_addr}:{info.master_port}"):
+            store = _own_store() if info.world_size == 1 else _common_store(info, limit)
             dist.init_process_group(
-                backend, timeout=limit, store=store, rank=here.rank, world_size=here.world
+                backend, timeout=limit, store=store, rank=info.rank, world_size=info.world_size
             )
 
+    @property
+    def network_device(self) -> torch.device:
+        """For fsdp2 rank 0 reads the network into main memory, and others get their shards."""
+        if self._sharded is None:
+            return self.device
+        return torch.device("cpu" if self.rank == 0 else "meta")
+
     def prepare(self, model: Any) -> None:
-        """Divide its network, for fsdp2."""
+        """Shard the model's network, for fsdp2."""
         if self._sharded is not None:
-            self._sharded.divide(model, self.device.type)
+            self._sharded.shard_model(model, self.device.type)
 
     def backward(self, loss: Tensor) -> None:
-        """Plain backward; a divided network sums its gradients meanwhile."""
+        """Plain backward; sharded parameters sum their gradients meanwhile."""
         self._local.backward(loss)
 
     def step(
@@ -90,127 +103,136 @@ class Distributed(Hardware):
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
     ) -> float | None:
-        """Sum the gradients of all, then clip by the global norm."""
+        """Sum the gradients of all ranks, then clip by the global norm."""
         if self._sharded is not None:
-            with _asking():
-                return self._sharded.step(optimizer, parameters, max_grad_norm)
-        with _asking():
+            with _communicating():
+                norm = self._sharded.clip(parameters, max_grad_norm, self._local.unscale)
+            return self._local.step_if_finite(optimizer, norm)
+        with _communicating():
             sum_gradients(parameters)
         return self._local.step(optimizer, parameters, max_grad_norm)
 
-    def forget(self, optimizer: torch.optim.Optimizer) -> None:
-        """Clear the gradients, also of a divided network."""
-        super().forget(optimizer)
-        if self._sharded is not None:
-            self._sharded.forget()
-
     def close(self) -> None:
-        """Leave the group of processes."""
+        """Leave the process group, and restore torch's settings."""
+        self._local.close()
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def evened(
-        self, chunks: Iterator[T], spare: Callable[[], T | None]
+    def pad_micro_batches(
+        self, micro_batches: Iterator[T], padding: Callable[[], T | None]
     ) -> Iterator[tuple[T, bool]]:
-        """Equally many in all processes, where the network is divided."""
+        """As many in all ranks, if parameters are sharded: each pass gathers them from all."""
         if self._sharded is None:
-            yield from super().evened(chunks, spare)
+            yield from super().pad_micro_batches(micro_batches, padding)
             return
-        yield from self._alike(chunks, spare)
+        self._sharded.passes_are_equal = True
+        try:
+            own = next(micro_batches, None)
+            is_left = self.any_rank(own is not None)
+            while is_left:
+                counts, micro_batch = own is not None, padding() if own is None else own
+                assert micro_batch is not None
+                own = next(micro_batches, None)
+                is_left = self.any_rank(own is not None)
+                self._sharded.set_gradient_sync(not (self._defer and is_left))
+                yield micro_batch, counts
+        finally:
+            self._sharded.passes_are_equal = False
+            # a pass without a backward pass leaves the root gathered, which is to be updated
+            self._sharded.values_changed()
 
-    def _alike(
-        self, chunks: Iterator[T], spare: Callable[[], T | None]
-    ) -> Iterator[tuple[T, bool]]:
-        while self.any((chunk := next(chunks, None)) is not None):
-            found = spare() if chunk is None else chunk
-            assert found is not None
-            yield found, chunk is not None
-
-    def gather(self, values: Tensor) -> Tensor:
-        """The rows of all processes, in rank order; they may have different numbers of them."""
+    def all_gather(self, values: Tensor) -> Tensor:
+        """The rows of all ranks, in rank order; ranks may have different numbers of them."""
         sent = values.contiguous()
-        sizes = self._sizes(len(sent))
-        longest = max(sizes)
-        as_bytes = sent.dtype == torch.bool  # which gloo does not know
+        sizes = self._all_sizes(len(sent))
+        as_bytes = sent.dtype == torch.bool  # gloo has no bool
         sent = sent.to(torch.uint8) if as_bytes else sent
-        room = sent.new_zeros(longest, *sent.shape[1:])
-        room[: len(sent)] = sent
-        found = [torch.empty_like(room) for _ in sizes]
-        with _asking():
-            dist.all_gather(found, room)
-        whole = torch.cat([part[:size] for part, size in zip(found, sizes, strict=True)])
-        return whole.bool() if as_bytes else whole
+        # all_gather needs equal shapes: pad to the longest, and cut afterwards
+        padded = sent.new_zeros(max(sizes), *sent.shape[1:])
+        padded[: len(sent)] = sent
+        received = [torch.empty_like(padded) for _ in sizes]
+        with _communicating():
+            dist.all_gather(received, padded)
+        rows = torch.cat([part[:size] for part, size in zip(received, sizes, strict=True)])
+        return rows.bool() if as_bytes else rows
 
-    def gather_texts(self, texts: Sequence[str]) -> list[str]:
-        """Those of all processes, in rank order, as bytes."""
-        written = [text.encode("utf-8", "surrogatepass") for text in texts]
-        lengths = self.gather(torch.tensor([len(text) for text in written], dtype=torch.int64))
-        whole = self.gather(_bytes(b"".join(written))).numpy().tobytes()
-        found, begin = [], 0
+    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
+        """The strings of all ranks, in rank order, sent as UTF-8."""
+        # a tokenizer may decode lone surrogates
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+        lengths = self.all_gather(torch.tensor([len(text) for text in encoded], dtype=torch.int64))
+        content = self.all_gather(_as_tensor(b"".join(encoded))).numpy().tobytes()
+        strings, begin = [], 0
         for length in lengths.tolist():
-            found.append(whole[begin : begin + length].decode("utf-8", "surrogatepass"))
+            strings.append(content[begin : begin + length].decode("utf-8", "surrogatepass"))
             begin += length
-        return found
+        return strings
 
-    def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
-        return self.largest(float(flag)) > 0
+    def any_rank(self, flag: bool) -> bool:
+        """Whether `flag` is true in any rank."""
+        return self.all_reduce_max(float(flag)) > 0
 
-    def first(self, flag: bool) -> int | None:
-        """The lowest rank for which it is so; None where it is for none."""
-        lowest = -self.largest(float(-self.rank if flag else -self.world_size))
+    def first_rank_where(self, flag: bool) -> int | None:
+        """The lowest rank in which `flag` is true; None if it is in none."""
+        lowest = -self.all_reduce_max(float(-self.rank if flag else -self.world_size))
         return None if lowest == self.world_size else int(lowest)
 
-    def total(self, value: float) -> float:
-        """The sum over all processes."""
-        return self._reduced(value, dist.ReduceOp.SUM)
+    def all_reduce_sum(self, value: float) -> float:
+        """The sum of all ranks' values."""
+        return self._all_reduce(value, dist.ReduceOp.SUM)
 
-    def largest(self, value: float) -> float:
-        """The largest of all processes' values."""
-        return self._reduced(value, dist.ReduceOp.MAX)
+    def all_reduce_max(self, value: float) -> float:
+        """The largest of all ranks' values."""
+        return self._all_reduce(value, dist.ReduceOp.MAX)
 
-    def tell(self, value: T, source: int = 0) -> T:
-        """What rank `source` has, as JSON."""
-        ours = json.dumps(value) if self.rank == source else ""
-        told: T = json.loads(self.gather_texts([ours])[source])
-        return told
+    def broadcast(self, value: T, source: int = 0) -> T:
+        """The value of rank `source`, sent as JSON."""
+        own = json.dumps(value) if self.rank == source else ""
+        received: T = json.loads(self.all_gather_strings([own])[source])
+        return received
 
     def peak_memory(self) -> float:
         """That of this process, or of its GPU."""
         return self._local.peak_memory()
 
+    def take_peak_memory(self) -> dict[str, float]:
+        """That of this process's GPU."""
+        return self._local.take_peak_memory()
+
     def state_dict(self) -> dict[str, Any]:
-        """That of the scaler of losses, the same in all processes."""
+        """The state of the loss scaler, the same in all ranks."""
         return self._local.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore the loss scaler."""
         self._local.load_state_dict(state)
 
-    def _reduced(self, value: float, how: Any) -> float:
+    def _all_reduce(self, value: float, operation: Any) -> float:
+        # float64 on the CPU: sums of counts stay exact, and no GPU is waited for
         number = torch.tensor([value], dtype=torch.float64)
-        with _asking():
-            dist.all_reduce(number, how)
+        with _communicating():
+            dist.all_reduce(number, operation)
         return float(number)
 
-    def _sizes(self, ours: int) -> list[int]:
-        found = torch.zeros(self.world_size, dtype=torch.int64)
-        found[self.rank] = ours
-        with _asking():
-            dist.all_reduce(found)
-        sizes: list[int] = found.tolist()
+    def _all_sizes(self, own: int) -> list[int]:
+        """The number of rows of each rank."""
+        counts = torch.zeros(self.world_size, dtype=torch.int64)
+        counts[self.rank] = own
+        with _communicating():
+            dist.all_reduce(counts)
+        sizes: list[int] = counts.tolist()
         return sizes
 
 
-def _device_of(kind: torch.device, here: Place) -> torch.device:
-    """A GPU of this process's own; SLURM may show each task no other."""
+def _device_of(kind: torch.device, info: ProcessInfo) -> torch.device:
+    """The GPU of this process's local rank; SLURM may show each task only its own."""
     if kind.type != "cuda":
         return kind
     count = torch.cuda.device_count()
-    number = 0 if count == 1 and "SLURM_PROCID" in os.environ else here.local
+    number = 0 if count == 1 and "SLURM_PROCID" in os.environ else info.local_rank
     if number >= count:
         raise HardwareError(
-            f"process {here.rank} would be number {number} on this machine, which has {count} GPUs;"
+            f"process {info.rank} would be number {number} on this machine, which has {count} GPUs;"
             f" type hardware.processes={count} at most for each machine, or hardware.device=cpu"
         )
     torch.cuda.set_device(number)
@@ -221,37 +243,36 @@ def _own_store() -> Any:
     return dist.HashStore()  # type: ignore[attr-defined]
 
 
-def _common_store(here: Place, timeout: timedelta) -> Any:
-    """Where processes meet. torchrun keeps one through its restarts, and in it what the processes
-    of before have left; so each time has names of its own.
+def _common_store(info: ProcessInfo, timeout: timedelta) -> Any:
+    """The store through which ranks find each other.
+
+    torchrun keeps one through its restarts, with what the ranks before have left there; so the keys
+    of each attempt have a prefix.
     """
-    store, _, _ = next(dist.rendezvous(here.url, here.rank, here.world, timeout=timeout))  # type: ignore[attr-defined]
+    store, _, _ = next(dist.rendezvous(info.url, info.rank, info.world_size, timeout=timeout))  # type: ignore[attr-defined]
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"restart_{restart}", store)  # type: ignore[attr-defined]
 
 
-def _sharded() -> "Sharded":
-    from rlfactory.hardware.sharded import Sharded  # what it imports takes a second
+def _fsdp_parameters(shard_size: int | None, offload: bool) -> "FSDPParameters":
+    from rlfactory.hardware.fsdp import FSDPParameters  # its imports take a second
 
-    return Sharded()
+    return FSDPParameters(shard_size=shard_size, offload=offload)
 
 
 @contextmanager
-def _asking(what: str = "another process does not answer any more") -> Iterator[None]:
-    """LostError where others can't be asked."""
+def _communicating(problem: str = "another process does not answer any more") -> Iterator[None]:
+    """Raise PeerLostError for an error of torch's communication, which has no class of its own."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except RuntimeError as error:
-        if isinstance(error, HardwareError):
+        if isinstance(error, HardwareError | torch.OutOfMemoryError):
             raise
         reason = str(error).strip().splitlines()[0]
-        raise LostError(f"{what}: {reason}") from error
+        raise PeerLostError(f"{problem}: {reason}") from error
 
 
-def _bytes(text: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else _NO_BYTES
-
-
-_NO_BYTES = torch.empty(0, dtype=torch.uint8)
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NO_BYTES

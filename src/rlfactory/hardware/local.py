@@ -1,28 +1,33 @@
-"""One process, plain torch."""
+"""One process on a CPU or one GPU."""
 
 import logging
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 
 from rlfactory.hardware.base import Hardware, HardwareError
-from rlfactory.types import Positive, PositiveInt
+from rlfactory.hardware.determinism import deterministic_algorithms
+from rlfactory.hardware.environment import use_expandable_segments
+from rlfactory.utils.types import GPUName, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
 OVERFLOWS = 25
-"""Updates in a row that may be lost; by then the scale is 2^-9, and it was not the scale."""
+"""Consecutive updates that may overflow. By then the scale is 2^-9: the scale is not the cause."""
 
 
 class Local(Hardware):
-    """A CPU or one GPU; `auto` takes the GPU where there is one.
+    """A CPU or one GPU; `device=auto` takes the GPU if there is one.
 
-    `loss_scaling` multiplies losses by a power of 2, so that gradients do not vanish in float16,
-    and divides the gradients by it before they are clipped.
+    `loss_scaling` multiplies losses by a power of 2, so that gradients do not underflow in float16,
+    and divides the gradients by it before they are clipped (torch's GradScaler). `deterministic`
+    computes the same bits in each run on a GPU, until `close`.
     """
 
     rank = 0
@@ -34,20 +39,30 @@ class Local(Hardware):
         *,
         device: Literal["auto", "cpu", "cuda"] = "auto",
         threads: PositiveInt | None = None,
+        gpu: GPUName = "auto",
         memory_gb: Positive | None = None,
+        deterministic: bool = False,
     ) -> None:
-        del memory_gb  # the plan reads it
-        found = "cuda" if torch.cuda.is_available() else "cpu"
-        if device == "cuda" and found == "cpu":
+        del gpu, memory_gb  # the plan reads them
+        self._modes = ExitStack()
+        if deterministic:  # before anything starts CUDA
+            self._modes.enter_context(deterministic_algorithms())
+        has_gpu = torch.cuda.is_available()
+        if device == "cuda" and not has_gpu:
             raise HardwareError("hardware.device=cuda, but torch finds no GPU; try hardware=cpu")
-        self.device = torch.device(found if device == "auto" else device)
+        self.device = torch.device(("cuda" if has_gpu else "cpu") if device == "auto" else device)
         if threads is not None:
             torch.set_num_threads(threads)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=loss_scaling)
         self._overflows = 0
+        self._peak = 0.0  # GiB allocated until the last `take_peak_memory`
+        if self.device.type == "cuda":
+            use_expandable_segments()
+            # the fastest convolutions for each shape, found by trying, are not always the same
+            cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
 
     def backward(self, loss: Tensor) -> None:
-        """Plain backward, of a loss that may be scaled."""
+        """Plain backward of the loss, scaled for float16."""
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def step(
@@ -56,55 +71,89 @@ class Local(Hardware):
         parameters: Sequence[nn.Parameter],
         max_grad_norm: float,
     ) -> float | None:
-        """Clip by the global norm."""
-        self._scaler.unscale_(optimizer)
+        """Clip by the global norm and update."""
+        self._scaler.unscale_(optimizer)  # before clipping: the limit is of unscaled gradients
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        sound = bool(torch.isfinite(norm))
-        if sound:
+        return self.step_if_finite(optimizer, norm)
+
+    def unscale(self, norm: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of the unscaled gradients, from that of scaled ones, and the factor between.
+
+        Stands for `GradScaler.unscale_` where gradients are sharded: an overflow is seen in the
+        global norm, which is the same in all ranks.
+        """
+        if not self._scaler.is_enabled():
+            return norm, torch.ones_like(norm)
+        probe = nn.Parameter(torch.zeros(2, device=norm.device))
+        probe.grad = torch.stack([norm, torch.ones_like(norm)]).float()
+        self._scaler.unscale_(torch.optim.SGD([probe], lr=0.0))
+        unscaled, factor = probe.grad.to(norm.dtype)
+        return unscaled, factor
+
+    def step_if_finite(self, optimizer: torch.optim.Optimizer, norm: Tensor) -> float | None:
+        """Step with clipped gradients whose norm was `norm`, and clear them; as `step` returns."""
+        is_finite = bool(torch.isfinite(norm))
+        if is_finite:
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if not self._scaler.is_enabled():
             return float(norm)
         self._scaler.update()
-        self._count(sound)
-        return float(norm) if sound else None
+        self._count_overflows(is_finite)
+        return float(norm) if is_finite else None
 
-    def _count(self, sound: bool) -> None:
-        """Overflows in a row; an error where there is no end of them."""
-        self._overflows = 0 if sound else self._overflows + 1
-        if sound:
+    def _count_overflows(self, is_finite: bool) -> None:
+        """Count consecutive overflows; HardwareError if there are too many."""
+        self._overflows = 0 if is_finite else self._overflows + 1
+        if is_finite:
             return
         scale = self._scaler.get_scale()
-        log.info("an update was left out: gradients overflowed; losses are now times %g", scale)
+        log.info("an update was skipped: gradients overflowed; the loss scale is now %g", scale)
         if self._overflows == OVERFLOWS:
             raise HardwareError(
                 f"gradients overflowed float16 in {OVERFLOWS} updates in a row, with losses scaled"
                 f" down to {scale:g} times; try precision=bf16, or a smaller optimizer.lr"
             )
 
-    def gather(self, values: Tensor) -> Tensor:
-        """Nothing to gather."""
+    def all_gather(self, values: Tensor) -> Tensor:
+        """The rows of this process are all."""
         return values
 
-    def any(self, flag: bool) -> bool:
-        """There is nobody else to ask."""
+    def any_rank(self, flag: bool) -> bool:
+        """The flag of this process is that of all."""
         return flag
 
+    def close(self) -> None:
+        """Restore torch's settings."""
+        self._modes.close()
+
     def peak_memory(self) -> float:
-        """CUDA's high-water mark, or the process's resident one."""
+        """The most that torch has allocated on the GPU, or the process's largest resident set."""
         if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) / 2**30
+            return max(self._peak, torch.cuda.max_memory_allocated(self.device) / 2**30)
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
+    def take_peak_memory(self) -> dict[str, float]:
+        """What torch's allocator counted on this GPU."""
+        if self.device.type != "cuda":
+            return {}
+        self._peak = self.peak_memory()  # its own count begins again
+        peaks = {
+            "allocated": torch.cuda.max_memory_allocated(self.device) / 2**30,
+            "reserved": torch.cuda.max_memory_reserved(self.device) / 2**30,
+        }
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return peaks
+
     def state_dict(self) -> dict[str, Any]:
-        """How much losses are scaled, and how many updates in a row were lost to that."""
+        """The loss scale and the number of consecutive overflows; empty without scaling."""
         if not self._scaler.is_enabled():
             return {}
         return {"scaler": self._scaler.state_dict(), "overflows": self._overflows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; losses that were not scaled begin to be as in a new run."""
+        """Restore a `state_dict`; one without loss scaling leaves the scale of a new run."""
         if self._scaler.is_enabled() and "scaler" in state:
             self._scaler.load_state_dict(dict(state["scaler"]))
             self._overflows = state["overflows"]

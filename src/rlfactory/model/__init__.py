@@ -1,1 +1,1 @@
-"""What is trained: adapters that give every model the same few verbs."""
+"""What is trained: image and language models behind the contracts in `base` and `text_base`."""

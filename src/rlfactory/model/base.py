@@ -1,8 +1,29 @@
-"""The contract of an image model: prompts to conditions, noise to latents, latents to pictures."""
+"""The contract of an image model: encode prompts, predict noise or velocity, decode latents.
+
+To train a model that diffusers has a pipeline for, subclass `image_base.PipelineModel`, which
+implements most of this; `sd3.py` is the shortest example. Shapes: B samples, latents
+`[B, C, h, w]`, images `[B, 3, H, W]`.
+
+A constructor's keyword-only parameters are its configuration (`conf/model/NAME.yaml`). Before them
+it may name, in any order, these run-time arguments, which `train/build.py` passes by name:
+
+    device: torch.device         where the network computes
+    seed: int                    of the run, for initial weights of adapters
+    precision: Precision         the group `precision`
+    memory: Memory               the group `memory`
+    prompt_cache: PromptCache    the key `prompt_cache`, and all prompts of the run
+
+Order of calls in a run: constructor; `hardware.prepare` (which may shard `weights`);
+`resolution`; `parameter_groups`, for the optimizer; `weights.add` for every set that the
+algorithm needs; `prepare`; then in each iteration `encode`, `predict` for each sampling step and
+`decode`, without gradient, and `predict` for each micro-batch, with gradient; at checkpoints
+`export`.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,17 +31,61 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.process import Process
-from rlfactory.model.evaluations import Evaluations
+from rlfactory.dynamics.ops.forward_process import ForwardProcess
 from rlfactory.model.precision import Precision
-from rlfactory.model.weights import Weights
+from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Condition
+
+
+@dataclass
+class NFECounter:
+    """Rows that went through the network, `forward` without and `trained` with gradient.
+
+    Guidance by a second, unconditional pass counts twice. `on_pass` is called before each forward
+    pass, also for a model that does not count rows; it may raise, and the pass is then not made.
+    """
+
+    forward: int = 0
+    trained: int = 0
+    on_pass: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+
+    def begin_pass(self) -> None:
+        """Call `on_pass`."""
+        if self.on_pass is not None:
+            self.on_pass()
+
+    def add(self, rows: int) -> None:
+        """Begin a pass over that many rows, and count it."""
+        self.begin_pass()
+        if torch.is_grad_enabled():
+            self.trained += rows
+        else:
+            self.forward += rows
+
+    def read_and_reset(self) -> "NFECounter":
+        """The counts since the last call; both start again from 0."""
+        counted = NFECounter(self.forward, self.trained)
+        self.forward = self.trained = 0
+        return counted
+
+
+def evaluation_metrics(sampled: NFECounter, learned: NFECounter, samples: int) -> dict[str, float]:
+    """Evaluations per sample: to draw it, to compare policies on it, to learn from it."""
+    return {
+        "nfe/sample": sampled.forward / samples,
+        "nfe/compare": learned.forward / samples,
+        "nfe/train": learned.trained / samples,
+    }
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """What follows from a picture's size: the latents' `shape` `(C, h, w)`, the schedule's `shift`,
-    and the image `tokens` of a transformer (None: it is none).
+    """What follows from the size of an image.
+
+    Attributes:
+        shape: of a sample's latents, `(C, h, w)`.
+        shift: the timestep shift of the noise schedule at this resolution.
+        tokens: the number of image tokens; None for a network that is no transformer.
     """
 
     shape: tuple[int, int, int]
@@ -29,71 +94,135 @@ class Resolution:
 
 
 class ImageModel(ABC):
-    """A text-to-image model. Guidance is applied in `predict` alone, so it is always the same.
+    """A text-to-image diffusion or flow model.
 
-    `resolution` is that of rollouts, `device` where `predict` runs; `attention_backends` says
-    whether diffusers' backends of attention mean anything to the network.
+    Class attributes (literals: they are also read from the source, without importing torch):
+        media: what is generated, "images".
+        pipeline: the name of its diffusers pipeline class; checked against the folder at `path`.
+        process: the forward process, "flow" or "vp"; decides which dynamics and schedules fit.
+        attention_backends: whether diffusers' attention backends (`memory.attention`) apply.
+
+    Attributes:
+        forward_process: the process itself, for dynamics and losses.
+        weights: the trained parameters and their weight sets.
+        resolution: of rollouts; an evaluation may have another (`resolution_of`).
+        device: where `predict` computes.
+        network: the network that `weights` belong to (read by `hardware=fsdp2`).
+        pipe: the diffusers pipeline (read by `rlfactory export`).
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
-    pipeline: ClassVar[str]  # the class of diffusers that it is a part of
+    pipeline: ClassVar[str]
     process: ClassVar[Literal["flow", "vp", "tokens"]]
     attention_backends: ClassVar[bool] = True
 
-    forward_process: Process
-    weights: Weights
+    forward_process: ForwardProcess
+    weights: WeightSets
     resolution: Resolution
     device: torch.device
 
     @cached_property
-    def evaluations(self) -> Evaluations:
-        """How often the network was evaluated; `predict` counts."""
-        return Evaluations()
+    def evaluations(self) -> NFECounter:
+        """Counts forward passes of the network; `predict` calls its `add` with every pass."""
+        return NFECounter()
 
     @cached_property
     def precision(self) -> Precision:
-        """What the network computes in; float32 unless an adapter says otherwise."""
+        """The dtype in which the network computes; float32 unless an adapter sets another."""
         return Precision()
 
     @abstractmethod
     def resolution_of(self, size: int) -> Resolution:
-        """That of pictures of `size` pixels a side; an error where there are none."""
+        """The resolution of square images.
+
+        Args:
+            size: pixels per side.
+
+        Raises:
+            ModelError: the model can't generate this size.
+        """
 
     @abstractmethod
     def encode(self, prompts: Sequence[str]) -> Condition:
-        """One row for each prompt; each distinct prompt is encoded once."""
+        """Text embeddings, one row for each prompt, on `device`.
+
+        The same prompt must always give the same bits, whatever prompts it comes with: samples are
+        replayed, and runs resumed, with embeddings that are computed again.
+        """
+
+    def encode_ahead(self, prompts: Sequence[str]) -> None:
+        """Encode prompts that `encode` will be asked for next, in several batches.
+
+        A model whose text encoders are offloaded brings them to the device once for all of them.
+        Does nothing by default.
+        """
+        del prompts
 
     def prepare(self) -> None:
-        """Encode all prompts of its cache, and let go of what encodes them.
+        """Encode the prompts of the run in advance, and free the text encoders.
 
-        A prompt that is asked for later is encoded all the same. A model without text encoders has
-        nothing to do.
+        Called once, before the first iteration. A prompt outside that list must still be encoded
+        on request. Does nothing by default.
         """
         return
 
+    def merged_adapters(self) -> AbstractContextManager[None]:
+        """A `with` for rollouts whose steps are not replayed; it may merge LoRA adapters.
+
+        Predictions within differ from others by rounding. Does nothing by default.
+        """
+        return nullcontext()
+
     @abstractmethod
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
-        """The prediction for `x` `[B, C, h, w]` at times `t` `[B]` in [0, 1], in float32."""
+        """The network's prediction: the velocity ("flow") or the noise ("vp").
+
+        Guidance is applied here and nowhere else, so sampling, replay and evaluation agree. It
+        must be deterministic, so that a replayed step has a ratio of exactly 1.
+
+        Args:
+            x: latents `[B, C, h, w]`.
+            t: times `[B]` in [0, 1]; 1 is pure noise.
+            condition: of B rows, from `encode`.
+
+        Returns:
+            `[B, C, h, w]`, float32, with gradient to `weights.parameters` unless disabled.
+        """
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:
-        """Pictures `[B, 3, H, W]`, uint8, rounded; on the CPU."""
+        """Images of latents.
+
+        Args:
+            latents: `[B, C, h, w]`, at t = 0.
+
+        Returns:
+            `[B, 3, H, W]`, uint8, rounded, on the CPU.
+        """
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """What the optimiser moves."""
+        """Parameter groups for the optimizer; all of `weights.parameters` by default."""
         return [{"params": list(self.weights.parameters.values())}]
 
     @abstractmethod
-    def export(self, folder: Path) -> None:
-        """Write the weights in use so that diffusers opens them."""
+    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
+        """Write weights to `folder` so that diffusers loads them.
+
+        With LoRA the adapters, otherwise the trained network.
+
+        Args:
+            folder: must exist.
+            values: full trained tensors on the CPU, by their names in `weights.parameters`. The
+                model is then left alone: another thread may train it. None: the weights in use.
+        """
 
     @abstractmethod
-    def export_whole(self, folder: Path) -> None:
-        """Write all of the pipeline with the weights in use, adapters made part of them.
+    def export_merged(self, folder: Path) -> None:
+        """Write a complete pipeline with the weights in use, adapters merged.
 
-        The model is not to be trained afterwards.
+        The model can't be trained afterwards.
         """
 
     @abstractmethod
     def pipeline_arguments(self) -> dict[str, object]:
-        """What its pipeline is to be called with to predict as `predict` does."""
+        """Keyword arguments with which calling the pipeline predicts as `predict` does."""

@@ -1,6 +1,8 @@
-"""Any causal language model of transformers, with a critic."""
+"""Adapter for causal language models of transformers, with a critic."""
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,36 +12,47 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from rlfactory.dynamics.token import Token
-from rlfactory.model.cache import roomy_cache
-from rlfactory.model.decode import decode, positions_of
-from rlfactory.model.finetune import merge_into
-from rlfactory.model.language import load_language_model
-from rlfactory.model.lora import Lora
-from rlfactory.model.pipeline import ModelError, no_bars
-from rlfactory.model.text import TextModel
-from rlfactory.model.value_head import Shape, Start, ValueHead
-from rlfactory.model.value_model import ValueModel
-from rlfactory.model.weights import Weights
+from rlfactory.model.export_state import with_prefix, with_values
+from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_windowed
+from rlfactory.model.lm.chunks import Work, in_chunks
+from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel
+from rlfactory.model.lm.generate import decode, positions_of
+from rlfactory.model.lm.kv_cache import preallocated_cache
+from rlfactory.model.lm.loading import begins_with_end, end_ids, load_language_model
+from rlfactory.model.lora import Lora, merge_adapters
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.loading import no_bars
+from rlfactory.model.precision import Precision
+from rlfactory.model.text_base import TextModel
+from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import to_device
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 VALUE_HEAD_FILE, VALUE_MODEL_FOLDER = "value_head.safetensors", "value_model"
 
 
 class CausalLM(TextModel):
-    """A `*LMHeadModel` by path or hub id, trained whole or by adapters, dropout off."""
+    """An `AutoModelForCausalLM` by `zoo:NAME`, folder or hub id, trained in full or by LoRA.
+
+    Raises:
+        ModelError: the model or the critic can't be loaded, or the adapters do not fit it.
+    """
 
     def __init__(
         self,
         device: torch.device,
         seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "full",
         lora_rank: PositiveInt = 16,
         lora_alpha: Positive = 32.0,
         lora_targets: list[str] | None = None,
-        begin_with_end: bool = True,
+        begin_with_end: bool | Literal["auto"] = "auto",
         value_path: str | None = None,
         value_head: Shape = "mlp",
         value_start: Start = "zero",
@@ -48,10 +61,19 @@ class CausalLM(TextModel):
         value_weight_decay: NonNegative = 0.0,
     ) -> None:
         self.device = device
-        self.network, self.tokenizer = load_language_model(path)
-        self.network.to(device).requires_grad_(False).eval()
-        self.inside = _call  # a network that is divided among processes is gathered meanwhile
-        self.begin_with_end = begin_with_end
+        self.precision, memory = precision or Precision(), memory or Memory()
+        # what is trained stays in float32: updates are smaller than half precision resolves
+        dtype = self.precision.weights if finetune == "lora" else torch.float32
+        self.network, self.tokenizer = load_language_model(path, dtype, device)
+        self.network.requires_grad_(False).eval()
+        # Passes call `base_model` and the output projection, not the network's own forward, which
+        # would trigger FSDP's all-gather. So hardware=fsdp2 replaces this by a method of the
+        # network within which its parameters are gathered.
+        self.inside = _call
+        self.begin_with_end = (
+            begins_with_end(self.tokenizer) if begin_with_end == "auto" else begin_with_end
+        )
+        self._end_ids = end_ids(self.network, self.tokenizer)
         self.context: int = self.network.config.max_position_embeddings
         self.vocabulary: int = self.network.config.vocab_size
         critic: ValueHead | ValueModel
@@ -67,17 +89,31 @@ class CausalLM(TextModel):
         self.lora: Lora | None = None
         if finetune == "lora":
             self.lora = Lora(
-                self.network, rank=lora_rank, alpha=lora_alpha, targets=lora_targets, seed=seed
+                self.network,
+                rank=lora_rank,
+                alpha=lora_alpha,
+                targets=lora_targets,
+                seed=seed,
+                device=device,
             )
         else:
             self.network.requires_grad_(True)
-        trained = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
+        networks = [self.network]
+        if isinstance(self.critic, ValueModel):
+            networks.append(self.critic.network)
+        self._windowed = any(is_windowed(network.config) for network in networks)
+        self._recomputed = (
+            [RecomputedLayers(n) for n in networks] if memory.gradient_checkpointing else []
+        )
+        policy = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         values = {f"critic.{n}": p for n, p in self.critic.named_parameters()}
-        self.weights = Weights(trained, self.lora.off if self.lora else None, values)
+        self.weights = WeightSets(
+            policy, self.lora.off if self.lora else None, values, offload=memory.offload_weights
+        )
 
-    def require_room(self, prompts: Sequence[str], length: int) -> None:
-        """Count their tokens; the message names the longest."""
-        ids = self.tokenizer(self._begun(prompts)).input_ids if prompts else []
+    def check_lengths(self, prompts: Sequence[str], length: int) -> None:
+        """See the contract; the message quotes the longest prompt."""
+        ids = self.tokenizer(self._with_begin(prompts)).input_ids if prompts else []
         sizes = [len(row) for row in ids]
         if all(size + length <= self.context for size in sizes):
             return
@@ -90,11 +126,12 @@ class CausalLM(TextModel):
         )
 
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Prompts behind an end of text, as documents begin in training."""
-        encoded = self.tokenizer(self._begun(prompts), return_tensors="pt", padding=True)
-        return encoded.input_ids.to(self.device), encoded.attention_mask.bool().to(self.device)
+        """Token ids of prompts, an end of text before each, as documents begin in pretraining."""
+        encoded = self.tokenizer(self._with_begin(prompts), return_tensors="pt", padding=True)
+        mask = encoded.attention_mask.bool()
+        return to_device(encoded.input_ids, self.device), to_device(mask, self.device)
 
-    def _begun(self, prompts: Sequence[str]) -> list[str]:
+    def _with_begin(self, prompts: Sequence[str]) -> list[str]:
         begin = self.tokenizer.eos_token if self.begin_with_end else ""
         if not begin and "" in prompts:
             raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
@@ -103,90 +140,143 @@ class CausalLM(TextModel):
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
     ) -> Tokens:
-        """Decode on a cache with room for all."""
+        """Sample on a KV cache that is allocated for the longest response."""
         length = prompt.shape[1] + uniform.shape[1]
         if length > self.context:
             raise ModelError(
                 f"dynamics.length={uniform.shape[1]} after prompts of {prompt.shape[1]} tokens is"
                 f" more than the model's {self.context}"
             )
-        cache = roomy_cache(self.network.config, length)
+        cache = preallocated_cache(self.network.config, length)
+        is_padded = not bool(prompt_mask.all())
 
         def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-            hidden = self._hidden(ids, mask, positions, cache)[:, -1]
+            attention = None
+            if is_padded or ids.shape[1] == 1:
+                attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
+            hidden = self._hidden(ids, attention, positions, cache)[:, -1]
             if isinstance(self.critic, ValueHead):
                 return self._logits(hidden), self.critic(hidden)
-            # a network of its own reads the whole response at once, afterwards
+            # a value model reads the complete responses in one pass, below
             return self._logits(hidden), hidden.new_zeros(len(hidden))
 
-        stop = self._stop_ids(dynamics).to(self.device)
+        stop = to_device(self._stop_ids(dynamics), self.device)
         pad = int(self.tokenizer.pad_token_id)
-        tokens = decode(read, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
-        if isinstance(self.critic, ValueModel):
+        # one context for all tokens, within which autocast casts each trained weight once
+        with self.precision.sampling(), self.precision.autocast(self.device):
+            tokens = decode(read, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
+        if not isinstance(self.critic, ValueHead):
             with torch.no_grad():
-                tokens.value[tokens.mask] = _before(self.critic(*_read(tokens)), tokens)
+                measured = tokens.measured()
+                tokens = replace(tokens, value=measured.pad(self._model_values(measured)))
         return tokens
 
-    def forward(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """One pass over prompts and responses; with a value model one of its own as well."""
-        before, logits = self.inside(self._read_through, tokens)
+    def measure(
+        self, tokens: Tokens, work: Work, *columns: Tensor
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        """See the contract; a value model makes a pass of its own."""
+        results, states = self.inside(self._measure, tokens, work, *columns)
         if isinstance(self.critic, ValueHead):
-            return logits, self.critic(before)
-        return logits, _before(self.critic(*_read(tokens)), tokens)
+            return results, self.critic(states), states
+        return results, self._model_values(tokens), states
 
-    def logits(self, tokens: Tokens) -> Tensor:
-        """`forward` without the critic."""
-        logits: Tensor = self.inside(self._read_through, tokens)[1]
-        return logits
+    def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
+        """See the contract."""
+        results: tuple[Tensor, ...] = self.inside(self._measure_states, states, work, *columns)
+        return results
 
-    def _read_through(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """The states before the real tokens of the responses, and what they say of these."""
-        before = _before(self._hidden(*_read(tokens), None), tokens)
-        return before, self._logits(before)
+    def states_and_projection(self, tokens: Tokens) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """See the contract; the projection is copied where its weights are trained."""
+        states, project = self.inside(self._states_and_projection, tokens)
+        return states, lambda states: self._logits(states, project)
+
+    def _measure(
+        self, tokens: Tokens, work: Work, *columns: Tensor
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        states = tokens.real(self._response_states(self._hidden, tokens))
+        return self._measure_states(states, work, *columns), states
+
+    def _measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
+        def project_and_work(states: Tensor, *columns: Tensor) -> tuple[Tensor, ...]:
+            return work(self._logits(states), *columns)
+
+        return in_chunks(project_and_work, self.logits_at_once(len(states)), states, *columns)
+
+    def _states_and_projection(self, tokens: Tokens) -> tuple[Tensor, nn.Module]:
+        states = tokens.real(self._response_states(self._hidden, tokens))
+        project: nn.Module = self.network.get_output_embeddings()
+        is_trained = any(p.requires_grad for p in project.parameters())
+        return states, copy.deepcopy(project) if is_trained else project
+
+    def _model_values(self, tokens: Tokens) -> Tensor:
+        """Values `[M]` by the value model."""
+        with self.precision.autocast(self.device):
+            return tokens.real(self._response_states(self.critic, tokens))
+
+    def _response_states(self, network: Callable[..., Tensor], tokens: Tokens) -> Tensor:
+        """Of what `network` computes for each token, the part `[B, G, ...]` before responses."""
+        # no token follows the last one, so it is not read
+        ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
+        mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
+        # causal attention never sees the padding on the right. That on the left needs a mask, with
+        # which torch has no flash attention.
+        attention = positions = None
+        if tokens.prompts_are_padded:
+            attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
+            positions = positions_of(mask)
+        return network(ids, attention, positions)[:, tokens.prompt.shape[1] - 1 :]
 
     def _hidden(
-        self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache | None
+        self,
+        ids: Tensor,
+        mask: Tensor | None,
+        positions: Tensor | None,
+        cache: DynamicCache | None = None,
     ) -> Tensor:
-        self.evaluations.watch()
+        self.evaluations.begin_pass()
+        for layers in self._recomputed:
+            layers.prepare_pass()
         base: PreTrainedModel = self.network.base_model
-        if ids.shape[1] == 1:
-            # a single query sees all of the mask: given whole, transformers has nothing to build
-            mask = mask[:, None, None, :]
-        hidden: Tensor = base(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        ).last_hidden_state
+        with self.precision.autocast(self.device):
+            hidden: Tensor = base(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=cache is not None,
+            ).last_hidden_state
         return hidden
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        project: nn.Module = self.network.get_output_embeddings()
-        logits: Tensor = project(hidden)
-        return logits.float()
+    def _logits(self, hidden: Tensor, project: nn.Module | None = None) -> Tensor:
+        project = project or self.network.get_output_embeddings()
+        with self.precision.autocast(self.device):
+            logits: Tensor = project(hidden)
+        return logits.float()  # log-softmax over a vocabulary is inexact in half precision
 
     def _stop_ids(self, dynamics: Token) -> Tensor:
-        ids = [self.tokenizer.eos_token_id] if dynamics.stop_at_end else []
+        ids = [*self._end_ids] if dynamics.stop_at_end else []
         for text in dynamics.stop:
-            found = self.tokenizer(text, add_special_tokens=False).input_ids
-            if len(found) != 1:
-                raise ModelError(f"dynamics.stop: {text!r} is {len(found)} tokens; allowed is one")
-            ids += found
+            encoded = self.tokenizer(text, add_special_tokens=False).input_ids
+            if len(encoded) != 1:
+                raise ModelError(
+                    f"dynamics.stop: {text!r} is {len(encoded)} tokens; allowed is one"
+                )
+            ids += encoded
         return torch.tensor(ids, dtype=torch.int64)
 
     def texts(self, tokens: Tokens) -> list[str]:
-        """Decoded up to the stop token, which stays if it is text."""
-        rows = [row[kept].tolist() for row, kept in zip(tokens.response, tokens.mask, strict=True)]
+        """Decoded up to the stop token, which stays unless it is a special token."""
+        ids, lengths = tokens.response.tolist(), tokens.response_lengths.tolist()
+        rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
         decoded: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return decoded
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Matrices, then what is never decayed (gains and biases), then the critic."""
+        """Matrices; gains and biases, without weight decay; the critic, with options of its own."""
         named = self.weights.parameters.items()
-        network = [(n, p) for n, p in named if not n.startswith("critic.")]
-        matrices = [p for _, p in network if p.ndim > 1]
-        others = [p for _, p in network if p.ndim <= 1]
+        policy = [p for n, p in named if not n.startswith("critic.")]
+        matrices = [p for p in policy if p.ndim > 1]
+        others = [p for p in policy if p.ndim <= 1]
         options = {k: v for k, v in self.value_options.items() if v is not None}
         critic: dict[str, Any] = {"params": list(self.critic.parameters()), **options}
         groups: list[dict[str, Any]] = [
@@ -196,46 +286,38 @@ class CausalLM(TextModel):
         ]
         return [group for group in groups if group["params"]]
 
-    def export(self, folder: Path) -> None:
-        """A transformers folder, or PEFT's with LoRA; the critic in it."""
+    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
+        """A transformers folder, or PEFT's with LoRA; also holds the tokenizer and the critic."""
         if self.lora is None:
-            self._save_network(folder)
+            self._save_network(folder, values)
         else:
-            self.lora.save_for_peft(folder)
-        self._save_others(folder)
+            self.lora.save_for_peft(folder, values)
+        self._save_tokenizer_and_critic(folder, with_prefix(values, "critic."))
 
-    def export_whole(self, folder: Path) -> None:
-        """A transformers folder; the critic in it."""
+    def export_merged(self, folder: Path) -> None:
+        """A transformers folder; also holds the tokenizer and the critic."""
         if self.lora is not None:
-            merge_into(self.network)
+            merge_adapters(self.network)
         self._save_network(folder)
-        self._save_others(folder)
+        self._save_tokenizer_and_critic(folder)
 
-    def _save_network(self, folder: Path) -> None:
+    def _save_network(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         with no_bars():
-            self.network.save_pretrained(folder, safe_serialization=True)
+            with_values(self.network, values).save_pretrained(folder, safe_serialization=True)
 
-    def _save_others(self, folder: Path) -> None:
+    def _save_tokenizer_and_critic(
+        self, folder: Path, values: Mapping[str, Tensor] | None = None
+    ) -> None:
         self.tokenizer.save_pretrained(folder)
         if isinstance(self.critic, ValueModel):
+            critic = with_values(self.critic.network, with_prefix(values, "network."))
             with no_bars():
-                self.critic.network.save_pretrained(folder / VALUE_MODEL_FOLDER)
+                critic.save_pretrained(folder / VALUE_MODEL_FOLDER)
         else:
-            state = {k: v.detach().cpu().contiguous() for k, v in self.critic.state_dict().items()}
-            save_file(state, folder / VALUE_HEAD_FILE)
+            state = with_values(self.critic, values).state_dict()
+            saved = {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()}
+            save_file(saved, folder / VALUE_HEAD_FILE)
 
 
-def _call(work: Callable[[Tokens], Any], tokens: Tokens) -> Any:
-    return work(tokens)
-
-
-def _read(tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, mask and positions `[B, P + G - 1]`: the last token's own state is not needed."""
-    ids = torch.cat([tokens.prompt, tokens.response[:, :-1]], dim=1)
-    mask = torch.cat([tokens.prompt_mask, tokens.mask[:, :-1]], dim=1)
-    return ids, mask, positions_of(mask)
-
-
-def _before(states: Tensor, tokens: Tokens) -> Tensor:
-    """What stands `[M, ...]` before each real token of the responses, of `[B, P + G - 1, ...]`."""
-    return states[:, tokens.prompt.shape[1] - 1 :][tokens.mask]
+def _call(work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)

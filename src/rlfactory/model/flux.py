@@ -1,4 +1,4 @@
-"""FLUX.1, dev and schnell, of any size."""
+"""Adapter for FLUX.1, dev and schnell, at any resolution."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,27 +7,30 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import Resolution
-from rlfactory.model.conditioning import network_times
-from rlfactory.model.lora import ATTENTION_PROJECTIONS
-from rlfactory.model.lora_init import Init
+from rlfactory.model.image_base import PipelineModel
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipeline import ModelError
-from rlfactory.model.pipeline_model import PipelineModel
+from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import Precision
-from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 
 class Flux(PipelineModel):
-    """A `FluxPipeline`, its transformer trained and everything else frozen.
+    """A `FluxPipeline`; its transformer is trained, the rest frozen.
 
-    Latents are `[B, 16, h, w]` here as elsewhere; the transformer alone sees them packed, a token
-    of 64 numbers for each 2 x 2 of them. `embedded_guidance` is an input of the network (dev was
-    distilled from a guided model), so it costs no second evaluation; schnell has none. `guidance`
-    above 1 is by a second evaluation, of the negative prompt, as elsewhere.
+    Latents are `[B, 16, h, w]`; only for the transformer they are packed, each 2 x 2 patch into a
+    token of 64 numbers. `embedded_guidance` is an input of the network (dev was distilled from a
+    guided model), so it costs no second evaluation; schnell has no such input. `guidance` above 1
+    is classifier-free guidance by a second evaluation, with the negative prompt.
+
+    Raises:
+        ModelError: the model can't be loaded, or does not fit `size`, the adapters or
+            `embedded_guidance`.
     """
 
     pipeline = "FluxPipeline"
@@ -56,6 +59,7 @@ class Flux(PipelineModel):
         negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
+        # before super().__init__, which encodes the negative prompt by _encode
         self.text_tokens, self.timesteps = text_tokens, timesteps
         super().__init__(
             device,
@@ -66,23 +70,26 @@ class Flux(PipelineModel):
             finetune=finetune,
             guidance=guidance,
             negative_prompt=negative_prompt,
-            reads={"text_tokens": text_tokens},
+            embedding_options={"text_tokens": text_tokens},
         )
-        self._require_its_guidance(embedded_guidance)
+        self._check_embedded_guidance(embedded_guidance)
         self.embedded_guidance = embedded_guidance
+        self._ids: dict[tuple[object, ...], Tensor] = {}
         self.resolution = self.resolution_of(size)
         targets = lora_targets or ATTENTION_PROJECTIONS
-        self.train(rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed)
+        self.set_up_training(
+            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
+        )
 
-    def _require_its_guidance(self, guidance: float | None) -> None:
-        takes = self.network.config.guidance_embeds
-        if takes != (guidance is not None):
+    def _check_embedded_guidance(self, guidance: float | None) -> None:
+        has_input = self.network.config.guidance_embeds
+        if has_input != (guidance is not None):
             shown = "null" if guidance is None else f"{guidance:g}"
-            allowed = "a number, 3.5 as published" if takes else "null: this network takes none"
+            allowed = "a number, 3.5 as published" if has_input else "null: this network takes none"
             raise ModelError(f"model.embedded_guidance={shown}; allowed is {allowed}")
 
     def resolution_of(self, size: int) -> Resolution:
-        """Any with an even number of latents a side, as two by two make a token."""
+        """Any with an even number of latents a side, since 2 x 2 latents make a token."""
         unit = 2 * int(self.pipe.vae_scale_factor)
         if size % unit:
             raise ModelError(f"size={size}: multiples of {unit} are possible")
@@ -95,18 +102,17 @@ class Flux(PipelineModel):
             tokens=tokens,
         )
 
-    def _encode(self, prompts: list[str]) -> Text:
-        with self.memory.encoding(self.pipe, self.device):
-            sequence, pooled, _ = self.pipe.encode_prompt(
-                prompts, device=self.device, max_sequence_length=self.text_tokens
-            )
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        sequence, pooled, _ = self.pipe.encode_prompt(
+            prompts, device=self.device, max_sequence_length=self.text_tokens
+        )
         return {"sequence": sequence, "pooled": pooled}
 
-    def _predict(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         batch, channels, h, w = x.shape
-        times = network_times(t, self.timesteps) / 1000  # it multiplies by 1000 itself
+        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)
-        with self._unrounded(times, guidance):
+        with self._float32_inputs(times, guidance):
             velocity = self.network(
                 hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),
                 timestep=times,
@@ -114,21 +120,31 @@ class Flux(PipelineModel):
                 encoder_hidden_states=text["sequence"],
                 pooled_projections=text["pooled"],
                 txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
-                img_ids=self.pipe._prepare_latent_image_ids(
-                    batch, h // 2, w // 2, x.device, x.dtype
-                ),
+                img_ids=self._image_ids(h // 2, w // 2, x),
                 return_dict=False,
             )[0]
         scale = self.pipe.vae_scale_factor
-        found: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
-        return found
+        unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
+        return unpacked
+
+    def _image_ids(self, rows: int, columns: int, x: Tensor) -> Tensor:
+        """The positions of image tokens, `[rows * columns, 3]`; copied to the device once."""
+        key = (rows, columns, x.device, x.dtype)
+        if key not in self._ids:
+            # passes with gradient can't use what was made in inference mode; the pipeline makes
+            # the positions on the CPU, without regard to the batch size
+            with torch.inference_mode(False):
+                self._ids[key] = self.pipe._prepare_latent_image_ids(
+                    1, rows, columns, x.device, x.dtype
+                )
+        return self._ids[key]
 
     @contextmanager
-    def _unrounded(self, times: Tensor, guidance: Tensor | None) -> Iterator[None]:
-        """Times and guidance reach their embeddings as they are.
+    def _float32_inputs(self, times: Tensor, guidance: Tensor | None) -> Iterator[None]:
+        """Pass times and guidance to their embeddings in float32.
 
-        The transformer casts both to what it computes in: in bfloat16 750 would become 752, and a
-        guidance of 3500 would be 3504.
+        The transformer casts both to the dtype in which it computes: in bfloat16 a time of 750
+        would become 752, and a guidance of 3500 would be 3504.
         """
         exact = tuple(1000 * value for value in (times, guidance) if value is not None)
 
@@ -147,7 +163,7 @@ class Flux(PipelineModel):
         return torch.full_like(t, self.embedded_guidance)
 
     def pipeline_arguments(self) -> dict[str, object]:
-        """How this prompt and this guidance are asked of the pipeline itself."""
+        """`guidance_scale` is the embedded guidance here, `true_cfg_scale` the other."""
         arguments: dict[str, object] = {"max_sequence_length": self.text_tokens}
         if self.guidance > 1:
             arguments |= {

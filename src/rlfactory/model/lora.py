@@ -1,12 +1,12 @@
-"""Low-rank adapters on a network of diffusers or transformers, by PEFT."""
+"""LoRA: injects low-rank adapters into a diffusers or transformers network, by PEFT."""
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from diffusers.training_utils import cast_training_params
@@ -16,8 +16,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from rlfactory.model.lora_init import Init, first_values
-from rlfactory.model.pipeline import ModelError
+from rlfactory.utils import rng
+from rlfactory.utils.errors import ModelError
+
+# Initial values, all with B A = 0, so that training starts at the base model. Initialisations that
+# change the base weights (PiSSA, OLoRA) are left out on purpose: without its adapters such a
+# network is no longer the reference policy, nor the base model that others load an export onto.
+Init = Literal["gaussian", "kaiming", "orthogonal"]
 
 # The eight attention projections of a joint block that every published recipe adapts.
 ATTENTION_PROJECTIONS = [
@@ -33,7 +38,15 @@ ATTENTION_PROJECTIONS = [
 
 
 class Lora:
-    """Adapters in place on `network`, whose own weights are frozen; float32 whatever those are."""
+    """Adapters injected in place into `network`, whose own weights are frozen.
+
+    Adapters are float32 whatever the dtype of the network. `targets` are module names or their
+    endings; None is PEFT's choice for the architecture. Where `network` is on `meta` and the model
+    is to run on another `device`, adapters get their values here, on the CPU.
+
+    Raises:
+        ModelError: a target matches no module, or an odd `rank` with `init="orthogonal"`.
+    """
 
     def __init__(
         self,
@@ -44,6 +57,7 @@ class Lora:
         targets: Sequence[str] | None,
         init: Init = "gaussian",
         seed: int = 0,
+        device: torch.device | None = None,
     ) -> None:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
@@ -53,7 +67,7 @@ class Lora:
             r=rank,
             lora_alpha=alpha,
             target_modules=list(targets) if targets else None,
-            # GPT-2 keeps its matrices the other way round
+            # GPT-2's Conv1D stores its matrices transposed
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         )
         network.requires_grad_(False)
@@ -61,17 +75,25 @@ class Lora:
             network.add_adapter(self.config)
         except ValueError as error:
             raise ModelError(f"model.lora_targets={targets}: {error}") from error
+        # small updates would be lost in the half precision that the frozen weights may have
         cast_training_params(network, torch.float32)
-        self._begin(init, seed)
+        self.layers = [m for m in network.modules() if isinstance(m, BaseTunerLayer)]
+        for layer in self.layers:
+            # Autocast casts inputs to its dtype. PEFT would first cast those in half precision to
+            # the adapters' float32, and autocast them back: the same bits by two more kernels.
+            layer.cast_input_dtype_enabled = False
+        if device is not None and device.type != "meta":
+            _materialise(network)
+        self._initialise(init, seed)
 
     @torch.no_grad()
-    def _begin(self, init: Init, seed: int) -> None:
-        """Draw what they begin with."""
+    def _initialise(self, init: Init, seed: int) -> None:
         named = self.parameters()
         for i, (name, a) in enumerate(named.items()):
             if "lora_A" in name:
                 b = named[name.replace("lora_A", "lora_B")]
-                for matrix, value in zip((a, b), first_values(init, a, b, seed, i), strict=True):
+                values = initial_values(init, a, b, seed, i)
+                for matrix, value in zip((a, b), values, strict=True):
                     matrix.copy_(value)
 
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -80,33 +102,95 @@ class Lora:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """The network without its adapters."""
-        self.network.disable_adapters()
+        """Disable the adapters within the `with`: the network is then the base model."""
+        self._enable(False)
         try:
             yield
         finally:
-            self.network.enable_adapters()
+            self._enable(True)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The adapters as PEFT names them, contiguous and on the CPU."""
-        state = get_peft_model_state_dict(self.network)
+    def _enable(self, enabled: bool) -> None:
+        # `network.disable_adapters` walks over all modules, and over all adapters' parameters,
+        # whose gradients need not be disabled: a pass that leaves adapters out gives them none
+        for layer in self.layers:
+            layer._disable_adapters = not enabled
+
+    @contextmanager
+    def merged(self) -> Iterator[None]:
+        """Within the `with`, layers compute with their adapters merged into one weight.
+
+        For passes without gradient. The base weights are set aside, and are the same tensors
+        afterwards. A merged weight is rounded to the dtype of the base weights, whose spacing in
+        half precision is larger than most of what adapters add to a weight.
+        """
+        weights = [layer.get_base_layer().weight for layer in self.layers]
+        base = [weight.data for weight in weights]
+        try:
+            for layer, weight in zip(self.layers, weights, strict=True):
+                weight.data = _merged_weight(layer, weight.data)
+            with self.off():
+                yield
+        finally:
+            for weight, values in zip(weights, base, strict=True):
+                weight.data = values
+
+    def state_dict(self, values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """The adapters by PEFT's names, contiguous and on the CPU.
+
+        `values` are written in the place of those in the network, by the names of `parameters`.
+        """
+        own = None if values is None else dict(values)
+        state = get_peft_model_state_dict(self.network, state_dict=own)
         return {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()}
 
     def metadata(self) -> dict[str, object]:
-        """PEFT's configuration as plain values: without it a loader guesses the scale, wrongly."""
+        """PEFT's configuration as plain values: without it a loader assumes a wrong scale."""
         values = self.config.to_dict()
         return {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()}
 
-    def save_for_peft(self, folder: Path) -> None:
-        """Write the files that `PeftModel.from_pretrained` opens."""
-        state = {f"base_model.model.{key}": tensor for key, tensor in self.state_dict().items()}
+    def save_for_peft(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
+        """Write the files that `PeftModel.from_pretrained` opens; `values` as for `state_dict`."""
+        adapters = self.state_dict(values)
+        state = {f"base_model.model.{key}": tensor for key, tensor in adapters.items()}
         save_file(state, folder / "adapter_model.safetensors", {"format": "pt"})
         (folder / "adapter_config.json").write_text(json.dumps(self.metadata(), indent=2))
 
 
+@torch.no_grad()
+def _merged_weight(layer: Any, weight: Tensor) -> Tensor:
+    """The weight of a layer plus what its adapters add, computed in float32."""
+    merged = weight.float()
+    for adapter in layer.active_adapters:
+        merged = merged + layer.get_delta_weight(adapter)
+    return merged.to(weight.dtype)
+
+
+def _materialise(network: nn.Module) -> None:
+    """Put adapters of a network on `meta` on the CPU: their initial values do not come from it."""
+    for module in network.modules():
+        for name, parameter in [*module.named_parameters(recurse=False)]:
+            if parameter.requires_grad and parameter.is_meta:
+                setattr(module, name, nn.Parameter(torch.zeros_like(parameter, device="cpu")))
+
+
+def merge_adapters(network: Any) -> None:
+    """Merge adapters into the weights, in place; disabled adapters are dropped.
+
+    The network then saves as one without adapters, and can't be trained any more.
+    """
+    for name, layer in [*network.named_modules()]:
+        if isinstance(layer, BaseTunerLayer):
+            if not layer.disable_adapters:
+                layer.merge()
+            network.set_submodule(name, layer.get_base_layer())
+    # where this flag is set, save_pretrained writes the adapters alone
+    network._hf_peft_config_loaded = False
+
+
 def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
-    """Each name is that of a module, or the end of one's: PEFT asks for one match among them all,
-    and a misspelt one would be left untrained in silence.
+    """Every target must match a module, as its name or the end of it.
+
+    PEFT requires one match among all targets: a misspelt one would silently stay untrained.
     """
     names = [name for name, _ in network.named_modules()]
     for target in targets:
@@ -118,16 +202,41 @@ def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
 
 
 def _adaptable(network: nn.Module, count: int = 8) -> list[str]:
-    """The commonest names of its matrices, without the numbers of the blocks that hold them."""
+    """The most frequent names of linear layers, without the indices of their blocks."""
     matrices = [name for name, m in network.named_modules() if isinstance(m, nn.Linear | Conv1D)]
-    ends = Counter(re.sub(r"^.*\.\d+\.(?=[a-z])", "", name) for name in matrices)
-    return [name for name, _ in ends.most_common(count)]
+    endings = Counter(re.sub(r"^.*\.\d+\.(?=[a-z])", "", name) for name in matrices)
+    return [name for name, _ in endings.most_common(count)]
 
 
-def merge_adapters(network: nn.Module) -> None:
-    """Make adapters part of the matrices, in place; those that are switched off are dropped."""
-    for name, layer in [*network.named_modules()]:
-        if isinstance(layer, BaseTunerLayer):
-            if not layer.disable_adapters:
-                layer.merge()
-            network.set_submodule(name, layer.get_base_layer())
+def initial_values(
+    init: Init, a: Tensor, b: Tensor, seed: int, index: int
+) -> tuple[Tensor, Tensor]:
+    """Initial A `[r, in, ...]` and B `[out, r, ...]` of layer `index`, with B A = 0.
+
+    Distributed as PEFT's initialisations of these names; PEFT draws from the global generator,
+    these draws are keyed by seed and layer.
+    """
+    rank, width = a.shape[0], a[0].numel()
+    match init:
+        case "gaussian":
+            return _normal(seed, index, rank, width).view_as(a) / rank, torch.zeros_like(b)
+        case "kaiming":
+            uniform = rng.uniform(seed, "lora", [], [index], [rank, width])[0]
+            return (2 * uniform - 1).view_as(a) / width**0.5, torch.zeros_like(b)
+        case "orthogonal":
+            return _orthogonal(a, b, seed, index)
+
+
+def _orthogonal(a: Tensor, b: Tensor, seed: int, index: int) -> tuple[Tensor, Tensor]:
+    """Both are non-zero, yet B A = 0: A's columns and B's rows span orthogonal subspaces of R^r."""
+    rank, width, out = a.shape[0], a[0].numel(), b.shape[0]
+    normals = _normal(seed, index, rank + width + out, rank)
+    basis, _ = torch.linalg.qr(normals[:rank])
+    for_a, for_b = normals[rank : rank + width], normals[rank + width :]
+    initial_a = (for_a[:, : rank // 2] @ basis[0::2]).T / 10
+    initial_b = for_b[:, : rank // 2] @ basis[1::2] / 10
+    return initial_a.reshape(a.shape), initial_b.reshape(b.shape)
+
+
+def _normal(seed: int, index: int, *shape: int) -> Tensor:
+    return rng.normal(seed, "lora", [], [index], shape)[0]

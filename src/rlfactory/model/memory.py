@@ -1,24 +1,35 @@
-"""What is given up for memory: time, by computing twice, by compiling, by moving parts about."""
+"""Memory savings of an image model: gradient checkpointing, offloading, VAE tiling; compilation."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rlfactory.model.pipeline import ModelError
+from rlfactory.utils.errors import ModelError
 
-COMPILED = 64
-"""How often one kind of code may be compiled."""
+LARGEST_TILE = 512
+"""Pixels of a tile's edge; of autoencoders trained on smaller images, it is those images' edge."""
+RECOMPILE_LIMIT = 64
+"""How often torch may compile one function for other inputs, before it runs it uncompiled."""
 
 
 class Memory:
-    """Nothing here changes what a network computes, but for rounding.
+    """Options that trade time for memory; apart from rounding none changes the results.
 
-    `offload_text`, `offload_vae` and `offload_weights` keep the text encoders, the autoencoder and
-    the weight sets beside the policy on the CPU while they are idle; `attention` is a backend of
-    diffusers' by name.
+    Args:
+        gradient_checkpointing: recompute each block in the backward pass.
+        offload_text: keep the text encoders on the CPU while they are idle.
+        offload_vae: the same for the autoencoder.
+        offload_weights: keep the weight sets beside the policy on the CPU.
+        vae_tiling: decode large images in overlapping tiles.
+        vae_slicing: decode images one at a time.
+        compile: `torch.compile`, block by block.
+        attention: the name of one of diffusers' attention backends; None: torch's own.
+        merge_adapters: merge LoRA adapters into the weights while samples are drawn whose steps
+            are not replayed. "auto": on CUDA, where the network computes in float32; in half
+            precision a merged weight would round away most of what an adapter adds to it.
     """
 
     def __init__(
@@ -32,6 +43,7 @@ class Memory:
         vae_slicing: bool = False,
         compile: bool = False,
         attention: str | None = None,
+        merge_adapters: Literal["auto"] | bool = "auto",
     ) -> None:
         self.gradient_checkpointing = gradient_checkpointing
         self.offload_text = offload_text
@@ -41,9 +53,15 @@ class Memory:
         self.vae_slicing = vae_slicing
         self.compile = compile
         self.attention = attention
+        self.merge_adapters = merge_adapters
+        self._visitors: list[nn.Module] = []  # the modules that are on the device for now
 
     def prepare(self, network: Any) -> None:
-        """Set the trained network up, its adapters in place."""
+        """Apply the options to the trained network, after adapters were injected.
+
+        Raises:
+            ModelError: the network does not know the attention backend, or can't run it.
+        """
         if self.gradient_checkpointing:
             network.enable_gradient_checkpointing()
         if self.attention is not None:
@@ -51,60 +69,137 @@ class Memory:
         if self.compile:
             _compile_blocks(network)
 
+    def merges_adapters(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether adapters are merged for rollouts on `device` that are computed in `dtype`."""
+        if self.merge_adapters == "auto":
+            return device.type == "cuda" and dtype == torch.float32
+        return self.merge_adapters
+
     def prepare_vae(self, vae: Any) -> None:
-        """Set the autoencoder up."""
+        """Apply the options to the autoencoder."""
         if self.vae_tiling:
-            vae.enable_tiling()
+            _enable_tiling(vae)
         if self.vae_slicing:
             vae.enable_slicing()
 
-    def home(self, part: str, device: torch.device) -> torch.device:
-        """Where a pipeline's part of that name is while it is idle."""
-        idle = (part.startswith("text_encoder") and self.offload_text) or (
-            part == "vae" and self.offload_vae
+    def idle_device(self, component: str, device: torch.device) -> torch.device:
+        """Where a component of the pipeline stays while it is idle: the CPU or `device`."""
+        offloaded = (component.startswith("text_encoder") and self.offload_text) or (
+            component == "vae" and self.offload_vae
         )
-        return torch.device("cpu") if idle else device
+        return torch.device("cpu") if offloaded else device
 
     def encoding(self, pipe: Any, device: torch.device) -> AbstractContextManager[None]:
-        """The text encoders are on `device` within."""
-        parts = [part for name, part in pipe.components.items() if name.startswith("text_encoder")]
-        return _visiting([p for p in parts if p is not None], device, self.offload_text)
+        """The text encoders are on `device` within the `with`, which may be nested."""
+        if not self.offload_text:
+            return nullcontext()
+        encoders = [
+            component
+            for name, component in pipe.components.items()
+            if name.startswith("text_encoder") and component is not None
+        ]
+        return self._onloaded(encoders, device, pin=False)
 
     def decoding(self, vae: nn.Module, device: torch.device) -> AbstractContextManager[None]:
-        """The autoencoder is on `device` within."""
-        return _visiting([vae], device, self.offload_vae)
+        """The autoencoder is on `device` within the `with`."""
+        return self._onloaded([vae], device, pin=True) if self.offload_vae else nullcontext()
+
+    @contextmanager
+    def _onloaded(
+        self, modules: list[nn.Module], device: torch.device, *, pin: bool
+    ) -> Iterator[None]:
+        # the outermost `with` moves them: prompts are encoded one by one within one visit
+        outer, self._visitors = self._visitors, self._visitors + modules
+        moved = OffloadedModules((m for m in modules if m not in outer), pin=pin)
+        try:
+            moved.load(device)
+            yield
+        finally:
+            moved.offload()
+            self._visitors = outer
 
 
-@contextmanager
-def _visiting(parts: list[nn.Module], device: torch.device, away: bool) -> Iterator[None]:
-    """Parts that are kept `away`, on the CPU, come to `device` and go back."""
-    moved = parts if away else []
-    try:
-        for part in moved:
-            part.to(device)
-        yield
-    finally:
-        for part in moved:
-            part.to("cpu")
+class OffloadedModules:
+    """Modules that stay on the CPU and come to a device for their work.
+
+    Frozen parameters are copied to the device alone: back on the CPU they are the tensors that
+    they were. Whatever else a module holds, such as buffers, is moved both ways.
+
+    Args:
+        modules: on the CPU at first.
+        pin: keep frozen parameters in pinned memory, so that the host does not wait for copies to
+            CUDA. For modules that come often; it takes up to twice their size.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], *, pin: bool = False) -> None:
+        self.modules, self.pin = list(modules), pin
+        self._kept: list[tuple[nn.Module, str, nn.Parameter, Tensor]] = []
+
+    def load(self, device: torch.device) -> None:
+        """Move the modules to `device`."""
+        pin = self.pin and device.type == "cuda"
+        for module in self.modules:
+            for owner, name, parameter in _parameters_of(module):
+                # subclasses, such as quantised weights, have their own way to move
+                if type(parameter) is not nn.Parameter or parameter.requires_grad:
+                    continue
+                # encoders that were just read are on the device already
+                if parameter.device.type != "cpu":
+                    continue
+                if pin and not parameter.is_pinned():
+                    parameter.data = parameter.data.pin_memory()
+                self._kept.append((owner, name, parameter, parameter.data))
+            if pin:
+                module.to(device, non_blocking=True)
+            else:
+                module.to(device)
+
+    def offload(self) -> None:
+        """Move the modules back to the CPU."""
+        for owner, name, parameter, on_cpu in self._kept:
+            parameter.data = on_cpu
+            owner._parameters[name] = parameter  # `to` may have put another into its place
+        self._kept.clear()
+        for module in self.modules:
+            module.to("cpu")
+
+
+def _enable_tiling(vae: Any) -> None:
+    """diffusers' tiling, whose tiles have the size of the images that the autoencoder learned on,
+    in tiles of at most `LARGEST_TILE`: 1024 x 1024 pixels at once take 3 GiB.
+    """
+    vae.enable_tiling()
+    edge = min(vae.tile_sample_min_size, LARGEST_TILE)
+    vae.tile_sample_min_size = edge
+    vae.tile_latent_min_size = edge // 2 ** (len(vae.config.block_out_channels) - 1)
+
+
+def _parameters_of(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
+    """Parameters with the module and the name that hold them; a shared one several times."""
+    for owner in module.modules():
+        for name, parameter in owner._parameters.items():
+            if parameter is not None:
+                yield owner, name, parameter
 
 
 def _compile_blocks(network: Any) -> None:
-    """What diffusers' `compile_repeated_blocks` does, also where diffusers names no such blocks:
-    those of SD3 are the ones that it says are not to be split.
+    """diffusers' `compile_repeated_blocks`, also for networks that list no repeated blocks.
 
-    Blocks share what is compiled. It is made for each kind of block, for each way to call it (to
-    draw, to compare, to learn; with adapters and without) and for one batch size, and once more for
-    all others: more than torch allows by itself, which goes on uncompiled from there.
+    SD3 lists its blocks only as modules not to be split. Blocks of one class share their compiled
+    code. It is compiled for each class, for each way of calling it (sampling, comparing, learning;
+    with adapters and without), for the first batch size and once more for all others. That is more
+    than torch's own limit, beyond which it silently runs uncompiled.
     """
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED)
-    kinds = network._repeated_blocks or network._no_split_modules
+    limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
+    torch._dynamo.config.recompile_limit = limit
+    classes = network._repeated_blocks or network._no_split_modules
     for module in network.modules():
-        if type(module).__name__ in kinds:
+        if type(module).__name__ in classes:
             module.compile()
 
 
 def _choose_attention(network: Any, backend: str) -> None:
-    """By diffusers' own switch, which passes over attention that knows no backends in silence."""
+    """Set diffusers' attention backend; diffusers silently skips attention that has none."""
     processors = getattr(network, "attn_processors", {}).values()
     if not any(hasattr(processor, "_attention_backend") for processor in processors):
         raise ModelError(

@@ -1,4 +1,4 @@
-"""In what precision a network computes: one for sampling, one for learning."""
+"""The dtypes in which a network is stored and computes: one for sampling, one for learning."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,36 +10,70 @@ Name = Literal["float32", "bfloat16", "float16"]
 
 
 class Precision:
-    """`weights` is the dtype of what is frozen; what is trained is kept in float32, always.
+    """Mixed precision by `torch.autocast` around the network alone.
 
-    `rollout` is what the network computes in while it samples, for learning or to be judged,
-    `learning` in all else, replays and comparisons included. Half precision is `torch.autocast`
-    around the network alone; of schedules, likelihoods and losses nothing is ever in it.
+    Schedules, likelihoods and losses are always computed in float32, and trained weights are
+    always stored in float32.
+
+    Args:
+        weights: the dtype of frozen weights.
+        rollout: in which the network computes while it samples, for training or evaluation.
+        learning: in which it computes otherwise, in replays and comparisons too.
+        tf32: whether products of float32 matrices are computed in TF32 on CUDA, with 10 bits of
+            mantissa. "auto": where the network computes in half precision, so that they are those
+            of the autoencoder and of rewards.
     """
 
     def __init__(
-        self, *, weights: Name = "float32", rollout: Name = "float32", learning: Name = "float32"
+        self,
+        *,
+        weights: Name = "float32",
+        rollout: Name = "float32",
+        learning: Name = "float32",
+        tf32: Literal["auto"] | bool = "auto",
     ) -> None:
         self.weights: torch.dtype = getattr(torch, weights)
         self.rollout: torch.dtype = getattr(torch, rollout)
         self.learning: torch.dtype = getattr(torch, learning)
-        self._now = self.learning
+        self.tf32 = torch.float32 not in (self.rollout, self.learning) if tf32 == "auto" else tf32
+        self._current = self.learning
+
+    @property
+    def replays_exactly(self) -> bool:
+        """Whether other batches change results by float32 rounding at most."""
+        return self.rollout == self.learning == torch.float32
+
+    def set_matmul_precision(self, device: torch.device) -> None:
+        """Choose for this process how CUDA multiplies float32 matrices."""
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """The network computes in `rollout` within.
+        """Compute in the dtype `rollout`, and without gradient, within the `with`.
 
-        It is said, not guessed from whether there is a gradient: comparisons while learning have
-        none either.
+        Explicit, since the absence of gradients does not mean sampling: comparisons while
+        learning have none either. The weights must not change meanwhile.
         """
-        outer, self._now = self._now, self.rollout
+        outer, self._current = self._current, self.rollout
         try:
-            yield
+            with torch.no_grad(), self._kept_casts():
+                yield
         finally:
-            self._now = outer
+            self._current = outer
+
+    def _kept_casts(self) -> AbstractContextManager[object]:
+        """Trained weights are cast once, and not in each pass.
+
+        Autocast keeps its copies of weights until the outermost `autocast` ends, which may be one
+        that is disabled. Without gradient only: copies are part of the graph that made them.
+        """
+        if self._current == torch.float32:
+            return nullcontext()
+        return torch.autocast("cpu", enabled=False)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """Enter this around the network."""
-        if self._now == torch.float32:
+        """The context for a forward pass; does nothing in float32."""
+        if self._current == torch.float32:
             return nullcontext()
-        return torch.autocast(device.type, dtype=self._now)
+        return torch.autocast(device.type, dtype=self._current)

@@ -1,29 +1,33 @@
-"""Stable Diffusion 1 and 2, of any size."""
+"""Adapter for Stable Diffusion 1 and 2, at any resolution."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.process import VariancePreserving
+from rlfactory.dynamics.ops.forward_process import VariancePreserving
 from rlfactory.model.base import Resolution
-from rlfactory.model.lora_init import Init
+from rlfactory.model.image_base import PipelineModel
+from rlfactory.model.lora import Init
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipeline import ModelError
-from rlfactory.model.pipeline_model import PipelineModel
+from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.precision import Precision
-from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
-# The four projections of self- and cross-attention that DDPO's codes adapt.
+# The four projections of self- and cross-attention that DDPO's implementations adapt.
 ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
 
 
 class SD(PipelineModel):
-    """A `StableDiffusionPipeline` that predicts the noise, its UNet trained and all else frozen.
+    """A `StableDiffusionPipeline` that predicts noise; its UNet is trained, the rest frozen.
 
-    `guidance` above 1 doubles the network evaluations; in training both halves get gradient, as in
+    `guidance` above 1 doubles the forward passes; in training both halves get gradient, as in
     DDPO. The safety checker is not loaded: it would replace training images by black ones.
+
+    Raises:
+        ModelError: the model can't be loaded, predicts something else than noise, or does not fit
+            `size` or the adapters.
     """
 
     pipeline = "StableDiffusionPipeline"
@@ -66,7 +70,9 @@ class SD(PipelineModel):
         self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
         self.resolution = self.resolution_of(size)
         targets = lora_targets or ATTENTION_PROJECTIONS
-        self.train(rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed)
+        self.set_up_training(
+            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
+        )
 
     def _require_noise_prediction(self, path: str) -> None:
         kind = self.pipe.scheduler.config.prediction_type
@@ -74,22 +80,21 @@ class SD(PipelineModel):
             raise ModelError(f"model.path={path} predicts {kind}; allowed is a model of epsilon")
 
     def resolution_of(self, size: int) -> Resolution:
-        """Any that the autoencoder divides evenly; such a model knows no shift."""
+        """Any multiple of the autoencoder's factor, without a timestep shift."""
         unit = int(self.pipe.vae_scale_factor)
         if size % unit:
             raise ModelError(f"size={size}: multiples of {unit} are possible")
         return Resolution(shape=(self.network.config.in_channels, size // unit, size // unit))
 
-    def _encode(self, prompts: list[str]) -> Text:
-        with self.memory.encoding(self.pipe, self.device):
-            sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)
         return {"sequence": sequence}
 
-    def _predict(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         last = len(self.forward_process.alphas_cumprod) - 1
         noise: Tensor = self.network(
             x,
-            # whole and within the table, as the forward process looks them up
+            # integers within the table, as the forward process rounds them
             (1000 * t).round().long().clamp(0, last),
             encoder_hidden_states=text["sequence"],
             return_dict=False,

@@ -1,27 +1,29 @@
-"""Stable Diffusion 3 and 3.5, of any size."""
+"""Adapter for Stable Diffusion 3 and 3.5, at any resolution: the example for new adapters."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.process import RectifiedFlow
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.model.base import Resolution
-from rlfactory.model.conditioning import network_times
-from rlfactory.model.lora import ATTENTION_PROJECTIONS
-from rlfactory.model.lora_init import Init
+from rlfactory.model.image_base import PipelineModel
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipeline import ModelError
-from rlfactory.model.pipeline_model import PipelineModel
+from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import Precision
-from rlfactory.model.prompt_cache import IN_MEMORY, PromptCache, Text
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 
 class SD3(PipelineModel):
-    """A `StableDiffusion3Pipeline`, its transformer trained and everything else frozen.
+    """A `StableDiffusion3Pipeline`; its transformer is trained, the rest frozen.
 
-    `guidance` above 1 doubles the network evaluations; at 1 (the default) there is none.
+    `guidance` above 1 doubles the forward passes; at 1 (the default) there is no guidance.
+
+    Raises:
+        ModelError: the model can't be loaded, or does not fit `size` or the adapters.
     """
 
     pipeline = "StableDiffusion3Pipeline"
@@ -50,6 +52,7 @@ class SD3(PipelineModel):
         negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
+        # before super().__init__, which encodes the negative prompt by _encode
         self.text_tokens, self.timesteps = text_tokens, timesteps
         super().__init__(
             device,
@@ -60,14 +63,16 @@ class SD3(PipelineModel):
             finetune=finetune,
             guidance=guidance,
             negative_prompt=negative_prompt,
-            reads={"text_tokens": text_tokens},
+            embedding_options={"text_tokens": text_tokens},
         )
         self.resolution = self.resolution_of(size)
         targets = lora_targets or ATTENTION_PROJECTIONS
-        self.train(rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed)
+        self.set_up_training(
+            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
+        )
 
     def resolution_of(self, size: int) -> Resolution:
-        """Any that the network has positions for."""
+        """Any multiple of a patch, up to the network's positional embeddings."""
         config = self.network.config
         unit = self.pipe.vae_scale_factor * config.patch_size
         largest = unit * config.pos_embed_max_size
@@ -80,19 +85,18 @@ class SD3(PipelineModel):
             tokens=(size // unit) ** 2,
         )
 
-    def _encode(self, prompts: list[str]) -> Text:
-        with self.memory.encoding(self.pipe, self.device):
-            sequence, _, pooled, _ = self.pipe.encode_prompt(
-                prompts,
-                None,
-                None,
-                device=self.device,
-                do_classifier_free_guidance=False,
-                max_sequence_length=self.text_tokens,
-            )
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        sequence, _, pooled, _ = self.pipe.encode_prompt(
+            prompts,
+            None,
+            None,
+            device=self.device,
+            do_classifier_free_guidance=False,
+            max_sequence_length=self.text_tokens,
+        )
         return {"sequence": sequence, "pooled": pooled}
 
-    def _predict(self, x: Tensor, t: Tensor, text: Text) -> Tensor:
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         velocity: Tensor = self.network(
             hidden_states=x,
             timestep=network_times(t, self.timesteps),
@@ -103,5 +107,5 @@ class SD3(PipelineModel):
         return velocity
 
     def pipeline_arguments(self) -> dict[str, object]:
-        """The pipeline cuts a prompt where it is cut here."""
+        """Also `max_sequence_length`: the pipeline truncates prompts as `_encode` does."""
         return super().pipeline_arguments() | {"max_sequence_length": self.text_tokens}

@@ -1,1 +1,1 @@
-"""What is asked of the model: one file for each source of prompts."""
+"""Sources of prompts, one file each."""

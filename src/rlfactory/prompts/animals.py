@@ -1,10 +1,10 @@
-"""Animals, and what they might be doing: the prompts of DDPO."""
+"""DDPO's prompts (Black et al. 2023): animals, and activities of animals."""
 
 from pathlib import Path
 from typing import Literal
 
-from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.sampler import item_indices, spread_indices
+from rlfactory.prompts.base import Prompt, PromptError, spread_indices
+from rlfactory.prompts.ops.prompt_list import PromptList
 
 _SIMPLE = """
 cat dog horse monkey rabbit zebra spider bird sheep deer cow goat lion tiger bear raccoon fox wolf
@@ -15,13 +15,17 @@ SIMPLE = tuple(_SIMPLE.split())
 _IMAGENET = Path(__file__).with_name("imagenet_animals.txt")
 
 
-class Animals(Prompts):
-    """The name of an animal, or with `doing`, "a NAME ACTIVITY" for each of both.
+class Animals(PromptList):
+    """The name of an animal; with `doing`, "a NAME ACTIVITY" for each pair of both.
 
-    `simple` are DDPO's 45; `imagenet` the first 398 classes of ImageNet by their first names.
+    `of="simple"` are DDPO's 45 animals; `of="imagenet"` the first 398 classes of ImageNet, each by
+    its first name. PromptError where `doing` is empty or holds a blank text.
     """
 
     metadata = ()
+    separate = False
+    features = ()
+    media = "images"
 
     def __init__(
         self, *, of: Literal["simple", "imagenet"] = "simple", doing: list[str] | None = None
@@ -29,19 +33,10 @@ class Animals(Prompts):
         if doing is not None and not (doing and all(text.strip() for text in doing)):
             raise PromptError("prompts.doing must be texts, at least one, and none of them blank")
         names = SIMPLE if of == "simple" else _IMAGENET.read_text(encoding="utf-8").splitlines()
-        self.prompts = [Prompt(text, {}) for name in names for text in _texts(name, doing)]
-
-    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` prompts of an iteration, shuffled, each again only if there are too few."""
-        chosen = item_indices(len(self.prompts), count, seed=seed, iteration=iteration)
-        return [self.prompts[i] for i in chosen]
-
-    def known(self) -> list[Prompt]:
-        """All of them."""
-        return self.prompts
+        super().__init__([Prompt(text, {}) for name in names for text in _texts(name, doing)])
 
     def held_out(self, count: int) -> list[Prompt]:
-        """`count` of those of training, as DDPO has it, spread evenly or over and over."""
+        """`count` training prompts, as in DDPO: evenly spaced, or repeated if there are too few."""
         rounds = -(-count // len(self.prompts))
         if rounds > 1:
             return (self.prompts * rounds)[:count]

@@ -1,43 +1,150 @@
-"""The contract of a source of prompts: fresh ones for each iteration, fixed ones for evaluation."""
+"""The contract of a source of prompts: new ones for each iteration, fixed ones for evaluation.
+
+`randomwalks.py` is the smallest example, `movies.py` one with options. `__init__` takes the options
+as keyword-only parameters, which are the keys of the YAML file; it gets no run-time objects.
+
+A run calls the methods in this order:
+
+1. `__init__` once in each process.
+2. `known` and `held_out`, whose prompts the rewards check; `texts`, which the models' text encoders
+   embed in advance and language models compare with their context length.
+3. In each iteration `draw` once, with the same arguments on every rank.
+4. In each evaluation `held_out`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 
-class PromptError(ValueError):
+from rlfactory.utils.errors import UserError
+
+
+def item_indices(length: int, count: int, *, seed: int, iteration: int) -> list[int]:
+    """The `count` indices below `length` of an iteration, distinct if `count <= length`.
+
+    Each epoch is a new permutation, cut into `length // count` full batches, so no item is repeated
+    within an epoch; the last `length % count` items of the permutation are left out. If
+    `count > length`, each item comes `count // length` times or once more.
+
+    Raises:
+        ValueError: `length` is below 1 or `count` below 0.
+    """
+    if length < 1 or count < 0:
+        raise ValueError(f"cannot take {count} of {length} items")
+    if count == 0:
+        return []
+    rounds, rest = divmod(count, length)
+    if rounds:
+        order = _permutation(length, seed, iteration)
+        return order * rounds + order[:rest]
+    epoch, batch = divmod(iteration, length // count)
+    order = _permutation(length, seed, epoch)
+    return order[batch * count : (batch + 1) * count]
+
+
+def _permutation(length: int, seed: int, epoch: int) -> list[int]:
+    return [int(i) for i in np.random.default_rng([seed, epoch]).permutation(length)]
+
+
+def spread_indices(length: int, count: int) -> list[int]:
+    """`count` evenly spaced indices below `length`; all of them if `count` is larger."""
+    count = min(count, length)
+    return [i * length // count for i in range(count)]
+
+
+class PromptError(UserError, ValueError):
     """Prompts that cannot be read; the message names the file, the line and what is wrong."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is asked, and what rewards need to know about it."""
+    """A prompt.
+
+    Attributes:
+        text: What the model is given.
+        metadata: What rewards need to know about it, by key.
+    """
 
     text: str
     metadata: Mapping[str, Any]
 
 
 class Prompts(ABC):
-    """A source of prompts. `metadata` names the keys that each brings; None: only the data tell."""
+    """A source of prompts.
+
+    Class attributes are read from the source, without importing the module, when a plan is checked:
+    give them as literals.
+
+    Attributes:
+        metadata: The keys that each prompt's metadata has; None where only the data can say.
+        separate: Whether no evaluation prompt is ever trained on; None at the class where an
+            instance knows, which then sets it to True or False.
+        features: What every prompt has that a reward may look for, `quoted_word` or `coco_objects`
+            (see `config/checks/data.py`); None where only the data can say.
+        media: What the prompts ask for, `images` or `texts`; None for either.
+        prompt_files: The options that name a `.txt` or `.jsonl` file of prompts, to be checked
+            before a run.
+    """
 
     metadata: ClassVar[tuple[str, ...] | None]
+    separate: bool | None = False
+    features: ClassVar[tuple[str, ...] | None] = None
+    media: ClassVar[str | None] = None
+    prompt_files: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` prompts of an iteration, distinct where there are enough.
+        """Draw the prompts of an iteration.
 
-        The same arguments give the same prompts, in whichever order and process they are asked for.
+        Args:
+            count: How many.
+            seed: The run's seed.
+            iteration: From 0.
+
+        Returns:
+            `count` prompts, distinct where there are enough. A pure function: equal arguments give
+            equal prompts in every process and whatever was drawn before, so a resumed run draws
+            what it would have drawn.
+
+        Raises:
+            PromptError: A prompt of the data cannot be read.
         """
 
     def known(self) -> Iterable[Prompt]:
-        """All that may be drawn, where there is an end to it, to be checked before a run begins."""
+        """All prompts that `draw` may return, to be checked before a run.
+
+        Returns:
+            The prompts; empty, the default, where they are generated without end.
+
+        Raises:
+            PromptError: A prompt of the data cannot be read.
+        """
         return ()
 
     def texts(self) -> Sequence[str]:
-        """The texts of all that is `known`."""
+        """The texts of all that is `known`.
+
+        Returns:
+            The texts in the same order; empty where `known` is.
+
+        Raises:
+            PromptError: A prompt of the data cannot be read.
+        """
         return [prompt.text for prompt in self.known()]
 
     @abstractmethod
     def held_out(self, count: int) -> list[Prompt]:
-        """At most `count` prompts for evaluation, the same in every run."""
+        """The prompts for evaluation.
+
+        Args:
+            count: How many are wanted.
+
+        Returns:
+            At most `count` prompts, the same in every run, whatever its seed.
+
+        Raises:
+            PromptError: A prompt of the data cannot be read.
+        """

@@ -1,41 +1,44 @@
-"""Prompts from a text file: `.txt`, one a line, or `.jsonl`, one object a line."""
+"""Prompts from a file: `.txt`, one prompt per line, or `.jsonl`, one object per line."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.sampler import item_indices, spread_indices
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.utils.held_out import held_out_texts
+from rlfactory.utils.types import Fraction
 
 
-class FilePrompts(Prompts):
-    """A `.jsonl` line holds the `prompt`; its other keys are the metadata, as in GenEval's files.
+class FilePrompts(PromptList):
+    """The prompts of a file.
 
-    Without an `eval_path`, evaluation takes training prompts, evenly spread over the file.
+    A `.jsonl` object has the text under `prompt`; its other keys are the metadata, as in GenEval's
+    files. Without an `eval_path`, `held_out_share` of the different prompts is held out for
+    evaluation; where that is fewer than 4, evaluation takes training prompts, evenly spaced over
+    the file. PromptError where a file can't be read, or no prompt is left to train on.
     """
 
     metadata = None
+    prompt_files = ("path", "eval_path")
 
-    def __init__(self, *, path: str, eval_path: str | None = None) -> None:
-        self.prompts = read_prompts(Path(path))
-        self.eval_prompts = self.prompts if eval_path is None else read_prompts(Path(eval_path))
-
-    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` prompts of an iteration, shuffled without replacement."""
-        chosen = item_indices(len(self.prompts), count, seed=seed, iteration=iteration)
-        return [self.prompts[i] for i in chosen]
-
-    def known(self) -> list[Prompt]:
-        """Those of the file."""
-        return self.prompts
-
-    def held_out(self, count: int) -> list[Prompt]:
-        """At most `count` prompts of the evaluation file."""
-        return [self.eval_prompts[i] for i in spread_indices(len(self.eval_prompts), count)]
+    def __init__(
+        self, *, path: str, eval_path: str | None = None, held_out_share: Fraction = 0.0
+    ) -> None:
+        prompts = read_prompts(Path(path))
+        if eval_path is not None:
+            super().__init__(prompts, read_prompts(Path(eval_path)))
+            return
+        chosen = held_out_texts((prompt.text for prompt in prompts), held_out_share)
+        training = [prompt for prompt in prompts if prompt.text not in chosen]
+        evaluation = [prompt for prompt in prompts if prompt.text in chosen]
+        if not training:
+            raise PromptError(f"prompts.held_out_share={held_out_share:g} leaves none to train on")
+        super().__init__(training, evaluation or None)
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """The prompts of a file; blank lines are passed over. PromptError where it is not in order."""
+    """The prompts of a file, without blank lines; PromptError where it can't be read."""
     if path.suffix not in (".txt", ".jsonl"):
         raise PromptError(f"{path}: prompts are read from .txt or .jsonl, not from {path.suffix!r}")
     parse = _parse_object if path.suffix == ".jsonl" else _parse_text
@@ -71,6 +74,6 @@ def _parse_object(line: str, where: str) -> Prompt:
         raise PromptError(f"{where}: a line must be a JSON object, not {type(value).__name__}")
     text = value.pop("prompt", None)
     if not isinstance(text, str) or not text.strip():
-        found = f"its keys are {[*value]}" if text is None else f"it is {text!r}"
-        raise PromptError(f"{where}: `prompt` must be a text; {found}")
+        actual = f"its keys are {[*value]}" if text is None else f"it is {text!r}"
+        raise PromptError(f"{where}: `prompt` must be a text; {actual}")
     return Prompt(text, value)

@@ -1,4 +1,4 @@
-"""Prompts from a data set: on the Hugging Face hub, in a folder or in a file."""
+"""Prompts from a data set of Hugging Face `datasets`: a hub id, a folder or a file."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import datasets
 
-from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.sampler import item_indices, spread_indices
+from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
+from rlfactory.utils.held_out import held_out_texts
+from rlfactory.utils.types import Fraction
 
 _BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
 
@@ -15,12 +16,15 @@ _BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "
 class HubPrompts(Prompts):
     """The texts of one column; the other columns are the metadata.
 
-    `path` is a hub id, a folder (of data files, or as `Dataset.save_to_disk` leaves it) or a
-    .parquet, .json, .jsonl or .csv file. Without an `eval_split`, evaluation takes training
-    prompts, evenly spread over the split.
+    `path` is a hub id, a folder (of data files, or written by `Dataset.save_to_disk`) or a
+    .parquet, .json, .jsonl or .csv file. Without an `eval_split`, `held_out_share` of the
+    different prompts is held out for evaluation; where that is fewer than 4, evaluation takes
+    training prompts, evenly spaced over the split. PromptError where the data can't be loaded, or
+    no prompt is left to train on.
     """
 
     metadata = None
+    separate = None
 
     def __init__(
         self,
@@ -29,25 +33,31 @@ class HubPrompts(Prompts):
         split: str = "train",
         column: str = "prompt",
         eval_split: str | None = None,
+        held_out_share: Fraction = 0.0,
     ) -> None:
         self.column = column
-        self.rows = _load(path, split, column)
-        self.eval_rows = self.rows if eval_split is None else _load(path, eval_split, column)
+        rows = _load(path, split, column)
+        if eval_split is not None:
+            self.rows, self.eval_rows = rows, _load(path, eval_split, column)
+        else:
+            self.rows, self.eval_rows = _split(rows, column, held_out_share)
+        texts, eval_texts = ({*map(str, r[column])} for r in (self.rows, self.eval_rows))
+        self.separate = not texts & eval_texts
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` prompts of an iteration, shuffled without replacement."""
+        """`count` prompts, shuffled without replacement."""
         chosen = item_indices(len(self.rows), count, seed=seed, iteration=iteration)
         return [self._prompt(self.rows, i) for i in chosen]
 
     def known(self) -> Iterator[Prompt]:
-        """Those of the split, read one by one."""
+        """The prompts of the training split, read one by one."""
         return (self._prompt(self.rows, i) for i in range(len(self.rows)))
 
     def texts(self) -> list[str]:
-        """Those of the column; PromptError where one is none."""
-        texts = list(self.rows[self.column])
-        odd = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
-        return texts if odd is None else [self._prompt(self.rows, odd).text]
+        """The texts of the column; PromptError where a row has none."""
+        texts = list(self.rows[self.column])  # faster than `known`, which reads every column
+        wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+        return texts if wrong is None else [self._prompt(self.rows, wrong).text]
 
     def held_out(self, count: int) -> list[Prompt]:
         """At most `count` prompts of the evaluation split."""
@@ -60,6 +70,20 @@ class HubPrompts(Prompts):
         if not isinstance(text, str):
             raise PromptError(f"row {index}: {self.column!r} must be a text; it is {text!r}")
         return Prompt(text, row)
+
+
+def _split(
+    rows: datasets.Dataset, column: str, share: float
+) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The rows to train on and those to evaluate on: all of them twice if none is held out."""
+    texts = [*map(str, rows[column])]
+    chosen = held_out_texts(texts, share)
+    if not chosen:
+        return rows, rows
+    training = [i for i, text in enumerate(texts) if text not in chosen]
+    if not training:
+        raise PromptError(f"prompts.held_out_share={share:g} leaves none to train on")
+    return rows.select(training), rows.select([i for i, text in enumerate(texts) if text in chosen])
 
 
 def _load(path: str, split: str, column: str) -> datasets.Dataset:
@@ -80,6 +104,8 @@ def _open(path: str, split: str) -> datasets.Dataset:
         if local.suffix not in _BUILDERS:
             raise ValueError(f"a file must be one of {', '.join(_BUILDERS)}")
         return datasets.load_dataset(_BUILDERS[local.suffix], data_files=path, split=split)
+    if local.suffix in _BUILDERS and not local.exists():
+        raise ValueError("there is no such file")
     if os.path.isfile(local / "state.json"):
         return datasets.load_from_disk(path)
     if os.path.isfile(local / "dataset_dict.json"):

@@ -1,10 +1,10 @@
-"""Beginnings of film reviews, which a language model goes on with."""
+"""Beginnings of film reviews, for language models to continue."""
 
 from math import ceil
 
-from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.sampler import item_indices
-from rlfactory.types import Fraction
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.utils.types import Fraction
 
 STARTS = (
     "This movie was really",
@@ -34,38 +34,33 @@ STARTS = (
 )
 
 
-class Movies(Prompts):
-    """Two dozen beginnings, or `starts` of one's own.
+class Movies(PromptList):
+    """The 24 `STARTS`, or given `starts`.
 
-    The last `held_out_share` of them, rounded up, are kept for evaluation alone; with a share of 0
-    evaluation takes those of training.
+    The last `held_out_share` of them, rounded up, are held out for evaluation; with a share of 0
+    evaluation takes the training prompts. PromptError where `starts` is empty, holds a blank text,
+    or leaves none to train on.
     """
 
     metadata = ()
+    features = ()
+    media = "texts"
 
     def __init__(self, *, starts: list[str] | None = None, held_out_share: Fraction = 0.0) -> None:
         texts = list(STARTS) if starts is None else list(dict.fromkeys(starts))
         if not texts or not all(text.strip() for text in texts):
             raise PromptError("prompts.starts must be texts, at least one, and none of them blank")
-        kept = ceil(round(held_out_share * len(texts), 6))  # 0.07 * 100 is a little more than 7
-        if kept == len(texts):
+        # rounded first: in floats 0.07 * 100 is slightly more than 7
+        held_out = ceil(round(held_out_share * len(texts), 6))
+        if held_out == len(texts):
             raise PromptError(
                 f"prompts.held_out_share={held_out_share} leaves none of the"
                 f" {len(texts)} prompts.starts to train on"
             )
         prompts = [Prompt(text, {}) for text in texts]
-        self.starts = prompts[: len(prompts) - kept]
-        self.held_out_starts = prompts[len(prompts) - kept :] or prompts
-
-    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` beginnings of an iteration, shuffled, each again only if there are too few."""
-        chosen = item_indices(len(self.starts), count, seed=seed, iteration=iteration)
-        return [self.starts[i] for i in chosen]
-
-    def known(self) -> list[Prompt]:
-        """Those to train on."""
-        return self.starts
+        training = len(prompts) - held_out
+        super().__init__(prompts[:training], prompts[training:] or None)
 
     def held_out(self, count: int) -> list[Prompt]:
-        """`count` beginnings in their order, over and over: each draws noise of its own."""
-        return [self.held_out_starts[i % len(self.held_out_starts)] for i in range(count)]
+        """`count` held-out prompts in order, cyclically; each repeat draws other noise."""
+        return [self.eval_prompts[i % len(self.eval_prompts)] for i in range(count)]

@@ -1,22 +1,24 @@
-"""Where a walk on the graph begins."""
+"""Start nodes of walks on trlx's graph (CarperAI/trlx, examples/randomwalks)."""
 
-from rlfactory.prompts.base import Prompt, Prompts
-from rlfactory.prompts.sampler import item_indices
-from rlfactory.zoo.graph import GOAL, NODES
+from rlfactory.prompts.base import Prompt, Prompts, item_indices
+from rlfactory.prompts.ops.walk_graph import GOAL, NODES
 
 _STARTS = [node for i, node in enumerate(NODES) if i != GOAL]
 
 
 class RandomWalkPrompts(Prompts):
-    """Every node but the goal, in turn."""
+    """The letters of all nodes but the goal, in turn."""
 
     metadata = ()
+    separate = False
+    features = ()
+    media = "texts"
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` starts, each as often as the others or once more."""
+        """`count` start nodes, shuffled without replacement, repeated only if there are too few."""
         chosen = item_indices(len(_STARTS), count, seed=seed, iteration=iteration)
         return [Prompt(_STARTS[i], {}) for i in chosen]
 
     def held_out(self, count: int) -> list[Prompt]:
-        """`count` starts in turn; a task this small holds none back."""
+        """`count` start nodes in order, cyclically; none is held out, since there are 20 in all."""
         return [Prompt(_STARTS[i % len(_STARTS)], {}) for i in range(count)]

@@ -1,4 +1,4 @@
-"""Captions of drawn scenes, in GenEval's six categories."""
+"""Captions of scenes of coloured shapes, in GenEval's six categories."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -8,7 +8,7 @@ from itertools import cycle, islice
 import numpy as np
 
 from rlfactory.prompts.base import Prompt, Prompts
-from rlfactory.zoo.scenes import (
+from rlfactory.prompts.ops.scenes import (
     CATEGORIES,
     Category,
     caption,
@@ -17,18 +17,22 @@ from rlfactory.zoo.scenes import (
     sample_scene,
 )
 
-_TRIES = 200  # at a caption that the iteration does not have yet
-_PATIENCE = 2_000  # scenes without a new held-out caption after which a category has no more
+_TRIES = 200  # draws until a repeated caption is accepted within an iteration
+_PATIENCE = 2_000  # scenes without a new held-out caption after which a category is exhausted
 _HELD_OUT_SEED = 20_000
 
 
 class ShapesPrompts(Prompts):
-    """Training captions are drawn anew each iteration, from the three quarters not held out.
+    """Captions drawn from a grammar in each iteration; a quarter of all, by a hash, is held out.
 
-    `categories` come in turns, in a random order that changes from turn to turn; None means all.
+    `categories` (None: all six) come in turns, in a random order that changes from turn to turn.
+    ValueError if it is empty.
     """
 
     metadata = ("tag", "include", "exclude")
+    separate = True
+    features = ()
+    media = "images"
 
     def __init__(self, *, categories: list[Category] | None = None) -> None:
         if categories is not None and not categories:
@@ -36,7 +40,7 @@ class ShapesPrompts(Prompts):
         self.categories: Sequence[Category] = CATEGORIES if categories is None else categories
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` captions, none held out, distinct unless a category has too few of them."""
+        """`count` captions that are not held out, distinct unless a category has too few."""
         prompts: list[Prompt] = []
         taken: set[str] = set()
         for slot in range(count):
@@ -47,23 +51,23 @@ class ShapesPrompts(Prompts):
         return prompts
 
     def held_out(self, count: int) -> list[Prompt]:
-        """`count` captions that `draw` never gives, the categories in turn.
+        """`count` held-out captions, the categories in turn.
 
-        A category with few captions repeats them, which an evaluation draws from other noise.
-        Fewer captions are the first ones of more.
+        A category with too few repeats them; an evaluation samples each repeat with other noise.
+        A smaller `count` gives the first ones of a larger one.
         """
         share = -(-count // len(self.categories))
         columns = [cycle(_first_held_out(category, share)) for category in self.categories]
         return deepcopy([next(columns[i % len(columns)]) for i in range(count)])
 
     def _category(self, index: int, seed: int) -> Category:
-        turn, place = divmod(index, len(self.categories))
+        turn, position = divmod(index, len(self.categories))
         order = np.random.default_rng([seed, turn]).permutation(len(self.categories))
-        return self.categories[int(order[place])]
+        return self.categories[int(order[position])]
 
 
 def _fresh(category: Category, rng: np.random.Generator, taken: set[str]) -> Prompt:
-    """A caption that is not held out and, within a fair number of tries, not `taken`."""
+    """A caption that is not held out and, unless `_TRIES` draws fail, not `taken`."""
     tries = 0
     while True:
         prompt = _prompt(category, rng)
@@ -72,7 +76,7 @@ def _fresh(category: Category, rng: np.random.Generator, taken: set[str]) -> Pro
             return prompt
 
 
-@cache  # a category that has no more is left only after thousands of scenes
+@cache  # an exhausted category costs thousands of scenes
 def _first_held_out(category: Category, count: int) -> tuple[Prompt, ...]:
     return tuple(islice(_held_out(category), count))
 
@@ -80,13 +84,13 @@ def _first_held_out(category: Category, count: int) -> tuple[Prompt, ...]:
 def _held_out(category: Category) -> Iterator[Prompt]:
     """The held-out captions of a category, each once, in a fixed order."""
     rng = np.random.default_rng([_HELD_OUT_SEED, CATEGORIES.index(category)])
-    found: set[str] = set()
+    seen: set[str] = set()
     misses = 0
     while misses < _PATIENCE:
         prompt = _prompt(category, rng)
         misses += 1
-        if is_held_out(prompt.text) and prompt.text not in found:
-            found.add(prompt.text)
+        if is_held_out(prompt.text) and prompt.text not in seen:
+            seen.add(prompt.text)
             misses = 0
             yield prompt
 

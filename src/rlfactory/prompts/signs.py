@@ -1,8 +1,8 @@
-"""Things with a word on them, in quotes, for rewards that read pictures."""
+"""Prompts for text rendering: objects with a quoted word on them, for `reward=ocr`."""
 
-from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.sampler import item_indices, spread_indices
-from rlfactory.zoo.scenes import is_held_out
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.prompts.ops.scenes import is_held_out
 
 PLACES = (
     'a shop sign that says "{}"',
@@ -38,32 +38,25 @@ wizard wonder yellow zebra zipper new_york san_diego hot_soup big_sale
 WORDS = tuple(word.replace("_", " ").title() for word in _WORDS.split())
 
 
-class Signs(Prompts):
-    """Every word in a dozen places. A quarter of the prompts, by their words, is held out."""
+class Signs(PromptList):
+    """Each word in each of 12 places. A quarter of the prompts, by a hash of the text, is held out.
+
+    PromptError where `words` is empty, holds a blank or a quote, or leaves none to evaluate on.
+    """
 
     metadata = ()
+    separate = True
+    features = ("quoted_word",)
+    media = "images"
 
     def __init__(self, *, words: list[str] | None = None) -> None:
-        given = list(WORDS) if words is None else list(dict.fromkeys(words))
-        if not given or not all(word.strip() and '"' not in word for word in given):
+        words = list(WORDS) if words is None else list(dict.fromkeys(words))
+        if not words or not all(word.strip() and '"' not in word for word in words):
             raise PromptError("prompts.words must be texts, at least one, without quotes or blank")
-        texts = [place.format(word) for word in given for place in PLACES]
-        self.prompts = [Prompt(text, {}) for text in texts if not is_held_out(text)]
-        self.eval_prompts = [Prompt(text, {}) for text in texts if is_held_out(text)]
+        texts = [place.format(word) for word in words for place in PLACES]
+        super().__init__(
+            [Prompt(text, {}) for text in texts if not is_held_out(text)],
+            [Prompt(text, {}) for text in texts if is_held_out(text)],
+        )
         if not (self.prompts and self.eval_prompts):
-            raise PromptError(
-                "prompts.words are so few that none are left to evaluate on; add some"
-            )
-
-    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` prompts of an iteration, shuffled without replacement."""
-        chosen = item_indices(len(self.prompts), count, seed=seed, iteration=iteration)
-        return [self.prompts[i] for i in chosen]
-
-    def known(self) -> list[Prompt]:
-        """Those to train on."""
-        return self.prompts
-
-    def held_out(self, count: int) -> list[Prompt]:
-        """At most `count` of those that training never draws."""
-        return [self.eval_prompts[i] for i in spread_indices(len(self.eval_prompts), count)]
+            raise PromptError("prompts.words are too few to train and to evaluate on; add some")

@@ -1,1 +1,1 @@
-"""What keeps the policy near another one."""
+"""Regularizers: penalties that keep the policy close to a reference policy."""

@@ -1,4 +1,14 @@
-"""The contract of a regularizer: a penalty added to the loss, and the divergence it measured."""
+"""The contract of a regularizer: a penalty on the policy's divergence from another policy.
+
+Constructor. Keyword-only parameters are the configuration (`conf/regularizer/`), `coefficient`
+among them. The only run-time argument is `dynamics`, positional: the `Dynamics` (images) or `Token`
+(texts) that samples are drawn with.
+
+Order of calls. When the run is built, the weight sets in `references` are created. In each
+iteration `shape_reward` is called once, after scoring and before the advantages; `penalty` for each
+micro-batch, after `Algorithm.loss` and on its outputs; `update_coefficients` after each update with
+`moment="step"`, and after the iteration's last update with `moment="iteration"`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -8,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.batch import Batch, Outputs
-from rlfactory.dynamics.base import Dynamics, Step
+from rlfactory.dynamics.base import Dynamics, Step, gaussian_kl
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.rollout import Rollout
@@ -18,18 +28,24 @@ BatchT = TypeVar("BatchT", contravariant=True)
 OutputsT = TypeVar("OutputsT", contravariant=True)
 WeightSet = Literal["reference", "old", "ema"]
 KL = "kl/reference"
-"""The name of a divergence where there is but one, whatever weight set it is from."""
+"""Metric name of the divergence of a single penalty, whatever weight set it compares with."""
 
 
 class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
-    """`needs`: what a batch must hold (`terms`: what its terms need); `process`: the forward
-    process that it is written for, if only one; `reference`: the weight set to stay near, if any.
+    """Base class of all regularizers. Class attributes must be literals: checks read them.
 
-    A penalty that belongs in the reward is made by `shape`; the others only add to the loss.
+    Attributes:
+        requires: What a batch must hold: `nothing`, `velocity` (any image batch), `transitions`,
+            `tokens`; `terms` stands for what the terms of a sum require.
+        process: The forward process that the formula is valid for; None: any.
+        divides_by_step_std: Whether the divergence is undefined for a step without noise.
+        reference: The weight set to stay close to; None: no other network is evaluated.
+        coefficient: Factor on the divergence; None if there is none, or several.
     """
 
-    needs: ClassVar[Literal["nothing", "velocity", "transitions", "tokens", "terms"]]
+    requires: ClassVar[Literal["nothing", "velocity", "transitions", "tokens", "terms"]]
     process: ClassVar[Literal["flow", "vp"] | None] = None
+    divides_by_step_std: ClassVar[bool] = False
     reference: WeightSet | None = None
     coefficient: Coefficient | None = None
 
@@ -37,70 +53,99 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
     def penalty(
         self, model: ModelT, batch: BatchT, outputs: OutputsT
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The scalar to add to the loss, with its gradient, and divergences `[N]` by metric."""
+        """Compute the penalty that is added to the loss of a micro-batch.
 
-    def shape(self, model: ModelT, rollout: Rollout) -> Rollout:
-        """The rollout with a `penalty` to take off its rewards, where that is its way."""
+        Args:
+            model: The model, with the policy's weights in use.
+            batch: N training items.
+            outputs: What the policy's forward pass in `Algorithm.loss` returned.
+
+        Returns:
+            The scalar penalty, with its gradient, and the detached divergences by metric name,
+            `[N]` (tokens: `[M]`).
+
+        Raises:
+            ValueError: The batch or the outputs lack what the regularizer `requires`.
+        """
+
+    def shape_reward(self, model: ModelT, rollout: Rollout) -> Rollout:
+        """Add a penalty to the reward instead of the loss; by default nothing changes.
+
+        Args:
+            model: The model.
+            rollout: B scored samples of this rank.
+
+        Returns:
+            The rollout, with `penalty` `[B, G]` to subtract from the rewards of tokens.
+        """
         del model
         return rollout
 
     @property
     def references(self) -> set[str]:
-        """The weight sets that `penalty` compares with."""
+        """Names of the weight sets that `penalty` or `shape_reward` evaluates."""
         return set() if self.reference is None else {self.reference}
 
     @property
     def coefficients(self) -> dict[str, Coefficient]:
-        """The coefficients by the metrics that show their values."""
+        """The coefficients by the metric names that their values are logged under."""
         return {} if self.coefficient is None else {"kl/coefficient": self.coefficient}
 
-    def steer(self, moment: str, metrics: Mapping[str, float], length: float, samples: int) -> None:
-        """Let coefficients follow their mean divergences, those that move at this `moment`.
+    def update_coefficients(
+        self, moment: str, metrics: Mapping[str, float], length: float, samples: int
+    ) -> None:
+        """Adapt the coefficients whose `every` is this moment to the measured divergences.
 
-        `length`: tokens of a response, 1 for a picture; `samples`: how many showed the divergence.
+        Args:
+            moment: `step` (after an update) or `iteration`.
+            metrics: Mean divergences by metric name.
+            length: Mean number of tokens of a response; 1 for images.
+            samples: Number of samples that the means are over.
         """
         kl, coefficient = metrics.get(KL), self.coefficient
         if coefficient is not None and coefficient.every == moment and kl is not None:
             coefficient.update(kl, kl * length, samples)
 
 
-def weighed(coefficient: Coefficient, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """A penalty in the loss, `coefficient mean kl`, and the divergences `[N]`.
+def weighted_penalty(coefficient: Coefficient, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """`coefficient mean(kl)`, and the divergences `kl` `[N]` as a metric.
 
-    A coefficient of 0 measures: the other network runs, and nothing is added.
+    With a coefficient of 0 the divergence is only measured: the reference network still runs.
     """
     return coefficient.value * kl.mean(), {KL: kl.detach()}
 
 
+# Only the reference's forward pass is without gradient; the divergence itself must have one.
 @torch.no_grad()
 def reference_prediction(model: ImageModel, batch: Batch, outputs: Outputs, name: str) -> Tensor:
-    """What another weight set predicts for a batch, once for all who ask.
+    """Prediction of the weight set `name` for a batch, `[N, C, H, W]`.
 
-    Only this pass goes without a gradient.
+    Cached in `outputs.by_weight_set`, where the algorithm or another penalty may have put it.
     """
-    if name not in outputs.others:
+    if name not in outputs.by_weight_set:
         with model.weights(name):
-            outputs.others[name] = model.predict(batch.x, batch.t, batch.condition)
-    return outputs.others[name]
+            outputs.by_weight_set[name] = model.predict(batch.x, batch.t, batch.condition)
+    return outputs.by_weight_set[name]
 
 
 def reference_step(
     model: ImageModel, batch: Batch, outputs: Outputs, name: str, dynamics: Dynamics
 ) -> Step:
-    """The step that another weight set would have taken from the same place."""
-    taken = batch.replay()
+    """The step of the weight set `name` from the states of a batch that replays steps."""
+    replayed = batch.require_replayed()
     prediction = reference_prediction(model, batch, outputs, name)
-    return dynamics.step(batch.x, prediction, batch.t, taken.t_next, next=taken.next)
+    return dynamics.step(batch.x, prediction, batch.t, replayed.t_next, next=replayed.next)
 
 
 def step_divergence(
     model: ImageModel, batch: Batch, outputs: Outputs, name: str, dynamics: Dynamics
 ) -> Tensor:
-    """True divergence of two normal steps, `mean (mu - mu_ref)^2 / (2 std^2)`, `[N]`."""
-    other, step = reference_step(model, batch, outputs, name, dynamics), outputs.step_taken()
-    return mean_square((step.mean - other.mean) / step.std) / 2
+    """KL divergence of two normal steps of equal std, `mean (mu - mu_ref)^2 / (2 std^2)`, `[N]`."""
+    reference = reference_step(model, batch, outputs, name, dynamics)
+    step = outputs.require_step()
+    return gaussian_kl(step.mean, reference.mean, step.std)
 
 
 def mean_square(difference: Tensor) -> Tensor:
-    """Mean over a sample's dimensions, `[N]`."""
+    """Mean square over a sample's dimensions, `[N, ...]` to `[N]`."""
     return difference.pow(2).flatten(1).mean(1)

@@ -1,23 +1,26 @@
-"""The weight of a KL penalty: fixed, or steered so that the divergence stays near a target.
+"""KL coefficients: fixed, or controlled so that the divergence stays near a target.
 
-The units of a target are those of the divergence that is steered. Of texts: nats a token, or nats a
-sequence. Of images an item is token and sequence in one, so both are the mean divergence as the
-regularizer measures it (`kl/reference`), a mean over a sample's dimensions whose scale is that
-regularizer's own: a target, and `low` and `high`, have to be set for the one that is steered.
-`samples` counts texts or pictures.
+A target has the unit of the divergence. For texts that is nats per token, or nats per sequence. For
+images a training item counts as both, and the unit is that of the regularizer's own divergence (the
+metric `kl/reference`, a mean over a sample's dimensions), so that `target`, `low` and `high` must
+be chosen for the regularizer in use.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
-from rlfactory.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 
 class Coefficient(ABC):
-    """Owns its state, so that the configuration goes on describing the run.
+    """The contract of a KL coefficient.
 
-    `every` says when to `update`: once per iteration, or after each optimiser step.
+    Keyword-only constructor parameters are the configuration; there are no run-time arguments.
+    `update` is called as `every` says; `state_dict` is saved with every checkpoint.
+
+    Attributes:
+        every: When to call `update`: once an iteration, or after each optimizer step.
     """
 
     every: ClassVar[Literal["iteration", "step"]] = "iteration"
@@ -27,36 +30,58 @@ class Coefficient(ABC):
 
     @property
     def value(self) -> float:
-        """What to multiply the divergence by."""
+        """The current factor on the divergence."""
         return self._value
 
     @abstractmethod
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """Take in the mean divergence that `samples` sequences showed; of images both are one."""
+        """Adapt the value to a measured divergence.
+
+        Args:
+            kl_per_token: Mean divergence of a token (images: of a training item).
+            kl_per_sequence: Mean divergence of a response (images: the same as `kl_per_token`).
+            samples: Number of responses or images that were measured.
+        """
 
     def state_dict(self) -> dict[str, float]:
-        """What a resumed run needs."""
+        """The value, to checkpoint."""
         return {"value": self._value}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on from a `state_dict`."""
+        """Restore the value from a `state_dict`."""
         self._value = state["value"]
 
 
 @final
 class Fixed(Coefficient):
-    """The same weight throughout."""
+    """A constant coefficient.
+
+    Args:
+        value: The coefficient; 0 only measures the divergence.
+    """
 
     def __init__(self, *, value: NonNegative) -> None:
         super().__init__(value)
 
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """Nothing."""
+        """No effect."""
         del kl_per_token, kl_per_sequence, samples
 
 
-class _Steered(Coefficient):
-    """Multiplied by `1 + clip(kl / target - 1, +-clip) n / horizon`, between `low` and `high`."""
+class _Controlled(Coefficient):
+    """Proportional control: `value *= 1 + clip(kl / target - 1, -c, c) n / horizon`.
+
+    Args:
+        value: Initial coefficient.
+        target: The divergence to keep.
+        horizon: See n in the subclasses.
+        clip: c.
+        low: Lower bound of the value.
+        high: Upper bound of the value.
+
+    Raises:
+        ValueError: `value` is not between `low` and `high`.
+    """
 
     def __init__(
         self, value: float, target: float, horizon: int, clip: float, low: float, high: float
@@ -69,17 +94,18 @@ class _Steered(Coefficient):
         self.target, self.horizon, self.clip = target, horizon, clip
         self.low, self.high = low, high
 
-    def _steer(self, kl: float, count: int) -> None:
+    def _adapt(self, kl: float, count: int) -> None:
         error = min(max(kl / self.target - 1, -self.clip), self.clip)
-        moved = self._value * (1 + error * count / self.horizon)
-        self._value = min(max(moved, self.low), self.high)
+        value = self._value * (1 + error * count / self.horizon)
+        self._value = min(max(value, self.low), self.high)
 
 
 @final
-class Proportional(_Steered):
-    """OpenAI's controller (arXiv 1909.08593, 2.2): `target` in nats per sequence.
+class Proportional(_Controlled):
+    """OpenAI's adaptive KL controller (arXiv 1909.08593, section 2.2); updates once an iteration.
 
-    `horizon` is in episodes. Theirs and TRL's has no bounds.
+    `target` is in nats per sequence, and n counts samples, so that `horizon` is in episodes. The
+    controllers of OpenAI and TRL have no bounds.
     """
 
     def __init__(
@@ -95,16 +121,17 @@ class Proportional(_Steered):
         super().__init__(value, target, horizon, clip, low, high)
 
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """Move by what a sequence's divergence says, in proportion to `samples`."""
+        """Adapt to the divergence of a sequence, in proportion to `samples`."""
         del kl_per_token
-        self._steer(kl_per_sequence, samples)
+        self._adapt(kl_per_sequence, samples)
 
 
 @final
-class PerStep(_Steered):
-    """The walkthrough's controller: `target` in nats per token, `horizon` in optimiser steps.
+class PerStep(_Controlled):
+    """The walkthrough's controller; updates after each optimizer step.
 
-    Its `clip` is that of PPO's ratio. It hardly moves: by 0.0094 % a step at a horizon of 3200.
+    `target` is in nats per token, and n = 1, so that `horizon` is in optimizer steps. Its `clip` is
+    that of PPO's ratio. It hardly moves: by 0.0094 % a step at a horizon of 3200.
     """
 
     every = "step"
@@ -122,6 +149,6 @@ class PerStep(_Steered):
         super().__init__(value, target, horizon, clip, low, high)
 
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
-        """Move by what a token's divergence says, one step whatever the minibatch holds."""
+        """Adapt to the divergence of a token, whatever the size of the minibatch."""
         del kl_per_sequence, samples
-        self._steer(kl_per_token, 1)
+        self._adapt(kl_per_token, 1)

@@ -1,4 +1,4 @@
-"""Divergence of velocities in the measure of an SDE's steps, as AWM offers it ("ELBO")."""
+"""KL penalty on velocities with the weight of an SDE's steps (AWM's "ELBO" option)."""
 
 from torch import Tensor
 
@@ -9,29 +9,38 @@ from rlfactory.regularizer.base import (
     WeightSet,
     mean_square,
     reference_prediction,
-    weighed,
+    weighted_penalty,
 )
 from rlfactory.regularizer.coefficient import Coefficient
-from rlfactory.types import Positive
+from rlfactory.utils.types import Positive
 
 
 def sde_std(sigma: Tensor, noise_level: float, low: float) -> Tensor:
-    """`noise_level sqrt(sigma / (1 - sigma))`, `[N]`: the noise of Flow-GRPO's SDE at a time.
+    """`a sqrt(sigma / (1 - sigma))`, the noise of Flow-GRPO's SDE at a time.
 
-    The published code keeps the lower `sigma` at .99 at most; `low` is the least that the upper
-    one counts as, for at 0 the noise is none and a weight `1 / std^2` infinite.
+    Args:
+        sigma: Times, `[N]`.
+        noise_level: a.
+        low: Lower bound of sigma in the numerator, since at 0 a weight `1 / std^2` is infinite. In
+            the denominator sigma is at most 0.99, as published.
+
+    Returns:
+        `[N]`.
     """
     return noise_level * (sigma.clamp(min=low) / (1 - sigma.clamp(0, 0.99))).sqrt()
 
 
 class KLELBO(Regularizer[ImageModel, Batch, Outputs]):
-    """`mean (v - v_ref)^2 / (2 std^2)`, with `std` the noise that an SDE would have at the time.
+    """`kl = mean (v - v_ref)^2 / (2 std^2)` with std from `sde_std` (AWM: `train_sd3_awm.py`).
 
-    Needs no transitions. Up to the step's length it is the divergence that steps of this SDE would
-    have; late times weigh most. AWM: `train_sd3_awm.py`, `noise_level` .7.
+    Up to the step's length it is the KL divergence of Flow-GRPO's SDE steps, but needs no
+    transitions. Times near 0 have the largest weight.
+
+    Args:
+        noise_level: See `sde_std`; AWM: 0.7.
     """
 
-    needs = "velocity"
+    requires = "velocity"
     process = "flow"
     reference: WeightSet
     coefficient: Coefficient
@@ -52,8 +61,8 @@ class KLELBO(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean kl` and the divergences `[N]`."""
-        other = reference_prediction(model, batch, outputs, self.reference)
+        """`coefficient mean(kl)`, and kl `[N]`."""
+        v_ref = reference_prediction(model, batch, outputs, self.reference)
         std = sde_std(batch.t.float(), self.noise_level, self.low)
-        kl = mean_square(outputs.prediction - other) / (2 * std**2)
-        return weighed(self.coefficient, kl)
+        kl = mean_square(outputs.prediction - v_ref) / (2 * std**2)
+        return weighted_penalty(self.coefficient, kl)

@@ -1,21 +1,27 @@
-"""Divergence of two steps as Flow-GRPO publishes it, `mean (mu - mu_ref)^2 / (2 g^2)`."""
+"""KL penalty on steps as in Flow-GRPO's code, which lacks the step's length."""
 
 from torch import Tensor
 
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import Regularizer, WeightSet, step_divergence, weighed
+from rlfactory.regularizer.base import Regularizer, WeightSet, step_divergence, weighted_penalty
 from rlfactory.regularizer.coefficient import Coefficient
 
 
 class KLFlowGRPO(Regularizer[ImageModel, Batch, Outputs]):
-    """`kl_gaussian` times `|dt|`: the deviation of a step is `g sqrt(-dt)`, and the published code
-    divides by `g` alone. So it weighs short steps less, and wants a coefficient about 4e-2.
+    """`kl = mean (mu - mu_ref)^2 / (2 g^2)`, which is `kl_gaussian` times `-dt`.
+
+    The std of a step is `g sqrt(-dt)`, but the published code divides by g alone, so that short
+    steps have less weight.
+
+    Args:
+        coefficient: Factor on the divergence; about 4e-2.
     """
 
-    needs = "transitions"
+    requires = "transitions"
     process = "flow"
+    divides_by_step_std = True
     reference: WeightSet
     coefficient: Coefficient
 
@@ -29,7 +35,7 @@ class KLFlowGRPO(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean kl` and the divergences `[N]`."""
-        length = (batch.t - batch.replay().t_next).float()
+        """`coefficient mean(kl)`, and kl `[N]`."""
+        length = (batch.t - batch.require_replayed().t_next).float()
         kl = step_divergence(model, batch, outputs, self.reference, self.dynamics)
-        return weighed(self.coefficient, length * kl)
+        return weighted_penalty(self.coefficient, length * kl)

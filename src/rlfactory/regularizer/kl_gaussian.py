@@ -1,18 +1,22 @@
-"""True divergence of two normal steps, `mean (mu - mu_ref)^2 / (2 std^2)` (TempFlow-GRPO)."""
+"""KL penalty on normal steps, the true KL divergence (TempFlow-GRPO)."""
 
 from torch import Tensor
 
 from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import Regularizer, WeightSet, step_divergence, weighed
+from rlfactory.regularizer.base import Regularizer, WeightSet, step_divergence, weighted_penalty
 from rlfactory.regularizer.coefficient import Coefficient
 
 
 class KLGaussian(Regularizer[ImageModel, Batch, Outputs]):
-    """`std` is the whole deviation, `g sqrt(-dt)`; a mean over dimensions, as the likelihood."""
+    """`kl = mean (mu - mu_ref)^2 / (2 std^2)` with `std = g sqrt(-dt)`, the step's full deviation.
 
-    needs = "transitions"
+    A mean over dimensions, like the log-probability.
+    """
+
+    requires = "transitions"
+    divides_by_step_std = True
     reference: WeightSet
     coefficient: Coefficient
 
@@ -26,6 +30,6 @@ class KLGaussian(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean kl` and the divergences `[N]`."""
+        """`coefficient mean(kl)`, and kl `[N]`."""
         kl = step_divergence(model, batch, outputs, self.reference, self.dynamics)
-        return weighed(self.coefficient, kl)
+        return weighted_penalty(self.coefficient, kl)

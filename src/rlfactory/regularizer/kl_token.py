@@ -1,4 +1,7 @@
-"""Divergence from a reference language model, in the loss or in the reward."""
+"""KL penalty towards a reference language model, in the loss or in the reward.
+
+B responses of G tokens; M is the number of real tokens in a micro-batch.
+"""
 
 from dataclasses import replace
 from typing import Literal
@@ -6,27 +9,33 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.algo.divergence import estimate, exact
+from rlfactory.algo.ops.token_kl import estimate_kl, exact_kl
+from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.batch import TokenBatch, TokenOutputs
-from rlfactory.dynamics.token import Token, TokenStep
-from rlfactory.model.likelihood import compares_whole, counted, response_log_prob, spread
-from rlfactory.model.text import TextModel
-from rlfactory.nest import chunks, join, present, take
+from rlfactory.dynamics.token import Token
+from rlfactory.model.lm.log_probs import compares_untruncated, response_log_prob
+from rlfactory.model.text_base import TextModel
 from rlfactory.regularizer.base import KL, Regularizer, WeightSet
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.rollout import Rollout, Tokens
+from rlfactory.utils.pytree import require
 
 
 class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
-    """`placement` says where the penalty goes.
+    """`kl = KL(p || p_ref)` of each token, estimated or exact (`algo/ops/token_kl.py`).
 
-    `loss`: its gradient is taken (the walkthrough: `exact`, over the vocabulary). `reward`: each
-    token pays for its own, frozen at the rollout (OpenAI, TRL: k1, which may be negative), and what
-    was paid is what is measured and steered by, whatever the policy does since. `none` only
-    measures. As a loss k1 has no gradient in expectation, so the plan refuses it there.
+    Args:
+        dynamics: The token sampler; the distributions are those at its temperature.
+        placement: `loss`: the penalty has a gradient (the walkthrough: `exact`). `reward`: the
+            divergence of each token at the rollout is subtracted from its reward (OpenAI, TRL: k1,
+            which may be negative); that divergence is then the one logged and controlled, however
+            the policy moves later. `none`: the divergence is only measured.
+        estimator: See `estimate_kl`; `exact` sums over the vocabulary. k1 in the loss has gradient
+            0 in expectation, so the plan refuses it.
+        micro_batch: Responses in one forward pass of `shape_reward`.
     """
 
-    needs = "tokens"
+    requires = "tokens"
     reference: WeightSet
     coefficient: Coefficient
 
@@ -50,55 +59,68 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
     def penalty(
         self, model: TextModel, batch: TokenBatch, outputs: TokenOutputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean kl` over tokens in the loss, else 0; and the divergences `[M]`."""
+        """`coefficient mean(kl)` over tokens if `placement` is `loss`, else 0; and kl `[M]`."""
         if self.placement == "reward":
-            paid = present(batch.tokens.divergence, "what was paid")[batch.tokens.mask]
-            return paid.new_zeros(()), {KL: paid}
+            kl = batch.tokens.real(require(batch.tokens.divergence, "the rollout's divergence"))
+            return kl.new_zeros(()), {KL: kl}
         kl = self._divergence(model, batch.tokens, outputs)
         weight = self.coefficient.value if self.placement == "loss" else 0.0
         return weight * kl.mean() if weight else kl.new_zeros(()), {KL: kl.detach()}
 
     @torch.no_grad()
-    def shape(self, model: TextModel, rollout: Rollout) -> Rollout:
-        """The reference's likelihoods, once for all passes, and `penalty` `[B, G]`, what each token
-        pays. `exact` compares whole distributions, which are too large to keep.
+    def shape_reward(self, model: TextModel, rollout: Rollout) -> Rollout:
+        """Store the reference's log-probabilities, and the `penalty` if `placement` is `reward`.
+
+        They are computed once for all epochs; `exact` needs distributions over the vocabulary,
+        which are too large to store.
         """
-        tokens = present(rollout.tokens, "tokens")
+        tokens = require(rollout.tokens, "tokens")
         if self.estimator != "exact":
-            known = response_log_prob(
+            log_prob = response_log_prob(
                 model, self.reference, tokens, self.dynamics, self.micro_batch
             )
-            tokens = replace(tokens, reference_log_prob=known)
+            tokens = replace(tokens, reference_log_prob=log_prob)
         if self.placement != "reward":
             return replace(rollout, tokens=tokens)
-        paid = self._paid(model, tokens)
-        tokens = replace(tokens, divergence=paid)
-        return replace(rollout, tokens=tokens, penalty=self.coefficient.value * paid)
+        kl = self._rollout_divergence(model, tokens)
+        tokens = replace(tokens, divergence=kl)
+        return replace(rollout, tokens=tokens, penalty=self.coefficient.value * kl)
 
-    def _paid(self, model: TextModel, tokens: Tokens) -> Tensor:
-        """Divergences `[B, G]` of the tokens, 0 on padding."""
-        if self.estimator != "exact" and not compares_whole(self.dynamics):
-            # the rollout knows how likely its tokens were
-            known = present(tokens.reference_log_prob, "the reference's likelihoods")
-            return estimate(tokens.log_prob - known, self.estimator)
-        parts = []
-        size = model.rows_at_once(tokens.mask.shape[1], self.micro_batch)
-        for rows in chunks(len(tokens.mask), size):
-            part = take(tokens, rows)
-            step = self._step(model.logits(part), part)
-            outputs = TokenOutputs(step.log_prob, step.log_probs, step.log_prob)
-            parts.append(spread(self._divergence(model, part, outputs), part))
-        return join(parts)
+    def _rollout_divergence(self, model: TextModel, tokens: Tokens) -> Tensor:
+        """Divergence of each token under the policy that sampled, `[B, G]`, 0 on padding."""
+        is_comparable = not compares_untruncated(self.dynamics) and model.precision.replays_exactly
+        if self.estimator != "exact" and is_comparable:
+            # the rollout has the policy's log-probabilities already
+            reference = require(tokens.reference_log_prob, "the reference's likelihoods")
+            return estimate_kl(tokens.log_prob - reference, self.estimator)
+        divergence = torch.zeros_like(tokens.log_prob)
+        tokens, size = tokens.measured(), model.rows_at_once(divergence.shape[1], self.micro_batch)
+        for start in range(0, len(divergence), size):
+            rows = slice(start, start + size)
+            part = tokens.part(rows)
+            outputs, _ = token_outputs(model, self.dynamics, part)
+            kl = self._divergence(model, part, outputs)
+            divergence[rows, : part.mask.shape[1]] = part.pad(kl)
+        return divergence
 
     def _divergence(self, model: TextModel, tokens: Tokens, outputs: TokenOutputs) -> Tensor:
-        """Per real token, `[M]`; of the sampling temperature's distributions."""
+        """Divergence of each real token at the sampling temperature, `[M]`."""
         if self.estimator != "exact":
-            known = present(tokens.reference_log_prob, "the reference's likelihoods")
-            ours = counted(self.dynamics, outputs.log_prob, outputs.log_probs, tokens)
-            return estimate(ours - known[tokens.mask], self.estimator)
+            reference = require(tokens.reference_log_prob, "the reference's likelihoods")
+            compared = require(outputs.compared, "log-probabilities to compare")
+            return estimate_kl(compared - tokens.real(reference), self.estimator)
         with torch.no_grad(), model.weights(self.reference):
-            other = self._step(model.logits(tokens), tokens)
-        return exact(outputs.log_probs, other.log_probs)
+            if outputs.log_probs is not None:
+                log_probs = self.dynamics.log_probs(model.forward(tokens)[0])
+            else:
+                reference_states, project = model.states_and_projection(tokens)
+        if outputs.log_probs is not None:
+            return exact_kl(outputs.log_probs, log_probs)
 
-    def _step(self, logits: Tensor, tokens: Tokens) -> TokenStep:
-        return self.dynamics.step(logits, next=tokens.response[tokens.mask])
+        def divergence(logits: Tensor, states: Tensor) -> tuple[Tensor]:
+            with torch.no_grad():
+                reference = self.dynamics.log_probs(project(states))
+            return (exact_kl(self.dynamics.log_probs(logits), reference),)
+
+        states = require(outputs.states, "hidden states")
+        return model.measure_states(states, divergence, reference_states)[0]

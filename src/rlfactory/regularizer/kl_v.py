@@ -1,4 +1,4 @@
-"""Divergence of velocities, `mean (v - v_ref)^2` (DiffusionNFT, AWM, Flow-Factory)."""
+"""KL penalty on velocities (DiffusionNFT, AWM, Flow-Factory)."""
 
 from torch import Tensor
 
@@ -9,17 +9,20 @@ from rlfactory.regularizer.base import (
     WeightSet,
     mean_square,
     reference_prediction,
-    weighed,
+    weighted_penalty,
 )
 from rlfactory.regularizer.coefficient import Coefficient
 
 
 class KLVelocity(Regularizer[ImageModel, Batch, Outputs]):
-    """Needs no transitions, so any algorithm takes it. Its scale wants a coefficient of 1e-4 to
-    3e-3 from the reference; AWM's is 1 from the slow `old` policy.
+    """`kl = mean (v - v_ref)^2`; works with every algorithm on images.
+
+    Args:
+        coefficient: Factor on the divergence; 1e-4 to 3e-3 for the weight set `reference`, 1 for
+            AWM's slow `old` policy.
     """
 
-    needs = "velocity"
+    requires = "velocity"
     reference: WeightSet
     coefficient: Coefficient
 
@@ -30,7 +33,7 @@ class KLVelocity(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean kl` and the divergences `[N]`."""
-        other = reference_prediction(model, batch, outputs, self.reference)
-        kl = mean_square(outputs.prediction - other)
-        return weighed(self.coefficient, kl)
+        """`coefficient mean(kl)`, and kl `[N]`."""
+        v_ref = reference_prediction(model, batch, outputs, self.reference)
+        kl = mean_square(outputs.prediction - v_ref)
+        return weighted_penalty(self.coefficient, kl)

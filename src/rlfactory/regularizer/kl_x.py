@@ -1,4 +1,4 @@
-"""Divergence of a step's means, `mean (mu - mu_ref)^2`, not scaled by its noise (Flow-Factory)."""
+"""KL penalty on the means of steps, not divided by their variance (Flow-Factory)."""
 
 from torch import Tensor
 
@@ -10,15 +10,19 @@ from rlfactory.regularizer.base import (
     WeightSet,
     mean_square,
     reference_step,
-    weighed,
+    weighted_penalty,
 )
 from rlfactory.regularizer.coefficient import Coefficient
 
 
 class KLMean(Regularizer[ImageModel, Batch, Outputs]):
-    """Weighs the noisy steps as the clean ones. Its scale wants a coefficient about 1e-2."""
+    """`kl = mean (mu - mu_ref)^2`, with the same weight for steps of all noise levels.
 
-    needs = "transitions"
+    Args:
+        coefficient: Factor on the divergence; about 1e-2.
+    """
+
+    requires = "transitions"
     reference: WeightSet
     coefficient: Coefficient
 
@@ -32,7 +36,7 @@ class KLMean(Regularizer[ImageModel, Batch, Outputs]):
     def penalty(
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean kl` and the divergences `[N]`."""
-        other = reference_step(model, batch, outputs, self.reference, self.dynamics)
-        kl = mean_square(outputs.step_taken().mean - other.mean)
-        return weighed(self.coefficient, kl)
+        """`coefficient mean(kl)`, and kl `[N]`."""
+        step_ref = reference_step(model, batch, outputs, self.reference, self.dynamics)
+        kl = mean_square(outputs.require_step().mean - step_ref.mean)
+        return weighted_penalty(self.coefficient, kl)

@@ -1,4 +1,4 @@
-"""No regularizer: the zero of the group."""
+"""No regularizer."""
 
 import torch
 from torch import Tensor
@@ -8,13 +8,13 @@ from rlfactory.regularizer.base import Regularizer
 
 
 class NoRegularizer(Regularizer[object, Batch | TokenBatch, object]):
-    """Adds nothing and runs no second network."""
+    """A penalty of 0; no second network runs."""
 
-    needs = "nothing"
+    requires = "nothing"
 
     def penalty(
         self, model: object, batch: Batch | TokenBatch, outputs: object
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Zero, and nothing measured."""
+        """Zero, and no metrics."""
         del model, outputs
         return torch.zeros((), device=batch.advantage.device), {}

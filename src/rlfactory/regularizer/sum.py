@@ -1,4 +1,4 @@
-"""Several penalties at once, each with a coefficient of its own."""
+"""A sum of penalties on an image model, each with its own coefficient."""
 
 from collections.abc import Mapping
 from typing import Any, final
@@ -14,12 +14,16 @@ from rlfactory.regularizer.coefficient import Coefficient
 
 @final
 class Sum(Regularizer[ImageModel, Batch, Outputs]):
-    """The sum of its terms, of an image model. Each term is measured as `kl/<its name>`, and its
-    coefficient `kl/<its name>/coefficient` follows that; what other weight sets predict is computed
-    once for all terms.
+    """The sum of the terms' penalties.
+
+    A term's divergence is logged as `kl/<name>`, its coefficient, which adapts to that divergence,
+    as `kl/<name>/coefficient`. Terms with the same weight set share its forward pass.
+
+    Args:
+        terms: Regularizers by name.
     """
 
-    needs = "terms"
+    requires = "terms"
 
     def __init__(self, *, terms: Mapping[str, Regularizer[Any, Any, Any]]) -> None:
         self.terms = dict(terms)
@@ -28,30 +32,34 @@ class Sum(Regularizer[ImageModel, Batch, Outputs]):
         self, model: ImageModel, batch: Batch, outputs: Outputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum of the penalties, and each term's divergences `[N]`."""
-        parts = {name: term.penalty(model, batch, outputs) for name, term in self.terms.items()}
-        total = torch.stack([value for value, _ in parts.values()]).sum()
-        measured = {_metric(name): kl for name, (_, kls) in parts.items() for kl in kls.values()}
-        return total, measured
+        penalties = {name: term.penalty(model, batch, outputs) for name, term in self.terms.items()}
+        total = torch.stack([value for value, _ in penalties.values()]).sum()
+        divergences = {
+            _metric(name): kl for name, (_, kls) in penalties.items() for kl in kls.values()
+        }
+        return total, divergences
 
     @property
     def references(self) -> set[str]:
-        """The weight sets that any of the terms compares with."""
+        """The weight sets that the terms compare with."""
         return {name for term in self.terms.values() for name in term.references}
 
     @property
     def coefficients(self) -> dict[str, Coefficient]:
-        """Each term's, by the metric that shows its value."""
+        """Each term's coefficient by the metric name that its value is logged under."""
         return {
             f"{_metric(name)}/coefficient": term.coefficient
             for name, term in self.terms.items()
             if term.coefficient is not None
         }
 
-    def steer(self, moment: str, metrics: Mapping[str, float], length: float, samples: int) -> None:
-        """Each term's coefficient follows its own divergence."""
+    def update_coefficients(
+        self, moment: str, metrics: Mapping[str, float], length: float, samples: int
+    ) -> None:
+        """Adapt each term's coefficient to its own divergence."""
         for name, term in self.terms.items():
             own = {KL: metrics[_metric(name)]} if _metric(name) in metrics else {}
-            term.steer(moment, own, length, samples)
+            term.update_coefficients(moment, own, length, samples)
 
 
 def _metric(name: str) -> str:

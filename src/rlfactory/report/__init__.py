@@ -1,1 +1,1 @@
-"""What runs say together: tables, statistics, curves and samples, and two runs side by side."""
+"""Reports on runs and sweeps: tables, statistics, curves and samples; and two runs compared."""

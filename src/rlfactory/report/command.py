@@ -1,38 +1,40 @@
-"""`rlfactory report` and `compare`: runs and sweeps in the terminal, and files for others."""
+"""The commands `rlfactory report` and `rlfactory compare`."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlfactory.problems import PlanError, Problem
+from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.report import Report
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "html")
-_DRAWN = {"markdown", "html"}
+_WITH_FIGURE = {"markdown", "html"}
 
 
 def report(words: Sequence[str]) -> int:
-    """Print and write the reports that were asked for."""
-    from rlfactory.report.sources import reports_of
+    """Print and write the reports of the paths in `words`; returns the exit code."""
+    from rlfactory.report.inputs import is_run, reports_of
 
     a = report_arguments(words)
     reports = reports_of(a.paths, best=a.best)
-    out = a.out or _place(a.paths)
-    for name, found in reports.items():
+    out = a.out or _default_folder(a.paths)
+    for name, built in reports.items():
         folder = out if len(reports) == 1 else out / name
         if "terminal" in a.format:
-            show(found)
-        if written := write(found, folder, a.format):
+            show(built)
+        if written := write(built, folder, a.format):
             print("\n".join(f"written: {path}" for path in written))
+    if "html" in a.format and len(a.paths) == 1 and is_run(a.paths[0]):
+        print(f"written: {_run_page(a.paths[0])}")
     return 0
 
 
 def compare(words: Sequence[str]) -> int:
-    """Print two runs side by side, and write that where it was asked for."""
-    from rlfactory.report.compare import print_comparison, sides, write_comparison
+    """Print two runs side by side, and write files with --out; returns the exit code."""
+    from rlfactory.report.compare import print_comparison, read_pair, write_comparison
 
     a = compare_arguments(words)
-    pair = sides(a.runs[0], a.runs[1])
+    pair = read_pair(a.runs[0], a.runs[1])
     print_comparison(pair)
     if a.out is not None:
         try:
@@ -44,7 +46,7 @@ def compare(words: Sequence[str]) -> int:
 
 
 def compare_arguments(words: Sequence[str]) -> argparse.Namespace:
-    """What `rlfactory compare` was told."""
+    """Parse the words after `rlfactory compare`."""
     parser = argparse.ArgumentParser(prog="rlfactory compare", description="Two runs side by side.")
     parser.add_argument("runs", nargs=2, type=_folder, metavar="RUN", help="a run folder")
     parser.add_argument("--out", type=_folder, help="a folder for compare.md and compare.png")
@@ -52,9 +54,9 @@ def compare_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def report_arguments(words: Sequence[str]) -> argparse.Namespace:
-    """What `rlfactory report` was told."""
+    """Parse the words after `rlfactory report`."""
     parser = argparse.ArgumentParser(
-        prog="rlfactory report", description="A table of runs or sweeps, beside the paper's."
+        prog="rlfactory report", description="A table of runs or sweeps, with the paper's numbers."
     )
     parser.add_argument("paths", nargs="+", type=_folder, metavar="PATH", help="a run or a sweep")
     parser.add_argument("--out", type=_folder, help="a folder; default PATH/report")
@@ -67,54 +69,63 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def show(report: Report) -> None:
     """Print a report's tables and notes."""
-    from rlfactory.report import table as made
-    from rlfactory.report.terminal import Terminal
+    from rlfactory.report.table import comparison_table, differences_by_row, main_table
+    from rlfactory.report.writers import Terminal
 
     terminal = Terminal()
     terminal.heading(report.title)
-    terminal.table(made.main_table(report))
-    terminal.table(made.comparison_table(report), "against the first row")
-    terminal.table(made.told_differences(report), "what differs")
+    terminal.table(main_table(report))
+    terminal.table(comparison_table(report), "against the first row")
+    terminal.table(differences_by_row(report), "what differs")
     terminal.notes(report.notes)
 
 
 def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write the files of the formats, and the curves where they are shown."""
-    from rlfactory.report.csvs import write_csv
-    from rlfactory.report.latex import write_latex
-    from rlfactory.report.markdown import write_markdown
+    """Write the files of the formats, and the curves' figure with Markdown and HTML."""
     from rlfactory.report.plot import draw_report
+    from rlfactory.report.writers import write_csv, write_latex, write_markdown
 
     if not {*formats} - {"terminal"}:
         return []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        drawn = draw_report(report.curves, folder) if _DRAWN & {*formats} else []
-        figure = drawn[0].name if drawn else None
+        figures = draw_report(report.curves, folder) if _WITH_FIGURE & {*formats} else []
+        figure = figures[0].name if figures else None
         written = [write_markdown(report, folder, figure)] if "markdown" in formats else []
-        written += drawn
+        written += figures
         written += [write_csv(report, folder)] if "csv" in formats else []
         written += [write_latex(report, folder)] if "latex" in formats else []
         return written + ([_page(report, folder)] if "html" in formats else [])
     except OSError as error:
         message = f"{folder} can't be written ({error.strerror or error})"
-        raise PlanError(
-            [Problem("--out", message, "rlfactory report PATH --out FOLDER")]
-        ) from error
+        fix = "rlfactory report PATH --out FOLDER"
+        raise PlanError([Problem("--out", message, fix)]) from error
+
+
+def _run_page(path: Path) -> Path:
+    """Write a run's own page again."""
+    from rlfactory.run.folder import RunFolder
+    from rlfactory.run.page import write_run_page
+
+    try:
+        return write_run_page(RunFolder(path))
+    except OSError as error:
+        message = f"{path} can't be written ({error.strerror or error})"
+        raise PlanError([Problem(str(path), message, "--format terminal,markdown")]) from error
 
 
 def _unwritable(folder: Path, error: OSError) -> PlanError:
-    message = f"{folder} can't be written ({error.strerror or error}); name one that can"
+    message = f"{folder} can't be written ({error.strerror or error}); name another folder"
     return PlanError([Problem("--out", message)])
 
 
 def _page(report: Report, folder: Path) -> Path:
-    from rlfactory.report.page import write_page
+    from rlfactory.report.html import write_page
 
     return write_page(report, folder)
 
 
-def _place(paths: Sequence[Path]) -> Path:
+def _default_folder(paths: Sequence[Path]) -> Path:
     return (paths[0] if len(paths) == 1 else Path("outputs")) / "report"
 
 
@@ -127,5 +138,5 @@ def _formats(word: str) -> list[str]:
     unknown = [name for name in names if name not in FORMATS]
     if unknown or not names:
         known = ", ".join(FORMATS)
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'none'}; known are {known}")
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'none'}; allowed are {known}")
     return names

@@ -1,34 +1,41 @@
-"""Two runs side by side: in what they differ, and what that did to the same prompts."""
+"""Compare two runs: configurations, evaluation scores, cost, and samples of the same prompts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlfactory.problems import PlanError, Problem
-from rlfactory.report.differences import QUIET, shown
-from rlfactory.report.discover import is_run
-from rlfactory.report.markdown import markdown_table
-from rlfactory.report.read import Damaged, Run, read_run
-from rlfactory.report.samples import responses
-from rlfactory.report.side_by_side import draw_pairs
-from rlfactory.report.table import NONE, Words, evaluations
-from rlfactory.report.terminal import Terminal
-from rlfactory.run.atomic import write_text
+from rlfactory.config.diff import differences
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.report.differences import QUIET, distinct, shown
+from rlfactory.report.group import telling
+from rlfactory.report.inputs import is_run
+from rlfactory.report.read import Damaged, RunRecord, read_run
+from rlfactory.report.samples import draw_prompt_grid, responses
+from rlfactory.report.table import NONE, TextTable, short_count
+from rlfactory.report.writers import Terminal, markdown_table, plain
+from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.format import clock, number
+from rlfactory.run.labels import evaluation_label
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import paired_change
-from rlfactory.sameness import differences
+from rlfactory.utils.console import clock, number
 
-FILE, PICTURE = "compare.md", "compare.png"
+_TELLTALE = 2  # keys that say what a run is
+FILE, IMAGE = "compare.md", "compare.png"
 
 
 @dataclass(frozen=True)
 class Side:
-    """A run and its evaluations, the first and the last."""
+    """A run with its first and its last evaluation.
 
+    `letter` heads its columns, since names are too long for them; `differs` is the configuration in
+    which it differs from the other run, in a few words.
+    """
+
+    letter: str
     name: str
-    run: Run
+    differs: str
+    run: RunRecord
     before: Scores | None
     after: Scores | None
 
@@ -36,88 +43,132 @@ class Side:
 Pair = tuple[Side, Side]
 
 
-def sides(first: Path, second: Path) -> Pair:
-    """Both runs; PlanError where one is none, or they draw different kinds of samples."""
+def read_pair(first: Path, second: Path) -> Pair:
+    """Read both runs; PlanError where one is not a run or they make different kinds of samples."""
     problems = [
-        Problem(str(path), "is no run folder", f"rlfactory report {path}")
+        Problem(str(path), "is not a run folder", f"rlfactory report {path}")
         for path in (first, second)
         if not is_run(path)
     ]
     if problems:
         raise PlanError(problems)
     names = _names(first, second)
-    pair = _side(names[0], first), _side(names[1], second)
+    runs = _read(first), _read(second)
+    differs = _differing(runs[0], runs[1])
+    pair = (
+        _side("A", names[0], differs[0], runs[0]),
+        _side("B", names[1], differs[1], runs[1]),
+    )
     kinds = [side.run.media for side in pair]
     if None not in kinds and kinds[0] != kinds[1]:
-        message = f"{first} draws {kinds[0]} and {second} {kinds[1]}: nothing can be compared"
+        message = f"{first} makes {kinds[0]} and {second} {kinds[1]}: they can't be compared"
         raise PlanError([Problem("compare", message)])
     return pair
 
 
 def print_comparison(pair: Pair) -> None:
-    """Print the tables of `tables`."""
+    """Print the tables and notes of a comparison."""
     terminal = Terminal()
-    terminal.heading(f"{pair[0].name} and {pair[1].name}")
+    terminal.heading(_title(pair))
     for title, words in tables(pair).items():
         terminal.table(words, title)
     terminal.notes([*notes(pair)])
 
 
 def write_comparison(pair: Pair, folder: Path) -> list[Path]:
-    """Write compare.md, and compare.png of pictures."""
+    """Write compare.md, and compare.png where both runs kept images."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"# {pair[0].name} and {pair[1].name}"]
+    lines = [f"# {plain(_title(pair))}"]
     for title, words in tables(pair).items():
         if words is not None:
             lines += ["", f"## {title}", "", *markdown_table(words)]
     lines += ["", *(f"- {note}" for note in notes(pair))]
-    runs = [(side.name, side.run.path) for side in pair]
+    runs = [(f"{side.letter}: {side.differs or side.name}", side.run.path) for side in pair]
     prompts = next((side.after.prompts for side in pair if side.after is not None), [])
-    picture = draw_pairs(runs, prompts, folder / PICTURE)
-    if picture is not None:
-        lines += ["", "## Samples", "", f"![the same prompts, a run a column]({picture.name})"]
+    image = draw_prompt_grid(runs, prompts, folder / IMAGE, _main_scores(pair))
+    if image is not None:
+        lines += ["", "## Samples", "", f"![the same prompts, a column per run]({image.name})"]
     write_text(folder / FILE, "\n".join(lines) + "\n")
-    return [folder / FILE, *([picture] if picture is not None else [])]
+    return [folder / FILE, *([image] if image is not None else [])]
 
 
-def tables(pair: Pair) -> dict[str, Words | None]:
-    """By title: configuration, held-out scores, cost and responses; None where there is nothing."""
+def tables(pair: Pair) -> dict[str, TextTable | None]:
+    """The tables by title; None where one would be empty."""
     return {
         "Configuration": _configuration(pair),
-        "Held-out scores": _scores(pair),
+        f"Scores on {_label(pair)}": _scores(pair),
         "Cost": _cost(pair),
         "Responses": _responses(pair),
     }
 
 
+def _label(pair: Pair) -> str:
+    """What the prompts of the evaluations are called."""
+    scores = [side.after for side in pair if side.after is not None]
+    return evaluation_label(bool(scores) and all(own.separate for own in scores))
+
+
 def notes(pair: Pair) -> Iterator[str]:
-    """What to mind."""
+    """Sentences below the tables."""
     first, second = pair
     if not differences(first.run.config, second.run.config):
         yield "The configurations are the same."
     if _paired(pair):
-        yield "The intervals are 95 % bootstraps of the difference, paired by prompt."
+        yield "The intervals are 95 % bootstrap intervals of the difference, paired by prompt."
     elif first.after is not None and second.after is not None:
-        yield "The held-out prompts are not the same, so there are no pairs and no intervals."
+        yield "The evaluation prompts differ, so there are no pairs and no intervals."
     for side in pair:
         if side.run.status != "done":
             yield f"{side.name} is not done ({side.run.status})."
 
 
-def _side(name: str, path: Path) -> Side:
+def _read(path: Path) -> RunRecord:
     try:
-        run = read_run(path, ["time"])
-        kept = sorted(p for p in RunFolder(path).evaluations.glob("*.json") if p.stem.isdigit())
-        scores = [Scores.load(p) for p in kept]
+        return read_run(path, ["time"])
     except Damaged as error:
         raise PlanError([Problem(str(path), f"is damaged: {error}")]) from error
+
+
+def _side(letter: str, name: str, differs: str, run: RunRecord) -> Side:
+    files = sorted(RunFolder(run.path).evaluations.glob("*.json"))
+    try:
+        scores = [Scores.load(file) for file in files if file.stem.isdigit()]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise PlanError([Problem(str(path), f"its evaluations can't be read: {error}")]) from error
-    return Side(name, run, scores[0] if scores else None, scores[-1] if scores else None)
+        message = f"its evaluations can't be read: {error}"
+        raise PlanError([Problem(str(run.path), message)]) from error
+    return Side(letter, name, differs, run, *((scores[0], scores[-1]) if scores else (None, None)))
+
+
+def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
+    """What tells two runs apart, in a few words each; empty where they differ in no key."""
+    found = distinct([[first.config], [second.config]])
+    if not found and first.seed != second.seed:
+        return f"seed={first.seed}", f"seed={second.seed}"
+    telltale = [*telling(found).items()][:_TELLTALE]
+    one, other = (", ".join(f"{key}={values[i]}" for key, values in telltale) for i in (0, 1))
+    return one, other
+
+
+def _title(pair: Pair) -> str:
+    return " and ".join(_definition(side) for side in pair)
+
+
+def _definition(side: Side) -> str:
+    """What a letter stands for: `A: nft0 (algo=nft)`."""
+    return f"{side.letter}: {side.name}" + (f" ({side.differs})" if side.differs else "")
+
+
+def _main_scores(pair: Pair) -> list[list[float]] | None:
+    """The last main scores of each run, prompt by prompt; None where they can't be compared."""
+    first, second = pair[0].after, pair[1].after
+    if first is None or second is None or not _paired(pair):
+        return None
+    name = next((name for name in first.values if name in second.values), None)
+    return None if name is None else [s.values[name].tolist() for s in (first, second)]
 
 
 def _names(first: Path, second: Path) -> tuple[str, str]:
-    """The folders' names, with as much of the way there as tells them apart."""
+    """The folders' names, with as many parent folders as it takes to distinguish them."""
     one, other = first.absolute().parts, second.absolute().parts
     for length in range(1, max(len(one), len(other)) + 1):
         if one[-length:] != other[-length:]:
@@ -125,12 +176,12 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
     return first.name, second.name
 
 
-def _configuration(pair: Pair) -> Words | None:
-    found = differences(pair[0].run.config, pair[1].run.config)
+def _configuration(pair: Pair) -> TextTable | None:
+    changed = differences(pair[0].run.config, pair[1].run.config)
     hidden = {*QUIET} - {"seed"}
-    lines = [[k, shown(a), shown(b)] for k, a, b in found if k.partition(".")[0] not in hidden]
+    lines = [[k, shown(a), shown(b)] for k, a, b in changed if k.partition(".")[0] not in hidden]
     heads = ["key", *_heads(pair)]
-    return Words(heads, lines, frozenset(heads)) if lines else None
+    return TextTable(heads, lines, frozenset(heads)) if lines else None
 
 
 def _paired(pair: Pair) -> bool:
@@ -138,16 +189,16 @@ def _paired(pair: Pair) -> bool:
     return first is not None and second is not None and first.prompts == second.prompts
 
 
-def _scores(pair: Pair) -> Words | None:
-    """Each score that both have: before and after training, and the difference after it."""
+def _scores(pair: Pair) -> TextTable | None:
+    """Each score that both have, before and after training, and the difference after training."""
     first, second = pair[0].after, pair[1].after
     if first is None or second is None:
         return None
     names = [name for name in first.values if name in second.values]
     heads = [f"{head} {moment}" for head in _heads(pair) for moment in ("before", "after")]
-    heads = ["score", *heads, "difference", "95 % interval", "n"]
+    heads = ["score", *heads, "B - A", "95 % interval", "n"]
     lines = [[name, *_means(pair, name), *_difference(pair, name)] for name in names]
-    return Words(heads, lines) if lines else None
+    return TextTable(heads, lines) if lines else None
 
 
 def _means(pair: Pair, name: str) -> list[str]:
@@ -167,31 +218,30 @@ def _difference(pair: Pair, name: str) -> list[str]:
     return [number(change.difference, sign=True), interval, str(change.count)]
 
 
-def _cost(pair: Pair) -> Words:
+def _cost(pair: Pair) -> TextTable:
     rows = {
         "status": [side.run.status for side in pair],
         "iterations": [str(side.run.iterations) for side in pair],
         "time": [_last(side.run, "time", clock) for side in pair],
-        "NFE": [_last(side.run, "nfe/total", evaluations) for side in pair],
+        "NFE": [_last(side.run, "nfe/total", short_count) for side in pair],
         "KL to the reference": [_last(side.run, "kl/reference", number) for side in pair],
     }
-    kept = [[name, *told] for name, told in rows.items() if {*told} != {NONE}]
-    return Words(["", *_heads(pair)], kept)
+    kept = [[name, *values] for name, values in rows.items() if {*values} != {NONE}]
+    return TextTable(["", *_heads(pair)], kept)
 
 
-def _last(run: Run, name: str, tell: object) -> str:
+def _last(run: RunRecord, name: str, write: Callable[[float], str]) -> str:
     series = run.series.get(name)
-    assert callable(tell)
-    return NONE if series is None else str(tell(float(series[1][-1])))
+    return NONE if series is None else write(float(series[1][-1]))
 
 
-def _responses(pair: Pair) -> Words | None:
-    """What both wrote last to the prompts that they share."""
+def _responses(pair: Pair) -> TextTable | None:
+    """The last responses of both to the prompts that they share."""
     first, second = ({prompt: after for prompt, _, after in responses(s.run.path)} for s in pair)
     lines = [[prompt, first[prompt], second[prompt]] for prompt in first if prompt in second]
     heads = ["prompt", *_heads(pair)]
-    return Words(heads, lines, frozenset(heads)) if lines else None
+    return TextTable(heads, lines, frozenset(heads)) if lines else None
 
 
 def _heads(pair: Sequence[Side]) -> list[str]:
-    return [side.name for side in pair]
+    return [side.letter for side in pair]

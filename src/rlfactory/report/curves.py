@@ -1,29 +1,94 @@
-"""The course of training of a row: the mean over its runs, and how sure it is."""
+"""Numbers of runs in the table's columns, and training curves of rows with 95 % intervals."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
 from rlfactory.report.group import Group
-from rlfactory.report.measure import metric_of
-from rlfactory.report.read import Run
+from rlfactory.report.read import RunRecord, Series
 from rlfactory.report.report import Curve
-from rlfactory.report.statistics import Array, t_quantile
+from rlfactory.run.labels import metric_name
+from rlfactory.run.statistics import Array, t_quantile
 from rlfactory.sweep.table import Column
+
+
+def metrics_of(columns: Iterable[Column]) -> list[str]:
+    """The metrics that columns need besides evaluations, which are always read."""
+    parts = [column.measure.partition("/") for column in columns]
+    return [name for kind, _, name in parts if kind in ("last", "max")]
+
+
+def measured(run: RunRecord, column: Column, at: int | None = None) -> float | None:
+    """A run's unscaled number in a column; None where it has none.
+
+    `at` is the iteration of the evaluation to read, instead of the last one.
+    """
+    kind, _, name = column.measure.partition("/")
+    if kind == "iterations":
+        return float(run.iterations)
+    metric = metric_of(run, column)
+    if metric is None:
+        return None
+    x, y = run.series[metric]
+    if kind == "eval":
+        chosen = y if at is None else y[x == at]
+        return float(chosen[-1]) if len(chosen) else None
+    if kind == "before":
+        return float(y[0]) if x[0] == 0 else None
+    return float(y.max() if kind == "max" else y[-column.window :].mean())
+
+
+def metric_of(run: RunRecord, column: Column) -> str | None:
+    """The name of the metric that a column reads; None where the run has not measured it."""
+    kind, _, name = column.measure.partition("/")
+    # a score has a mean; diversity, KL and a category's score are numbers themselves
+    evaluated = [f"eval/{name}/mean", f"eval/{name}"]
+    names = evaluated if kind in ("eval", "before") else [name]
+    return next((name for name in names if name in run.series), None)
+
+
+def before(column: Column) -> Column:
+    """The column that reads the same evaluation before training.
+
+    A column about training itself measures nothing then.
+    """
+    kind, _, name = column.measure.partition("/")
+    return replace(column, measure=f"before/{name}" if kind in ("eval", "before") else "")
+
+
+def best_iteration(run: RunRecord, columns: Iterable[Column]) -> int | None:
+    """The iteration of the best evaluation by the first column that has any; None without one."""
+    for column in columns:
+        metric = metric_of(run, column)
+        if column.measure.startswith("eval/") and column.better != "neither" and metric:
+            x, y = _after_training_began(run.series[metric])
+            best = y.argmin() if column.better == "lower" else y.argmax()
+            return int(x[best])
+    return None
+
+
+def _after_training_began(series: Series) -> Series:
+    """Leave out the evaluation before training, unless it is the only one."""
+    x, y = series
+    return (x, y) if len(x) < 2 or x[0] > 0 else (x[1:], y[1:])
+
 
 MOST_POINTS = 200
 _REWARDS = 2
 
 
 def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
-    """A panel's curves after the other's: the columns', training rewards' and the KL's."""
+    """The curves of all panels: those of the columns, of training rewards, and of the KL."""
     trained = [group for group in groups if group.runs and not group.untrained]
     drawn = [c for c in columns if c.measure.partition("/")[0] in ("eval", "last", "max")]
-    found = [curve for column in drawn for group in trained if (curve := _of(group, column))]
-    shown = {curve.metric for curve in found}
+    column_curves = [
+        curve for column in drawn for group in trained if (curve := _column_curve(group, column))
+    ]
+    shown = {curve.metric for curve in column_curves}
     others = [name for name in _others(trained) if name not in shown]
-    return found + [
+    return column_curves + [
         curve
         for name in others
         for group in trained
@@ -31,7 +96,7 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
     ]
 
 
-def _of(group: Group, column: Column) -> Curve | None:
+def _column_curve(group: Group, column: Column) -> Curve | None:
     metric = next((m for run in group.runs if (m := metric_of(run, column))), None)
     if metric is None:
         return None
@@ -47,14 +112,17 @@ def _others(groups: Iterable[Group]) -> list[str]:
 
 
 def averaged(
-    runs: Sequence[Run],
+    runs: Sequence[RunRecord],
     metric: str,
     row: str,
     label: str = "",
     scale: float = 1.0,
     paper: float | None = None,
 ) -> Curve | None:
-    """A metric over the iterations at which all runs that have it measured it; None without two."""
+    """The mean of a metric over runs, at the iterations at which all of them measured it.
+
+    Runs without the metric are left out. None where fewer than two iterations are shared.
+    """
     series = [run.series[metric] for run in runs if metric in run.series]
     if not series:
         return None
@@ -63,22 +131,24 @@ def averaged(
         return None
     at = thinned(shared)
     values = scale * np.stack([y[np.searchsorted(x, at)] for x, y in series])
-    mean, reach = values.mean(0), _reach(values)
-    low, high = (mean - reach).tolist(), (mean + reach).tolist()
-    return Curve(row, metric, at.tolist(), mean.tolist(), low, high, label or metric, paper)
+    mean, half = values.mean(0), _half_interval(values)
+    low, high = (mean - half).tolist(), (mean + half).tolist()
+    return Curve(
+        row, metric, at.tolist(), mean.tolist(), low, high, label or metric_name(metric), paper
+    )
 
 
-def _reach(values: Array) -> Array:
-    """Half of the 95 % interval over `[runs, N]`; nothing of one run."""
+def _half_interval(values: Array) -> Array:
+    """Half of the 95 % interval of the mean over `[runs, N]`; zeros for one run."""
     count = len(values)
     if count < 2:
         return np.zeros(values.shape[1])
     spread: Array = values.std(0, ddof=1)
-    reach: Array = t_quantile(count - 1) * spread / np.sqrt(count)
-    return reach
+    half: Array = t_quantile(count - 1) * spread / np.sqrt(count)
+    return half
 
 
 def thinned(x: Array) -> Array:
-    """Some of the iterations, evenly, the last among them."""
+    """At most `MOST_POINTS` of the iterations, evenly spaced, the last one included."""
     step = -(-len(x) // MOST_POINTS)
     return x[::-1][::step][::-1]

@@ -1,4 +1,4 @@
-"""Runs as the rows of a table: those of a sweep's row, or those that differ in their seed alone."""
+"""Group runs into the rows of a table: by a sweep's rows, or those that differ only in the seed."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,29 +7,39 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.report.differences import distinct, flat, shown
-from rlfactory.report.read import ABSENT, DAMAGED, Damaged, Run
+from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord
 from rlfactory.sweep.table import Job, Row, Table
 
-Reader = Callable[[Path], Run]
+_FIRST = ("algo", "model", "reward", "prompts", "regularizer", "dynamics")
+"""The keys that a row is named by before all others."""
+
+Reader = Callable[[Path], RunRecord]
 
 
 @dataclass(frozen=True)
 class Member:
-    """A run of a row, None if there is none to read; `fault` says why.
+    """A run of a row.
 
-    `earlier` are the runs whose weights it went on from, the first first.
+    Attributes:
+        run: None where it can't be read; `fault` says why.
+        state: the word in its STATUS, or `ABSENT` or `DAMAGED`.
+        earlier: the runs of its earlier stages, the first one first.
     """
 
     path: Path
-    run: Run | None
+    run: RunRecord | None
     state: str
     fault: str = ""
-    earlier: list[Run] = field(default_factory=list)
+    earlier: list[RunRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A row with its runs; where `untrained`, what counts is what they were before training."""
+    """A row with its runs.
+
+    Where `untrained` the row is the model before training: its numbers are the first evaluations of
+    these runs.
+    """
 
     name: str
     members: list[Member]
@@ -39,17 +49,17 @@ class Group:
 
     @property
     def counted(self) -> list[Member]:
-        """Those whose run is done."""
+        """The members whose run is done."""
         return [m for m in self.members if m.run is not None and m.state == "done"]
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunRecord]:
         """The runs that are done."""
         return [m.run for m in self.counted if m.run is not None]
 
     @property
     def status(self) -> str:
-        """How many are in which state."""
+        """How many members are in which state."""
         if not self.members:
             return "published"
         if self.untrained:
@@ -60,7 +70,7 @@ class Group:
 
 
 def read_member(path: Path, read: Reader) -> Member:
-    """A run, or why there is none."""
+    """Read a run; a missing or damaged one is a member without a run."""
     if not path.is_dir():
         return Member(path, None, ABSENT)
     try:
@@ -71,7 +81,7 @@ def read_member(path: Path, read: Reader) -> Member:
 
 
 def groups_of_table(table: Table, folder: Path, read: Reader) -> list[Group]:
-    """A sweep's rows; one whose runs vary in more than the seed becomes several."""
+    """Group the runs of a sweep; a row whose runs vary in more than the seed becomes several."""
     members = {job.name: read_member(folder / job.folder, read) for job in table.jobs}
     return [group for row in table.rows for group in _groups_of_row(row, table.jobs, members)]
 
@@ -81,27 +91,27 @@ def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, Member])
     untrained = not own and row.before is not None
     if untrained:
         own = [job for job in jobs if job.row == row.before and job.after is None]
-    passed = {} if untrained else {job.name: job for job in own}
-    went_on = {job.after for job in passed.values()}
-    last = [job for job in own if job.name not in went_on]
-    parted: dict[str, list[Member]] = {}
+    stages = {} if untrained else {job.name: job for job in own}
+    continued = {job.after for job in stages.values()}
+    last = [job for job in own if job.name not in continued]
+    by_axes: dict[str, list[Member]] = {}
     for job in last:
-        parted.setdefault(_varied(job.axes), []).append(_with_earlier(job, passed, members))
-    if len(parted) < 2 or untrained:
-        everyone = [member for part in parted.values() for member in part]
-        return [Group(row.name, everyone, row.claimed, row.note, untrained)]
+        by_axes.setdefault(_axes_text(job.axes), []).append(_with_earlier(job, stages, members))
+    if len(by_axes) < 2 or untrained:
+        row_members = [member for same in by_axes.values() for member in same]
+        return [Group(row.name, row_members, row.claimed, row.note, untrained)]
     return [
-        Group(f"{row.name}, {name}", part, row.claimed, row.note) for name, part in parted.items()
+        Group(f"{row.name}, {axes}", same, row.claimed, row.note) for axes, same in by_axes.items()
     ]
 
 
-def _varied(axes: Mapping[str, Any]) -> str:
-    """What sets a run apart from others of its row; a trial has a number, and rounded values."""
+def _axes_text(axes: Mapping[str, Any]) -> str:
+    """The values that distinguish a run from others of its row, rounded for a search's trial."""
     varied = {key: value for key, value in axes.items() if key not in ("seed", "stage", "trial")}
     if "trial" not in axes:
         return ", ".join(f"{key}={shown(value)}" for key, value in varied.items())
-    tried = (f"{'.'.join(key.split('.')[-2:])} {_rounded(v)}" for key, v in varied.items())
-    return f"trial {axes['trial']}: {', '.join(tried)}"
+    values = (f"{'.'.join(key.split('.')[-2:])} {_rounded(v)}" for key, v in varied.items())
+    return f"trial {axes['trial']}: {', '.join(values)}"
 
 
 def _rounded(value: object) -> str:
@@ -109,8 +119,8 @@ def _rounded(value: object) -> str:
 
 
 def _with_earlier(job: Job, own: Mapping[str, Job], members: Mapping[str, Member]) -> Member:
-    """A job's run, with those of the same row that it goes on from."""
-    earlier: list[Run] = []
+    """The member of a job, with the runs of the same row whose weights it began with."""
+    earlier: list[RunRecord] = []
     before = own.get(job.after or "")
     while before is not None:
         if (run := members[before.name].run) is not None:
@@ -121,34 +131,53 @@ def _with_earlier(job: Job, own: Mapping[str, Job], members: Mapping[str, Member
 
 
 def groups_of_runs(members: Iterable[Member]) -> list[Group]:
-    """Runs without a table: those that differ in their seed alone are a row, called by what
-    tells it from the others.
+    """Group runs outside of sweeps: those that differ only in the seed are a row.
+
+    Its name is the keys in which it differs from the other rows.
     """
-    parted: dict[str, list[Member]] = {}
+    by_config: dict[str, list[Member]] = {}
     for member in members:
         config = flat(member.run.config) if member.run is not None else {"": str(member.path)}
-        parted.setdefault(repr(sorted(config.items())), []).append(member)
-    parts = [*parted.values()]
-    configs = [part[0].run.config if part[0].run is not None else {} for part in parts]
-    rows = distinct([[config] for config in configs if config])
-    return [Group(name, part) for name, part in zip(_names(parts, rows), parts, strict=True)]
+        by_config.setdefault(repr(sorted(config.items())), []).append(member)
+    rows = [*by_config.values()]
+    configs = [row[0].run.config if row[0].run is not None else {} for row in rows]
+    differences = distinct([[config] for config in configs if config])
+    names = _names(rows, differences)
+    return [Group(name, row) for name, row in zip(names, rows, strict=True)]
 
 
-def _names(parts: Sequence[list[Member]], rows: Mapping[str, list[str]]) -> list[str]:
+def _names(rows: Sequence[list[Member]], differences: Mapping[str, list[str]]) -> list[str]:
+    """Each row's name: the keys that tell it from the others, the first choices alone if they do.
+
+    `differences` has values only for rows whose run could be read; the report lists all of them.
+    """
+    shown_keys = telling(differences)
     names, number = [], 0
-    for part in parts:
-        run = part[0].run
+    for row in rows:
+        run = row[0].run
         if run is None:
-            names.append(part[0].path.name)
+            names.append(row[0].path.name)
             continue
-        told = [f"{key}={values[number]}" for key, values in rows.items()]
-        names.append(", ".join(told) or _summary(run.config))
+        words = [f"{key}={values[number]}" for key, values in shown_keys.items()]
+        names.append(", ".join(words) or _summary(run.config))
         number += 1
     return names
 
 
+def telling(differences: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """As few of the differing keys as tell all rows apart, in the order in which they matter."""
+    order = [*(key for key in _FIRST if key in differences), *differences]
+    chosen: dict[str, Sequence[str]] = {}
+    parts = 1
+    for key in dict.fromkeys(order):
+        rows = {*zip(*chosen.values(), differences[key], strict=True)}
+        if len(rows) > parts:
+            chosen[key], parts = differences[key], len(rows)
+    return chosen
+
+
 def _summary(config: Mapping[str, Any]) -> str:
-    """What a lone row is called."""
+    """The name of a row that differs from no other: model, algorithm and reward."""
     chosen = config.get("choices", {})
     words = [str(chosen[group]) for group in ("model", "algo", "reward") if group in chosen]
     return ", ".join(words) or "all runs"

@@ -1,58 +1,81 @@
-"""The curves of a report in one figure: a panel a metric, a line with its band a row."""
+"""Curves drawn with matplotlib: one figure for files, and one panel as SVG for the HTML page.
+
+A panel shows one metric: for each row of the table a line with its 95 % interval as a band, and the
+paper's value dashed.
+"""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlfactory.report.report import Curve
-from rlfactory.run.curves import STYLE
+from rlfactory.run.figures.figure import (
+    COLORS,
+    add_panels,
+    panel_grid,
+    saved_figure,
+    svg_for_html,
+)
+from rlfactory.run.labels import metric_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FILE = "curves"
-COLOURS = (
-    *("#3465a4", "#d9822b", "#3a8f5c", "#b5474e", "#7a5ea8"),
-    *("#8b6b4f", "#c76fa0", "#6b7078", "#97922f", "#3c9fb0"),
-)
+SVG_SIZE = (400, 236)
+SVG_BOX = (50, 10, 388, 204)  # left, top, right, bottom of the axes in `panel_svg`
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
-_COLUMNS = 3
 _LEGEND_COLUMNS = 3
 _LETTERS = 15  # to an inch of the legend
-_HANDLE = 7  # letters' room
-_MOST_BANDS = 8  # bands of more rows than that would be one grey
-_MOST_BAND = 0.5  # of the lines' own span, above and below them
+_HANDLE = 7  # the width of a legend's line, in letters
+_MOST_BANDS = 8  # the bands of more rows would cover each other
+_MOST_BAND = 0.5  # how far a band may extend the axis, as a share of the lines' own span
 
 
 def draw_report(curves: Sequence[Curve], folder: Path) -> list[Path]:
-    """Write curves.png and curves.svg; nothing of no curves."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
+    """Write curves.png and curves.svg with a panel for each metric; no files without curves."""
     panels = by_metric(curves)
     if not panels:
         return []
     rows = [*dict.fromkeys(curve.row for curve in curves)]
-    columns = min(_COLUMNS, len(panels))
-    lines = -(-len(panels) // columns)
+    columns, lines = panel_grid(len(panels))
     width = max(4.3 * columns, 6.0)
-    entries = _entries(rows, width)
-    below = 0.22 * -(-len(rows) // entries)
-    # the same file from the same numbers: no date, no random names
-    with mpl.rc_context({**STYLE, "svg.hashsalt": "rlfactory", "svg.fonttype": "none"}):
-        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
-        figure = Figure(figsize=(width, 3.0 * lines + below), layout=layout)
-        FigureCanvasAgg(figure)
-        for number, panel in enumerate(panels, start=1):
-            _draw(figure.add_subplot(lines, columns, number), panel, rows)
-        _legend(figure, rows, entries)
-        paths = [folder / f"{FILE}.png", folder / f"{FILE}.svg"]
-        figure.savefig(paths[0], dpi=140, facecolor="white")
-        figure.set_layout_engine("none")  # everything has its place, and finding it is slow
-        figure.savefig(paths[1], facecolor="white", metadata={"Date": None})
+    legend_columns = _legend_columns(rows, width)
+    legend_height = 0.22 * -(-len(rows) // legend_columns)
+    paths = [folder / f"{FILE}.png", folder / f"{FILE}.svg"]
+    with saved_figure((width, 3.0 * lines + legend_height), *paths) as figure:
+        add_panels(figure, [partial(_draw, panel=panel, rows=rows) for panel in panels])
+        _legend(figure, rows, legend_columns)
     return paths
+
+
+def panel_svg(
+    panel: Sequence[Curve], rows: Sequence[str], name: str
+) -> tuple[str, tuple[float, float, float, float]]:
+    """One panel as SVG to stand inside an HTML page, and the limits (x0, x1, y0, y1) of its axes.
+
+    The axes fill `SVG_BOX`. Colours are the CSS variables --c0 to --c9, --faint, --strong and
+    --rule. What belongs to one row has `data-row` with its number in `rows`. `name` keeps ids apart
+    from those of other panels.
+    """
+    width, height = SVG_SIZE
+    left, top, right, bottom = SVG_BOX
+    with saved_figure((width / 72, height / 72)) as figure:
+        add_panels(figure, [partial(_draw, panel=panel, rows=rows, tag_rows=True)])
+        figure.set_layout_engine("none")
+        (axes,) = figure.axes
+        box = (left / width, 1 - bottom / height, (right - left) / width, (bottom - top) / height)
+        axes.set_position(box)
+        axes.set(title="", xlabel="", ylabel="", xlim=_x_limits(panel))
+        axes.locator_params(axis="y", nbins=5, steps=[1, 2, 5, 10])
+        axes.xaxis.grid(visible=False)
+        axes.spines.left.set_visible(False)
+        axes.tick_params(length=0, pad=7)
+        limits = (*axes.get_xlim(), *axes.get_ylim())
+        svg = svg_for_html(figure, name)
+    return svg, limits
 
 
 def by_metric(curves: Sequence[Curve]) -> list[list[Curve]]:
@@ -63,33 +86,45 @@ def by_metric(curves: Sequence[Curve]) -> list[list[Curve]]:
     return [*panels.values()]
 
 
-def _draw(axes: "Axes", panel: Sequence[Curve], rows: Sequence[str]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
+def _draw(
+    axes: "Axes", panel: Sequence[Curve], rows: Sequence[str], *, tag_rows: bool = False
+) -> None:
     for curve in panel:
-        colour, dashes = _look(rows.index(curve.row))
-        axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes)
+        number = rows.index(curve.row)
+        colour, dashes = _line_style(number)
+        gid = f"row-{number}" if tag_rows else None
+        # what was measured at a few iterations is marked, and so is a single point
+        is_marked = curve.metric.startswith("eval/") or len(curve.x) == 1
+        marker = "o" if is_marked else ""
+        (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
+        line.set(marker=marker, markersize=4)
         if curve.high != curve.mean and len(panel) <= _MOST_BANDS:
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
+            band = axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15)
+            band.set(linewidth=0, gid=gid)
     for paper in _papers(panel):
-        claiming = [c.row for c in panel if c.paper == paper]
-        colour = _look(rows.index(claiming[0]))[0] if len(claiming) == 1 else "#55575e"
-        axes.axhline(paper, color=colour, linestyle=(0, (5, 3)), linewidth=1.1)
-    axes.set_ylim(*_span(panel))
-    axes.set_title(panel[0].label or panel[0].metric)
-    axes.set_xlabel("iteration")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
-    axes.ticklabel_format(useOffset=False)
+        claiming = [rows.index(c.row) for c in panel if c.paper == paper]
+        lone = len(claiming) == 1
+        colour = _line_style(claiming[0])[0] if lone else "#55575e"
+        gid = f"row-{claiming[0]}" if tag_rows and lone else None
+        axes.axhline(paper, color=colour, linestyle=(0, (5, 3)), linewidth=1.1, gid=gid)
+    axes.set_ylim(*_y_limits(panel))
+    axes.set_title(short(panel[0].label or panel[0].metric))
+    axes.set_ylabel(metric_unit(panel[0].metric))
 
 
 def _papers(panel: Sequence[Curve]) -> list[float]:
-    """The paper's values, each once; of many rows none, since they would be a grid."""
+    """The paper's values, each once; none where there are many rows, since they would be a grid."""
     claimed = [c.paper for c in panel if c.paper is not None]
     return [*dict.fromkeys(claimed)] if len(panel) <= _MOST_BANDS else []
 
 
-def _span(panel: Sequence[Curve]) -> tuple[float, float]:
-    """Room for the lines and some for the bands: two seeds' would leave the lines no height."""
+def _x_limits(panel: Sequence[Curve]) -> tuple[float, float]:
+    x = [x for curve in panel for x in curve.x]
+    return (min(x), max(x)) if max(x) > min(x) else (min(x) - 1, max(x) + 1)
+
+
+def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
+    """All of the lines and some of the bands: those of two seeds would flatten the lines."""
     lines = [*(y for c in panel for y in c.mean), *_papers(panel)]
     low, high = min(lines), max(lines)
     air = (high - low) or abs(high) or 1.0
@@ -98,28 +133,28 @@ def _span(panel: Sequence[Curve]) -> tuple[float, float]:
     return min(bottom, low) - 0.05 * air, max(top, high) + 0.05 * air
 
 
-def _look(number: int) -> tuple[str, object]:
+def _line_style(number: int) -> tuple[str, object]:
     """A row's colour, and its dashes where there are more rows than colours."""
-    again, colour = divmod(number, len(COLOURS))
-    return COLOURS[colour], _DASHES[again % len(_DASHES)]
+    again, colour = divmod(number, len(COLORS))
+    return COLORS[colour], _DASHES[again % len(_DASHES)]
 
 
-def _entries(rows: Sequence[str], width: float) -> int:
-    """How many of the legend are beside each other on so many inches."""
+def _legend_columns(rows: Sequence[str], width: float) -> int:
+    """How many entries of the legend fit beside each other on `width` inches."""
     longest = max(len(short(row)) for row in rows) + _HANDLE
     return min(max(int(_LETTERS * width) // longest, 1), _LEGEND_COLUMNS)
 
 
-def _legend(figure: object, rows: Sequence[str], columns: int) -> None:
+def _legend(figure: "Figure", rows: Sequence[str], columns: int) -> None:
     from matplotlib.lines import Line2D
 
-    looks = [_look(number) for number in range(len(rows))]
-    handles = [Line2D([], [], color=colour, linestyle=dashes) for colour, dashes in looks]
-    place = {"loc": "outside lower left", "ncols": columns}
-    figure.legend(handles, [short(row) for row in rows], **place)  # type: ignore[attr-defined]
+    styles = [_line_style(number) for number in range(len(rows))]
+    handles = [Line2D([], [], color=colour, linestyle=dashes) for colour, dashes in styles]
+    where = {"loc": "outside lower left", "ncols": columns}
+    figure.legend(handles, [short(row) for row in rows], **where)
 
 
 def short(name: str, longest: int = 80) -> str:
-    """A name that leaves room for others; `$` would be mathematics."""
+    """A name cut to `longest` letters; `$` is escaped, since it would begin mathematics."""
     cut = name if len(name) <= longest else f"{name[: longest - 1]}…"
     return cut.replace("$", r"\$")

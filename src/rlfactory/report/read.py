@@ -1,4 +1,7 @@
-"""A run folder as plain values: what a report needs of it, read fast."""
+"""Read what a report needs of a run folder, as plain values.
+
+Reports read hundreds of folders: metrics.jsonl is searched for the wanted names, not parsed.
+"""
 
 import json
 import math
@@ -11,9 +14,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from rlfactory.config.compat import upgrade
 from rlfactory.run.folder import RunFolder
 
-# the parser in C is ten times faster; a report reads hundreds of files
+# the parser in C is ten times faster
 SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Array = NDArray[np.float64]
@@ -27,13 +31,18 @@ _BEGIN = b'{"iteration": '
 
 
 class Damaged(ValueError):
-    """A folder that a report can't use; the message says why."""
+    """A run folder that a report can't use; the message says why."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a report knows of a run. `series` has all of its evaluations and the metrics that were
-    asked for; `iterations` is how many it has had.
+class RunRecord:
+    """A run as a report sees it.
+
+    Attributes:
+        status: the word in STATUS.
+        series: all metrics of evaluations, mean rewards and the wanted metrics, by name.
+        iterations: how many it has finished.
+        better: whether higher or lower is better, by score name, as far as the rewards say it.
     """
 
     path: Path
@@ -41,24 +50,28 @@ class Run:
     config: Mapping[str, Any]
     series: Mapping[str, Series] = field(default_factory=dict)
     iterations: int = 0
+    better: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
-        """Its seed."""
+        """The seed in its configuration."""
         return int(self.config.get("seed", 0))
 
     @property
     def media(self) -> Literal["images", "texts"] | None:
-        """What it draws, by what it left; None if it left nothing."""
+        """The kind of its samples, by the files in its folder; None if there are none."""
         samples = RunFolder(self.path).samples
         kinds = {path.suffix for path in samples.glob("eval_*")}
         return "images" if ".png" in kinds else "texts" if ".md" in kinds else None
 
 
-def read_run(path: Path, wanted: Iterable[str] = ()) -> Run:
-    """A run with its evaluations, its rewards and the `wanted` metrics; Damaged if it has faults.
+def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
+    """Read a run with its evaluations, its rewards and the `wanted` metrics.
 
-    A last line torn by a kill is no fault: a run that trains has one at times.
+    A last line without its end is ignored: a run that trains has one at times.
+
+    Raises:
+        Damaged: a file is missing, unreadable or half-written.
     """
     folder = RunFolder(path)
     status = _text(folder.status).strip() or "no STATUS"
@@ -68,7 +81,16 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> Run:
         raise Damaged("it is done, but has no metrics.jsonl")
     at = [_iteration(number, line) for number, line in enumerate(lines, start=1)]
     series = {**_evaluations(lines), **_trained(lines, at, [*wanted, *ALWAYS])}
-    return Run(path, status, config, series, max(at, default=0))
+    return RunRecord(path, status, config, series, max(at, default=0), _directions(folder))
+
+
+def _directions(folder: RunFolder) -> Mapping[str, str]:
+    """What is better of the scores of the first evaluation; empty where that does not say it."""
+    try:
+        content = json.loads(folder.evaluation(0).read_text(encoding="utf-8"))
+        return dict(content.get("better") or {})
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def _text(path: Path) -> str:
@@ -82,12 +104,12 @@ def _text(path: Path) -> str:
 
 def _config(path: Path) -> Mapping[str, Any]:
     try:
-        found = yaml.load(_text(path), SafeLoader)
+        config = yaml.load(_text(path), SafeLoader)
     except yaml.YAMLError as error:
-        raise Damaged(f"config.yaml is no YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(found, dict) or "iterations" not in found:
+        raise Damaged(f"config.yaml is not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(config, dict) or "iterations" not in config:
         raise Damaged("config.yaml is missing or half-written")
-    return found
+    return upgrade(config)
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -98,7 +120,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _iteration(number: int, line: bytes) -> int:
-    """A line's iteration, without parsing the whole of it."""
+    """A line's iteration, where possible without parsing all of the line."""
     if line.startswith(_BEGIN) and line.endswith(b"}"):
         try:
             return int(line[len(_BEGIN) : line.index(b",")])
@@ -109,32 +131,32 @@ def _iteration(number: int, line: bytes) -> int:
 
 def _parsed(number: int, line: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(line)
-        int(found["iteration"])
+        record = json.loads(line)
+        int(record["iteration"])
     except (ValueError, KeyError, TypeError) as error:
-        message = f"metrics.jsonl, line {number} is no record ({type(error).__name__}: {error})"
+        message = f"metrics.jsonl, line {number} is not a record ({type(error).__name__}: {error})"
         raise Damaged(message) from error
-    return found  # type: ignore[no-any-return]
+    return record  # type: ignore[no-any-return]
 
 
 def _evaluations(lines: Sequence[bytes]) -> dict[str, Series]:
-    """Every metric of the evaluations, which are few: these lines are parsed whole."""
-    found: dict[str, dict[float, float]] = {}
+    """Every metric of the evaluations. They are few, so their lines are parsed completely."""
+    values: dict[str, dict[float, float]] = {}
     for number, line in enumerate(lines, start=1):
         if b'"eval/' not in line:
             continue
         record = _parsed(number, line)
         for name, value in record.items():
             if name.startswith("eval/") and isinstance(value, int | float) and math.isfinite(value):
-                found.setdefault(name, {})[int(record["iteration"])] = float(value)
-    return {name: _series(values) for name, values in found.items()}
+                values.setdefault(name, {})[int(record["iteration"])] = float(value)
+    return {name: _series(by_iteration) for name, by_iteration in values.items()}
 
 
 def _trained(lines: Sequence[bytes], at: Sequence[int], wanted: Iterable[str]) -> dict[str, Series]:
-    """The wanted metrics and the rewards' means, found by their names alone."""
+    """The wanted metrics and the mean rewards of training."""
     names = dict.fromkeys([*wanted, *_rewards(lines)])
-    found = {name: _column(lines, at, name) for name in names if not name.startswith("eval/")}
-    return {name: series for name, series in found.items() if len(series[0])}
+    columns = {name: _column(lines, at, name) for name in names if not name.startswith("eval/")}
+    return {name: series for name, series in columns.items() if len(series[0])}
 
 
 def _rewards(lines: Sequence[bytes]) -> list[str]:
@@ -144,19 +166,19 @@ def _rewards(lines: Sequence[bytes]) -> list[str]:
 
 
 def _column(lines: Sequence[bytes], at: Sequence[int], name: str) -> Series:
-    """A metric's values: cut out of the lines, since parsing them whole takes ten times as long."""
+    """A metric's values, cut out of the lines: parsing these completely takes ten times as long."""
     key = json.dumps(name).encode() + b":"
     x, y = [], []  # type: list[int], list[float]
     for iteration, line in zip(at, lines, strict=True):
         begin = line.find(key)
         if begin >= 0:
             begin += len(key)
-            # where no comma follows, -1 leaves out the brace
+            # at the end of a line there is no comma: find gives -1, which leaves out the brace
             y.append(_number(name, iteration, line[begin : line.find(b",", begin)]))
             x.append(iteration)
     values = np.array(y, dtype=np.float64)
     kept = np.isfinite(values)
-    return _rising(np.array(x, dtype=np.float64)[kept], values[kept])
+    return _increasing(np.array(x, dtype=np.float64)[kept], values[kept])
 
 
 def _number(name: str, iteration: int, word: bytes) -> float:
@@ -165,12 +187,12 @@ def _number(name: str, iteration: int, word: bytes) -> float:
     except ValueError as error:
         if word.strip() == b"null":
             return math.nan
-        message = f"metrics.jsonl: {name} of iteration {iteration} is {word[:20]!r}, no number"
+        message = f"metrics.jsonl: {name} of iteration {iteration} is {word[:20]!r}, not a number"
         raise Damaged(message) from error
 
 
-def _rising(x: Array, y: Array) -> Series:
-    """Each iteration once, its last value."""
+def _increasing(x: Array, y: Array) -> Series:
+    """Sort by iteration, each with its last value: a resumed run may repeat some."""
     if np.all(np.diff(x) > 0):
         return x, y
     return _series(dict(zip(x.tolist(), y.tolist(), strict=True)))

@@ -1,20 +1,25 @@
-"""What a report says, as plain values: all writers (terminal, Markdown, page, ...) read only this.
+"""A report as plain values: all writers (terminal, Markdown, HTML, ...) read only this.
 
-Numbers that are not known are None, never NaN. Ours are multiplied by their column's `scale`.
+Unknown numbers are None, never NaN. Numbers of runs are already multiplied by `Column.scale`.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlfactory.sweep.table import About, Column
+from rlfactory.sweep.table import Column, TableInfo
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A row's number in a column: the paper's, and ours over the `n` runs that have one.
+    """A row's numbers in a column.
 
-    `low` and `high` are the mean's 95 % interval by Student's t, None below two runs; `iqm_low` and
-    `iqm_high` the interquartile mean's by bootstrap, None below three.
+    Attributes:
+        paper: the published number.
+        mean, low, high: the mean over runs and its 95 % interval by Student's t, None below two
+            runs.
+        n: how many runs have a number; `values` are these.
+        iqm, iqm_low, iqm_high: the interquartile mean and its bootstrap interval, None below three
+            runs.
     """
 
     paper: float | None
@@ -30,10 +35,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class ReportRow:
-    """A line of the table; `cells` by `Column.name`, each column has one.
+    """A row of the table.
 
-    `steps` are iterations, `nfe` the network's evaluations per run, `status` how many of the row's
-    runs are in which state. `differs` is the row's part of `Report.differences`.
+    Attributes:
+        cells: one for each column, by `Column.name`.
+        steps: training iterations, the most of its runs.
+        nfe: forward passes of a run, the mean over its runs.
+        status: how many of its runs are in which state.
+        differs: the row's part of `Report.differences`.
     """
 
     name: str
@@ -47,11 +56,10 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric of a row over the iterations `x`: its mean over the runs, and the 95 % interval
-    (equal to the mean where there is one run).
+    """A metric of a row over the iterations `x`: the mean over runs, and its 95 % interval.
 
-    `label` is what its panel is called. `paper` is what the row's claim is on this axis: to be
-    dashed.
+    Of one run the interval is equal to the mean. `label` is the title of its panel; `paper` is the
+    published value on this axis, drawn dashed.
     """
 
     row: str
@@ -65,8 +73,8 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A PNG of a row's samples."""
+class SampleImage:
+    """A PNG with samples of a row."""
 
     row: str
     caption: str
@@ -75,7 +83,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class TextSample:
-    """What a row's model answered before and after training."""
+    """The responses of a row's model to a prompt, before and after training."""
 
     row: str
     prompt: str
@@ -85,13 +93,15 @@ class TextSample:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row against another in one column.
+    """A row compared with another in one column.
 
-    `difference` is the row's mean less the other's over the `n` seeds that both have, with its
-    95 % interval by Student's t; None where there are fewer than two. `probability` is that of
-    improvement: that a run of the row is better than one of the other, with a stratified bootstrap
-    interval where both have three. `column` is empty for all columns together, which have a
-    `probability` alone.
+    Attributes:
+        column: `Column.name`, or empty for all columns together, which have only a `probability`.
+        difference, low, high: the row's mean minus the other's over the `n` seeds that both have,
+            with its 95 % interval by Student's t; None below two seeds.
+        probability, probability_low, probability_high: probability of improvement, that a run of
+            the row is better than one of the other; a stratified bootstrap interval from three runs
+            of each.
     """
 
     row: str
@@ -108,18 +118,20 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """A table and all that goes with it.
+    """A table with its curves, samples and comparisons.
 
-    `differences` has, for each configuration key in which rows differ, a value per row in the rows'
-    order. `notes` are sentences: what was left out, what to mind.
+    Attributes:
+        about: where the table was published; None for runs outside of sweeps.
+        differences: for each configuration key in which rows differ, a value per row.
+        notes: sentences below the table.
     """
 
     title: str
-    about: About | None
+    about: TableInfo | None
     columns: list[Column]
     rows: list[ReportRow]
     curves: list[Curve]
-    pictures: list[Picture]
+    images: list[SampleImage]
     texts: list[TextSample]
     differences: dict[str, list[str]]
     notes: list[str]

@@ -1,38 +1,42 @@
-"""What people look at: each row's pictures, and what its model wrote before and after."""
+"""Samples that runs left: images, responses, and the same prompts drawn by several runs."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from rlfactory.report.group import Group
-from rlfactory.report.report import Picture, TextSample
+from rlfactory.report.report import SampleImage, TextSample
+from rlfactory.run.figures.image_grid import strip
 from rlfactory.run.folder import RunFolder
 
 _TEXTS = 4
+_ROWS = 6
 
 
-def pictures(groups: Iterable[Group]) -> list[Picture]:
-    """The same prompts over training, and the last samples, of each row's first run."""
+def sample_images(groups: Iterable[Group]) -> list[SampleImage]:
+    """Of each row's first run: the same prompts over training, and the last samples."""
     return [
-        picture
+        image
         for group in groups
         if group.runs and not group.untrained
-        for picture in _of(group.name, group.runs[0].path, group.runs[0].seed)
+        for image in _images_of(group.name, group.runs[0].path, group.runs[0].seed)
     ]
 
 
-def _of(row: str, path: Path, seed: int) -> list[Picture]:
-    folder = RunFolder(path)
+def _images_of(row: str, run: Path, seed: int) -> list[SampleImage]:
+    folder = RunFolder(run)
     grids = sorted(folder.samples.glob("eval_*.png"))
-    found = [(folder.strip, f"the same prompts over training, seed {seed}")]
+    captions = [(folder.strip, f"the same prompts over training, seed {seed}")]
     if grids:
         iteration = int(grids[-1].stem.removeprefix("eval_"))
-        found.append((grids[-1], f"samples after {iteration} iterations, seed {seed}"))
-    return [Picture(row, caption, place) for place, caption in found if place.is_file()]
+        captions.append((grids[-1], f"samples after {iteration} iterations, seed {seed}"))
+    return [SampleImage(row, caption, path) for path, caption in captions if path.is_file()]
 
 
 def texts(groups: Iterable[Group]) -> list[TextSample]:
-    """The first responses of each row's first run; none of what can't be read."""
+    """The first responses of each row's first run; none where they can't be read."""
     return [
         TextSample(group.name, prompt, before, after)
         for group in groups
@@ -41,18 +45,51 @@ def texts(groups: Iterable[Group]) -> list[TextSample]:
     ]
 
 
-def responses(path: Path) -> list[tuple[str, str, str]]:
-    """A run's first held-out prompts, what it wrote before training, and what at its end."""
-    kept = sorted((RunFolder(path).samples / "strip").glob("*.json"))
+def responses(run: Path) -> list[tuple[str, str, str]]:
+    """A run's first evaluation prompts, its responses before training, and those at the end."""
+    kept = sorted((RunFolder(run).samples / "strip").glob("*.json"))
     try:
         moments = [json.loads(p.read_text(encoding="utf-8")) for p in (kept[0], kept[-1])]
-        prompts = prompts_of(path)
+        prompts = _evaluation_prompts(run)
     except (OSError, ValueError, LookupError, TypeError):
         return []
     return [(p, str(b), str(a)) for p, b, a in zip(prompts, *moments, strict=False)]
 
 
-def prompts_of(path: Path) -> list[str]:
-    """The held-out prompts."""
-    text = RunFolder(path).evaluation(0).read_text(encoding="utf-8")
+def _evaluation_prompts(run: Path) -> list[str]:
+    text = RunFolder(run).evaluation(0).read_text(encoding="utf-8")
     return [str(prompt) for prompt in json.loads(text)["prompts"]]
+
+
+def draw_prompt_grid(
+    runs: Sequence[tuple[str, Path]],
+    prompts: Sequence[str],
+    path: Path,
+    scores: Sequence[Sequence[float]] | None = None,
+) -> Path | None:
+    """Write a PNG with a row for each prompt and a column for each named run.
+
+    It shows the last images that each run kept, and below them their scores, a list for each run;
+    None where one kept none.
+    """
+    columns = [last_images(run) for _, run in runs]
+    rows = min(len(prompts), *map(len, columns))
+    if not rows:
+        return None
+    images = [[_opened(column[row]) for column in columns] for row in range(rows)]
+    below = None if scores is None else [[run[row] for run in scores] for row in range(rows)]
+    strip(images, prompts[:rows], [name for name, _ in runs], path, scores=below)
+    return path
+
+
+def last_images(run: Path) -> list[Path]:
+    """The images that a run kept of its last evaluation, in the order of the prompts."""
+    kept = [*(RunFolder(run).samples / "strip").glob("*_*.png")]
+    moments = sorted({path.stem.partition("_")[0] for path in kept})
+    last = [path for path in kept if path.stem.startswith(f"{moments[-1]}_")] if moments else []
+    return sorted(last, key=lambda path: int(path.stem.partition("_")[2]))[:_ROWS]
+
+
+def _opened(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        return image.convert("RGB")

@@ -1,4 +1,4 @@
-"""The table as words: what each writer puts into its own marks."""
+"""A report's tables as text cells, which the writers format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,19 @@ NONE = "–"
 
 
 @dataclass(frozen=True)
-class Words:
-    """A table of words; all but the first column of which are right-aligned, but the `left`."""
+class TextTable:
+    """A table of text cells.
+
+    The first column and those whose heads are in `left` are left-aligned, the others right-aligned.
+    """
 
     heads: list[str]
     lines: list[list[str]]
     left: frozenset[str] = frozenset({"status", "note"})
 
 
-def main_table(report: Report) -> Words:
-    """Row, each column's paper and ours, n, steps, NFE, status; the paper's where it says any."""
+def main_table(report: Report) -> TextTable:
+    """The main table: each column with the paper's number, where there is any, and ours."""
     claimed = {c.name for c in report.columns if _is_claimed(report, c)}
     heads = ["row"]
     for column in report.columns:
@@ -34,7 +37,7 @@ def main_table(report: Report) -> Words:
             line += [_number(cell.paper, column)] if column.name in claimed else []
             line.append(ours(cell, column))
         lines.append([*line, *_ends(row), *(row.note for _ in notes)])
-    return Words([*heads, "n", "steps", "NFE", "status", *notes], lines)
+    return TextTable([*heads, "n", "steps", "NFE", "status", *notes], lines)
 
 
 def _is_claimed(report: Report, column: Column) -> bool:
@@ -42,15 +45,15 @@ def _is_claimed(report: Report, column: Column) -> bool:
 
 
 def ours(cell: Cell, column: Column) -> str:
-    """The mean with half of its interval, which Student's t puts around it evenly."""
+    """The mean ± half of its interval, which is symmetric."""
     if cell.mean is None:
         return NONE
     mean = f"{cell.mean:.{column.digits}f}"
     return mean if cell.high is None else f"{mean} ± {cell.high - cell.mean:.{column.digits}f}"
 
 
-def spread_table(report: Report) -> Words | None:
-    """Interquartile means with their intervals; None where every row is one run."""
+def spread_table(report: Report) -> TextTable | None:
+    """Interquartile means with their intervals; None where no row has enough runs."""
     lines = [
         [row.name, column.label, str(cell.n), _number(cell.iqm, column), _between(cell, column)]
         for row in report.rows
@@ -58,34 +61,36 @@ def spread_table(report: Report) -> Words | None:
         if (cell := row.cells[column.name]).iqm_low is not None
     ]
     heads = ["row", "column", "n", "interquartile mean", "95 % interval"]
-    return Words(heads, lines, frozenset({"column"})) if lines else None
+    return TextTable(heads, lines, frozenset({"column"})) if lines else None
 
 
-def comparison_table(report: Report) -> Words | None:
-    """Rows against the first; None where there is nothing to tell."""
+def comparison_table(report: Report) -> TextTable | None:
+    """Rows compared with the first one; None where there are too few runs for any interval."""
     columns = {column.name: column for column in report.columns}
-    lines = [_comparison(c, columns.get(c.column)) for c in report.comparisons if _tells(c)]
+    lines = [
+        _comparison(c, columns.get(c.column)) for c in report.comparisons if _is_informative(c)
+    ]
     heads = ["row", "against", "column", "pairs", "difference", "95 % interval"]
     heads += ["probability of improvement", "95 % interval "]
-    return Words(heads, lines, frozenset({"against", "column"})) if lines else None
+    return TextTable(heads, lines, frozenset({"against", "column"})) if lines else None
 
 
-def difference_table(report: Report) -> Words | None:
-    """The keys in which rows differ, a row's value each; None where they don't."""
+def difference_table(report: Report) -> TextTable | None:
+    """The keys in which rows differ, a column for each row; None where rows don't differ."""
     rows = [row.name for row in report.rows]
     lines = [[key, *values] for key, values in report.differences.items()]
-    return Words(["key", *rows], lines, frozenset(rows)) if lines else None
+    return TextTable(["key", *rows], lines, frozenset(rows)) if lines else None
 
 
-def told_differences(report: Report) -> Words | None:
-    """The same with a line a row, for where there is little room; None where the names say it."""
-    told = [
+def differences_by_row(report: Report) -> TextTable | None:
+    """The same with one line per row, for the terminal; None where the rows' names say it all."""
+    lines = [
         [row.name, ", ".join(f"{key}={value}" for key, value in row.differs.items())]
         for row in report.rows
         if any(value != NONE for value in row.differs.values())
     ]
-    is_news = any(name != text for name, text in told)
-    return Words(["row", "differs"], told, frozenset({"differs"})) if is_news else None
+    is_news = any(name != text for name, text in lines)
+    return TextTable(["row", "differs"], lines, frozenset({"differs"})) if is_news else None
 
 
 def _number(value: float | None, column: Column) -> str:
@@ -99,38 +104,38 @@ def _between(cell: Cell, column: Column) -> str:
 def _ends(row: ReportRow) -> list[str]:
     count = max((cell.n for cell in row.cells.values()), default=0)
     steps = NONE if row.steps is None else f"{row.steps:,}"
-    return [str(count), steps, evaluations(row.nfe), row.status]
+    return [str(count), steps, short_count(row.nfe), row.status]
 
 
-def evaluations(nfe: float | None) -> str:
-    """A number of network evaluations, in three digits."""
-    if nfe is None:
+def short_count(count: float | None) -> str:
+    """A large number in three digits, as `1.23M`."""
+    if count is None:
         return NONE
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if nfe >= size:
-            return f"{nfe / size:.3g}{unit}"
-    return f"{nfe:.0f}"
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"
 
 
-def _tells(comparison: Comparison) -> bool:
+def _is_informative(comparison: Comparison) -> bool:
     return comparison.difference is not None or comparison.probability_low is not None
 
 
-def _comparison(found: Comparison, column: Column | None) -> list[str]:
+def _comparison(comparison: Comparison, column: Column | None) -> list[str]:
     digits = 3 if column is None else column.digits
-    difference = _signed([found.difference], digits)
-    interval = _signed([found.low, found.high], digits)
-    chance = NONE if found.probability is None else f"{found.probability:.2f}"
-    reach = [p for p in (found.probability_low, found.probability_high) if p is not None]
+    difference = _signed([comparison.difference], digits)
+    interval = _signed([comparison.low, comparison.high], digits)
+    chance = NONE if comparison.probability is None else f"{comparison.probability:.2f}"
+    ends = [p for p in (comparison.probability_low, comparison.probability_high) if p is not None]
     return [
-        found.row,
-        found.other,
+        comparison.row,
+        comparison.other,
         "all together" if column is None else column.label,
-        str(found.n) if column else NONE,
+        str(comparison.n) if column else NONE,
         difference,
         interval,
         chance,
-        " … ".join(f"{p:.2f}" for p in reach) or NONE,
+        " … ".join(f"{p:.2f}" for p in ends) or NONE,
     ]
 
 

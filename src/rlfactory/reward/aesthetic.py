@@ -1,7 +1,7 @@
-"""How pleasing is a picture? LAION's predictor of people's ratings, on an embedding of CLIP.
+"""LAION's aesthetic predictor: human ratings of images, predicted from a CLIP embedding.
 
-The head of github.com/christophschuhmann/improved-aesthetic-predictor: five layers of 768, 1024,
-128, 64, 16 and 1 with no activation between, so that together they are one affine map.
+The head of github.com/christophschuhmann/improved-aesthetic-predictor is an MLP of widths 768,
+1024, 128, 64, 16 and 1 without activations, so it is one affine map.
 """
 
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from rlfactory.reward.base import Reward, RewardError, Samples, pictures
-from rlfactory.reward.checkpoint import read_weights, require_shapes
-from rlfactory.reward.clip import Precision, load_clip
-from rlfactory.reward.rating_head import rating_layers
-from rlfactory.types import PositiveInt
+from rlfactory.reward.backbones.blip import rating_layers
+from rlfactory.reward.backbones.clip import load_clip
+from rlfactory.reward.backbones.pretrained import Precision, read_weights, require_shapes
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.utils.types import PositiveInt
 
 WIDTH = 768
 
 
-class Head(nn.Module):
-    """From embeddings `[B, 768]` of unit length to ratings `[B]`, mostly between 1 and 10."""
+class AestheticHead(nn.Module):
+    """Ratings `[B]`, mostly between 1 and 10, from embeddings `[B, 768]` of unit length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,10 +30,10 @@ class Head(nn.Module):
         return rating[:, 0]
 
 
-def load_head(weights: Mapping[str, Tensor], path: str) -> Head:
-    """The head in float32; RewardError where a state dict is another's."""
+def load_head(weights: Mapping[str, Tensor], path: str) -> AestheticHead:
+    """The head in float32 from a state dict; RewardError where its names or shapes do not match."""
     with torch.device("meta"):
-        head = Head()
+        head = AestheticHead()
     shapes = {name: tensor.shape for name, tensor in head.state_dict().items()}
     what = "head of LAION's aesthetic predictor"
     require_shapes(weights, shapes, path=path, key="reward.head", what=what)
@@ -42,9 +42,10 @@ def load_head(weights: Mapping[str, Tensor], path: str) -> Head:
 
 
 class Aesthetic(Reward):
-    """`aesthetic`: the rating that LAION's head predicts from the picture's embedding.
+    """`aesthetic`: the rating predicted from the image's embedding; the prompt is not used.
 
-    It does not look at the prompt.
+    `path` is the CLIP, a folder or a hub id, `head` the head's weights, a file or `OWNER/NAME/FILE`
+    of the hub. RewardError where either can't be loaded, or the two do not fit.
     """
 
     media = "images"
@@ -57,19 +58,19 @@ class Aesthetic(Reward):
         *,
         path: str = "openai/clip-vit-large-patch14",
         head: str = "trl-lib/ddpo-aesthetic-predictor/aesthetic-model.pth",
-        dtype: Precision = "float32",
+        dtype: Precision = "auto",
         batch_size: PositiveInt = 32,
     ) -> None:
         self.head = load_head(read_weights(head, key="reward.head"), head)
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, reads_prompts=False)
         if self.clip.width != WIDTH:
             raise RewardError(
-                f"reward.path={path} embeds a picture in {self.clip.width} numbers, and the head"
+                f"reward.path={path} has embeddings of {self.clip.width} numbers, and the head"
                 f" reads {WIDTH}; type reward.path=openai/clip-vit-large-patch14"
             )
 
     @torch.inference_mode()
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Ratings `[B]`, mostly between 1 and 10."""
-        # the head is small: float32 on the CPU is exact and costs nothing
-        return {"aesthetic": self.head(self.clip.embed_images(pictures(samples)))}
+        # on the CPU in float32: exact, and its cost is negligible
+        return {"aesthetic": self.head(self.clip.embed_images(require_images(samples)))}

@@ -1,4 +1,26 @@
-"""The contract of a reward: samples in, one score per sample and name out."""
+"""The contract of a reward: samples in, scores by name out, one number per sample.
+
+A reward is a class with `media`, `main` and `score`; `length.py` (texts) and `jpeg.py` (images)
+are complete examples. `__init__` takes the options as keyword-only parameters, which are the keys
+of the YAML file. The one run-time object that it may name, as a positional parameter, is
+`device: torch.device`, where networks compute. Rewards inside other rewards (`rank.Rank`,
+`combine.Combine`) are built first and get it too.
+
+A run calls the methods in this order:
+
+1. `__init__` once for each distinct configuration; in a subprocess with
+   `scoring.background=process`, or, with `scoring.background=thread`, if `wants_subprocess`.
+2. `check_prompts` with all prompts known in advance and the held-out ones; then `score_weights`.
+3. `load_state_dict`, where a run resumes.
+4. In each iteration `score`, batch after batch in complete groups, while further samples are drawn
+   (`scoring.background`). One call at a time, so it need not be thread-safe.
+5. In each iteration `normalise` once, on every rank, with the scores of all ranks.
+6. `state_dict` at each checkpoint.
+
+An evaluation calls `score` alone, with one sample per evaluation prompt; equal prompts are a group.
+Networks must be attributes (`self.model`): `scoring.offload=true` searches those for networks to
+move between the device and the CPU.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,18 +31,27 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
+from rlfactory.utils.errors import UserError
+
+Direction = Literal["higher", "lower"]
+"""What is better of a score."""
 
 
-class RewardError(ValueError):
+class RewardError(UserError, ValueError):
     """A reward that cannot be set up or used; the message says what to change."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What a reward sees of `B` samples.
+    """`B` samples, as a reward gets them.
 
-    `groups` is `[B]` int64, equal where the prompt is the same; `images` is `[B, 3, H, W]` uint8,
-    on the CPU; `texts` are the completions alone, decoded, cut at the end of text.
+    Attributes:
+        prompts: The `B` prompts as texts.
+        metadata: What each prompt's source says about it, by key.
+        groups: `[B]` int64, equal for samples of one prompt in one iteration.
+        images: `[B, 3, H, W]` uint8 on the CPU; None where texts are generated.
+        texts: The `B` completions without their prompts, decoded, cut at the end of text; None
+            where images are generated.
     """
 
     prompts: Sequence[str]
@@ -31,81 +62,142 @@ class Samples:
 
 
 class Reward(ABC):
-    """A score `r(sample, prompt)`, higher is better.
+    """Scores `r(sample, prompt)`; higher is better.
 
-    `media` is what is judged, `metadata` the keys that each prompt must bring, `main` the name of
-    the score that trains (the others are only reported), and `good` what a faultless sample gets.
-    `isolated` asks for a process of its own: Python that is bound by the CPU, or that can hang.
-    `compares_group` says that a sample alone with its prompt has no score.
+    Class attributes are read from the source, without importing the module, when a plan is checked:
+    give them as literals.
+
+    Attributes:
+        media: What is scored, "images" or "texts".
+        metadata: The keys that each prompt's metadata must have.
+        prompt_feature: What `check_prompts` looks for in each prompt, `quoted_word` or
+            `coco_objects`, so that a plan can look for it too; None for nothing.
+        function_arguments: The arguments with which the user's `function` is called, for a plan to
+            check it; empty for a reward without one.
+        passes_by_name: Whether they are passed by keyword, and the columns of the prompts too.
+        best_score: The highest score there is, that of a perfect sample; None if unbounded or
+            unknown.
+        wants_subprocess: Whether to score in a subprocess: for Python code that is bound by the
+            CPU, or that can hang.
+        compares_group: Whether a score compares the samples of a group, so that one sample per
+            prompt is not enough.
+        main: The name of the score that trains; the others are reported only.
+        better: Of scores besides `main`, whether higher or lower is better, as reports say it.
+            Nothing is marked as best in a score that is not named.
     """
 
     media: ClassVar[Literal["images", "texts"]]
     metadata: ClassVar[tuple[str, ...]] = ()
-    good: ClassVar[float | None] = None
-    isolated: ClassVar[bool] = False
+    prompt_feature: ClassVar[str | None] = None
+    function_arguments: ClassVar[tuple[str, ...]] = ()
+    passes_by_name: ClassVar[bool] = False
+    best_score: ClassVar[float | None] = None
+    wants_subprocess: ClassVar[bool] = False
     compares_group: ClassVar[bool] = False
+    better: ClassVar[Mapping[str, Direction]] = {}
     main: str
 
     @abstractmethod
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores by name, each `[B]` float32, NaN where a sample could not be scored.
+        """Score samples.
 
-        Samples come in whole groups, not always all of an iteration at once.
+        Args:
+            samples: Complete groups, not always all of an iteration at once.
+
+        Returns:
+            Scores by name, `main` among them: each `[B]` float32 on the CPU, NaN for a sample that
+            could not be scored. A run stops where more than `max_failed` of them are NaN.
+
+        Raises:
+            RewardError: The reward cannot score at all; the run ends.
         """
 
     @property
-    def trains(self) -> Mapping[str, float] | None:
-        """The weights of the scores that train, where an advantage shall make one of several."""
+    def score_weights(self) -> Mapping[str, float] | None:
+        """The weights of several scores for an advantage that combines them (`advantage=gdpo`).
+
+        Returns:
+            Weights by score name; None where `main` alone trains.
+        """
         return None
 
-    def normalised(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
-        """What trains in the place of an iteration's scores, all `[B]` of them; once an iteration,
-        so that statistics may run over iterations.
+    def normalise(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
+        """The scores that train, in place of those that are reported.
+
+        Called once an iteration, so statistics may run over iterations.
+
+        Args:
+            scores: An iteration's scores on all ranks by name, each `[B]` float32.
+            groups: Their groups, `[B]` int64.
+
+        Returns:
+            Scores of the same names and shapes; by default the same ones.
         """
         del groups
         return scores
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive a restart, as plain values."""
+        """The state that a resumed run needs.
+
+        Returns:
+            Plain values (numbers, strings, lists, mappings); empty by default. A reward with state
+            cannot score in a subprocess.
+        """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore the state.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         del state
 
-    def require(self, prompts: Iterable[Prompt]) -> None:
-        """RewardError where one of the prompts of a run lacks what it would be judged by."""
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Check before the run that prompts have what the reward reads of them.
+
+        Args:
+            prompts: Prompts known in advance, for training and for evaluation.
+
+        Raises:
+            RewardError: A prompt lacks a key of `metadata`.
+        """
         for prompt in prompts if self.metadata else ():
             missing = [key for key in self.metadata if key not in prompt.metadata]
             if missing:
                 raise RewardError(
-                    f"the prompt {prompt.text!r} brings no {', '.join(missing)}, which"
-                    f" {type(self).__name__} reads of each; give it as a key of its line in a"
-                    " .jsonl file (prompts=file prompts.path=FILE.jsonl)"
+                    f"the prompt {prompt.text!r}: its metadata lacks {', '.join(missing)}, which"
+                    f" {type(self).__name__} reads; give it as a key of its line in a .jsonl file"
+                    " (prompts=file prompts.path=FILE.jsonl)"
                 )
 
 
-def pictures(samples: Samples) -> Tensor:
+def directions(reward: Reward) -> dict[str, Direction]:
+    """What is better of each score, as far as the reward says it; higher of its main one."""
+    return {**reward.better, reward.main: "higher"}
+
+
+def require_images(samples: Samples) -> Tensor:
     """The images of `samples`, `[B, 3, H, W]` uint8 on the CPU; TypeError if they are not."""
     images = samples.images
     if images is None:
-        raise TypeError("this reward judges images, but the samples have none")
+        raise TypeError("this reward scores images, but the samples have none")
     if images.ndim != 4 or images.shape[1] != 3 or images.dtype != torch.uint8 or images.is_cuda:
-        found = f"{images.dtype} {list(images.shape)} on {images.device}"
-        raise TypeError(f"images must be uint8 [B, 3, H, W] on the CPU, not {found}")
+        actual = f"{images.dtype} {list(images.shape)} on {images.device}"
+        raise TypeError(f"images must be uint8 [B, 3, H, W] on the CPU, not {actual}")
     return images
 
 
-def completions(samples: Samples) -> Sequence[str]:
-    """The `B` texts of `samples`; TypeError if there are none."""
+def require_texts(samples: Samples) -> Sequence[str]:
+    """The `B` completions of `samples`; TypeError if there are none."""
     if samples.texts is None:
-        raise TypeError("this reward judges texts, but the samples have none")
+        raise TypeError("this reward scores texts, but the samples have none")
     if len(samples.texts) != len(samples.prompts):
         raise TypeError(f"{len(samples.texts)} texts for {len(samples.prompts)} prompts")
     return samples.texts
 
 
-def judge(reward: Reward, samples: Samples) -> dict[str, Tensor]:
+def score_checked(reward: Reward, samples: Samples) -> dict[str, Tensor]:
     """The scores of `samples`; RewardError where they break the contract."""
     scores = reward.score(samples)
     check_scores(reward, scores, len(samples.prompts), samples.prompts)
@@ -115,21 +207,26 @@ def judge(reward: Reward, samples: Samples) -> dict[str, Tensor]:
 def check_scores(
     reward: Reward, scores: object, count: int, prompts: Sequence[str] | None = None
 ) -> None:
-    """Raise RewardError unless `scores` honours the contract for `count` samples."""
+    """Check that `scores` meet the contract for `count` samples.
+
+    Raises:
+        RewardError: `scores` is no mapping, lacks the main score, or holds one that is not float32
+            `[count]` or is infinite; with `prompts`, the message names the prompt.
+    """
     name = type(reward).__name__
     if not isinstance(scores, Mapping):
-        found = type(scores).__name__
-        raise RewardError(f"{name}: score() must return a dict of tensors by name, not a {found}")
+        kind = type(scores).__name__
+        raise RewardError(f"{name}: score() must return a dict of tensors by name, not a {kind}")
     if reward.main not in scores:
         raise RewardError(f"{name} has no score {reward.main!r}, its main one; it has {[*scores]}")
     for key, score in scores.items():
         if not isinstance(score, Tensor):
-            found = type(score).__name__
-            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not a {found}")
+            kind = type(score).__name__
+            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not a {kind}")
         if score.shape != (count,) or score.dtype != torch.float32:
-            found = f"{score.dtype} {list(score.shape)}"
-            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not {found}")
+            actual = f"{score.dtype} {list(score.shape)}"
+            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not {actual}")
         if score.isinf().any():
             first = int(score.isinf().nonzero()[0])
-            of = "" if prompts is None else f", for one of the prompt {prompts[first]!r}"
-            raise RewardError(f"{name}: score {key!r} is infinite{of}; a failed one is NaN")
+            where = "" if prompts is None else f", for one of the prompt {prompts[first]!r}"
+            raise RewardError(f"{name}: score {key!r} is infinite{where}; a failed one is NaN")

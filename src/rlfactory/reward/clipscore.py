@@ -1,26 +1,33 @@
-"""Does a picture fit its prompt? The cosine of their embeddings by CLIP."""
+"""CLIPScore: the cosine of an image's and its prompt's embedding by CLIP (Radford et al. 2021)."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, pictures
-from rlfactory.reward.clip import Precision, Resample, load_clip
-from rlfactory.types import PositiveInt
+from rlfactory.reward.backbones.clip import Resample, load_clip
+from rlfactory.reward.backbones.pretrained import Precision
+from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.utils.types import PositiveInt
 
 Scale = Literal["cosine", "logit/30", "logit/100"]
 
 
 def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
-    """The cosine `[B]`, or CLIP's logit (`logit_scale` times it, 100 in OpenAI's) by 30 or 100."""
+    """The score `[B]` in a published scale: the cosine, or `cosine * logit_scale` / 30 or / 100.
+
+    `logit_scale` is 100 in OpenAI's models.
+    """
     if scale == "cosine":
         return cosine
     return cosine * (logit_scale / (30 if scale == "logit/30" else 100))
 
 
 class ClipScore(Reward):
-    """`clipscore`: the cosine of picture and prompt, in one of the scales that are published."""
+    """`clipscore`: the cosine of image and prompt, in one of the published scales.
+
+    `path` is a CLIP of transformers, a folder or a hub id; RewardError where it can't be loaded.
+    """
 
     media = "images"
     metadata = ()
@@ -33,13 +40,13 @@ class ClipScore(Reward):
         path: str = "openai/clip-vit-large-patch14",
         scale: Scale = "cosine",
         resample: Resample = "bicubic",
-        dtype: Precision = "float32",
+        dtype: Precision = "auto",
         batch_size: PositiveInt = 32,
     ) -> None:
         self.scale: Scale = scale
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, resample=resample)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`; cosines are mostly between 0.1 and 0.4."""
-        cosine = self.clip.cosines(pictures(samples), samples.prompts)
+        """Scores `[B]`; cosines are mostly between 0.1 and 0.4. NaN where `dtype` overflows."""
+        cosine = self.clip.cosines(require_images(samples), samples.prompts)
         return {"clipscore": scaled(cosine, self.clip.logit_scale, self.scale)}

@@ -1,4 +1,4 @@
-"""A reward made of rewards: weighed, normalised, gated and clipped."""
+"""Composite reward: a weighted sum of rewards, with normalisation, gates and clipping."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
@@ -6,30 +6,71 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from rlfactory.advantage.formulas import group_advantages, weighted
+from rlfactory.algo.advantage.formulas import group_advantages, weighted_sum
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, judge
-from rlfactory.reward.running import Running
+from rlfactory.reward.base import (
+    Direction,
+    Reward,
+    RewardError,
+    Samples,
+    score_checked,
+)
 
 COMBINED = "combined"
 Normalise = Literal["none", "group", "running"]
 _EPS = 1e-6
 
 
+class RunningStats:
+    """Running mean and standard deviation, by batches (Welford; Chan et al.), in float64."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares = 0.0, 0.0, 0.0
+
+    def update(self, values: Tensor) -> None:
+        """Include finite scores `[B]`, at least one."""
+        values, count = values.double(), len(values)
+        mean = float(values.mean())
+        squares = float((values - mean).square().sum())
+        total, shift = self.count + count, mean - self.mean
+        self.squares += squares + shift**2 * self.count * count / total
+        self.mean += shift * count / total
+        self.count = total
+
+    @property
+    def std(self) -> float:
+        """The population standard deviation; 0 before the first update."""
+        return float((self.squares / self.count) ** 0.5) if self.count else 0.0
+
+    def normalise(self, values: Tensor, eps: float) -> Tensor:
+        """`(r - mean) / max(std, eps)` `[B]` float32, after including `values` in both."""
+        self.update(values)
+        return ((values.double() - self.mean) / max(self.std, eps)).float()
+
+    def state_dict(self) -> dict[str, float]:
+        """The state, as plain numbers."""
+        return {"count": self.count, "mean": self.mean, "squares": self.squares}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Restore what `state_dict` returned."""
+        self.count, self.mean = state["count"], state["mean"]
+        self.squares = state["squares"]
+
+
 @final
 class Combine(Reward):
-    """`combined`: `sum_k w_k r_k`, beside the scores of all parts.
+    """`combined`: `sum_k w_k r_k`; and the scores of all parts.
 
-    `r_k` is the main score of a part, reported by the part's name. It is clipped to `clips[k]`
-    (lower, upper; null is none), then 0 where a score that `gates[k]` names is below what is asked
-    of it; the result is reported as `<part>_counted` where either is set. A weight is 1 unless
-    `weights` says otherwise; a part with a weight of 0 is only watched. Where a part that counts
-    has no score, nor has the sum.
+    `r_k` is the main score of a part, reported under the part's name. It is clipped to `clips[k]`
+    (lower, upper; null for no bound), then set to 0 where a score named in `gates[k]` is below its
+    threshold; the result is reported as `<part>_counted` where either is set. A weight is 1 unless
+    `weights` has another; parts of weight 0 are reported only. Where any other part is NaN, so is
+    the sum.
 
-    `normalise`, of all or of each, is what is done to `r_k` before an iteration's are weighed:
-    nothing, `(r - mean) / max(std, 1e-6)` within the group, or by the statistics of all iterations
-    so far. What is reported and evaluated is the plain sum. With `aggregate="gdpo"` nothing is
-    summed here: the advantage takes every part's score with its weight (GDPO).
+    `normalise`, one for all parts or by part, is applied to `r_k` before the weighted sum that
+    trains: nothing, `(r - mean) / max(std, 1e-6)` within the group, or the same with running
+    statistics of all iterations so far. What is reported and evaluated is the sum without it. With
+    `aggregate="gdpo"` the advantage combines the parts' scores by their weights instead (GDPO).
     """
 
     main = COMBINED
@@ -50,16 +91,33 @@ class Combine(Reward):
         self.parts = {name: parts[name] for name in of}
         self.weights = dict.fromkeys(self.parts, 1.0) | (weights or {})
         self.gates, self.clips = gates or {}, clips or {}
-        self.normalise = _of_each(self.parts, normalise)
+        self.normalisation = _by_part(self.parts, normalise)
         self.aggregate = aggregate
-        for key in ("weights", "gates", "clips", "normalise"):
-            _require_known(key, getattr(self, key), self.parts)
+        options: dict[str, Mapping[str, object]] = {
+            "weights": self.weights,
+            "gates": self.gates,
+            "clips": self.clips,
+            "normalise": self.normalisation,
+        }
+        for key, value in options.items():
+            _require_known_parts(key, value, self.parts)
         self.media = _media(self.parts)  # type: ignore[misc]
         self.metadata = tuple(  # type: ignore[misc]
             dict.fromkeys(key for part in self.parts.values() for key in part.metadata)
         )
-        self.good = self._good()  # type: ignore[misc]
-        self._running = {n: Running() for n, how in self.normalise.items() if how == "running"}
+        self.best_score = self._best_score()  # type: ignore[misc]
+        self.better = self._directions()  # type: ignore[misc]
+        self._running = {
+            n: RunningStats() for n, kind in self.normalisation.items() if kind == "running"
+        }
+
+    def _directions(self) -> dict[str, Direction]:
+        """What is better of the parts' scores: lower of a part that is subtracted."""
+        merged = merge_directions(self.parts, {COMBINED: "higher"})
+        for name, weight in self.weights.items():
+            if weight < 0:
+                merged[name] = "lower"
+        return merged
 
     @property
     def counting(self) -> list[str]:
@@ -67,7 +125,7 @@ class Combine(Reward):
         return [name for name in self.parts if self.weights[name] != 0]
 
     @property
-    def trains(self) -> Mapping[str, float] | None:
+    def score_weights(self) -> Mapping[str, float] | None:
         """With GDPO, the weights of the parts' scores by the names they are reported by."""
         if self.aggregate == "sum":
             return None
@@ -75,114 +133,136 @@ class Combine(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """The plain sum, and the scores of each part, `[B]`."""
-        given = {name: judge(part, samples) for name, part in self.parts.items()}
-        scores = together(self.parts, given, {})
+        part_scores = {name: score_checked(part, samples) for name, part in self.parts.items()}
+        scores = merge_scores(self.parts, part_scores, {})
         values = {part: self._counted(part, scores) for part in self.parts}
-        summed = self._sum(values)
+        combined = self._sum(values)
         counted = {self._name(p): v for p, v in values.items() if self._name(p) != p}
-        return {COMBINED: summed} | scores | counted | {COMBINED: summed}
+        # named twice: first in order, and not replaced by a part's score of that name
+        return {COMBINED: combined} | scores | counted | {COMBINED: combined}
 
-    def normalised(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
-        """The scores with the sum of the normalised parts as `combined`."""
-        if self.aggregate == "gdpo" or all(self.normalise[p] == "none" for p in self.counting):
+    def normalise(self, scores: Mapping[str, Tensor], groups: Tensor) -> Mapping[str, Tensor]:
+        """The scores, with the weighted sum of the normalised parts as `combined`."""
+        if self.aggregate == "gdpo" or all(self.normalisation[p] == "none" for p in self.counting):
             return scores
         values = {p: self._normalised(p, scores[self._name(p)], groups) for p in self.counting}
         return {**scores, COMBINED: self._sum(values)}
 
     def _sum(self, values: Mapping[str, Tensor]) -> Tensor:
         counting = self.counting
-        return weighted([values[p] for p in counting], [self.weights[p] for p in counting])
+        return weighted_sum([values[p] for p in counting], [self.weights[p] for p in counting])
 
     def _name(self, part: str) -> str:
-        """What the score that counts is reported by."""
+        """The name of a part's score after clips and gates."""
         return f"{part}_counted" if part in self.gates or part in self.clips else part
 
     def _counted(self, part: str, scores: Mapping[str, Tensor]) -> Tensor:
-        """A part's score, clipped, and 0 behind a closed gate; NaN where either is not known."""
+        """A part's score `[B]`, clipped, and 0 where a gate is closed; NaN where either is NaN."""
         value = scores[part]
         if part in self.clips:
             value = value.clamp(*self.clips[part])
         for other, threshold in self.gates.get(part, {}).items():
             gate = scores[other]
-            value = torch.where(gate >= threshold, value, value * 0)
+            value = torch.where(gate >= threshold, value, value * 0)  # NaN * 0 stays NaN
             value = value.masked_fill(gate.isnan(), torch.nan)
         return value
 
     def _normalised(self, part: str, values: Tensor, groups: Tensor) -> Tensor:
         known = values.isfinite()
-        moved = torch.full_like(values, torch.nan)
-        if self.normalise[part] == "none" or not known.any():
+        normalised = torch.full_like(values, torch.nan)
+        if self.normalisation[part] == "none" or not known.any():
             return values
         if part in self._running:
-            moved[known] = self._running[part].normalised(values[known], _EPS)
+            normalised[known] = self._running[part].normalise(values[known], _EPS)
         else:
-            moved[known] = group_advantages(values[known], groups[known], eps=_EPS, eps_as="floor")
-        return moved
+            normalised[known] = group_advantages(
+                values[known], groups[known], eps=_EPS, eps_as="floor"
+            )
+        return normalised
 
-    def require(self, prompts: Iterable[Prompt]) -> None:
-        """What each part requires."""
-        known = list(prompts)
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Check what each part requires."""
+        listed = list(prompts)  # an iterator would be used up by the first part
         for part in self.parts.values():
-            part.require(known)
+            part.check_prompts(listed)
 
-    def _good(self) -> float | None:
-        """What a faultless sample gets, where all parts that count know it."""
-        if self.clips or any(self.parts[part].good is None for part in self.counting):
+    def _best_score(self) -> float | None:
+        """The sum for a perfect sample, if all parts with a weight have a best score."""
+        if self.clips or any(self.parts[part].best_score is None for part in self.counting):
             return None
-        return sum(self.weights[p] * (self.parts[p].good or 0.0) for p in self.counting)
+        return sum(self.weights[p] * (self.parts[p].best_score or 0.0) for p in self.counting)
 
     def state_dict(self) -> dict[str, Any]:
         """The running statistics of each part that has them."""
         return {name: running.state_dict() for name, running in self._running.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them; a part that is new since then begins its own."""
+        """Restore them; a part that was added since then starts anew."""
         for name, running in self._running.items():
             if name in state:
                 running.load_state_dict(state[name])
 
 
-def together(
-    parts: Mapping[str, Reward],
-    given: Mapping[str, Mapping[str, Tensor]],
-    found: Mapping[str, Tensor],
-) -> dict[str, Tensor]:
-    """The scores of several rewards beside those that were `found` already.
+def merge_directions(
+    parts: Mapping[str, Reward], existing: Mapping[str, Direction]
+) -> dict[str, Direction]:
+    """What is better of each score that `merge_scores` names, as far as the rewards say it."""
+    merged: dict[str, Direction] = {**existing, **dict.fromkeys(parts, "higher")}
+    for name, part in parts.items():
+        for score, direction in part.better.items():
+            merged[f"{name}_{score}" if score in merged else score] = direction
+    return merged
 
-    The main one of each goes by its part's name, the others by their own, or as `<part>_<score>`
-    where there is one of that name.
+
+def merge_scores(
+    parts: Mapping[str, Reward],
+    part_scores: Mapping[str, Mapping[str, Tensor]],
+    existing: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Add the scores of several rewards to `existing` ones.
+
+    Args:
+        parts: Rewards by name.
+        part_scores: Their scores by the names of the parts.
+        existing: Scores that keep their names.
+
+    Returns:
+        Scores by name: the main one of each part under the part's name, the others under their own,
+        or as `<part>_<score>` where that name is taken.
     """
-    scores = dict(found)
+    scores = dict(existing)
     for name, part in parts.items():
-        scores[name] = given[name][part.main]
+        scores[name] = part_scores[name][part.main]
     for name, part in parts.items():
-        for score, values in given[name].items():
+        for score, values in part_scores[name].items():
             if score != part.main:
                 scores[f"{name}_{score}" if score in scores else score] = values
     return scores
 
 
-def _of_each(
-    parts: Mapping[str, Reward], said: Normalise | dict[str, Normalise]
+def _by_part(
+    parts: Mapping[str, Reward], option: Normalise | dict[str, Normalise]
 ) -> dict[str, Normalise]:
-    """What is said of all parts, or of some of them by name and none of the others."""
-    if isinstance(said, dict):
-        nothing: dict[str, Normalise] = dict.fromkeys(parts, "none")
-        return nothing | said
-    return dict.fromkeys(parts, said)
+    """The normalisation of each part: one for all, or by name, "none" for those not named."""
+    if isinstance(option, dict):
+        default: dict[str, Normalise] = dict.fromkeys(parts, "none")
+        return default | option
+    return dict.fromkeys(parts, option)
 
 
-def _require_known(key: str, given: Mapping[str, object], parts: Mapping[str, Reward]) -> None:
-    unknown = [name for name in _names(given) if name not in parts]
+def _require_known_parts(
+    key: str, option: Mapping[str, object], parts: Mapping[str, Reward]
+) -> None:
+    unknown = [name for name in _part_names(option) if name not in parts]
     if unknown:
         raise RewardError(
             f"reward.{key} names {', '.join(unknown)}; the parts are {', '.join(parts)}"
         )
 
 
-def _names(given: Mapping[str, object]) -> Iterator[str]:
-    """The parts that an option names: its keys, and of gates those that they go by."""
-    for name, value in given.items():
+def _part_names(option: Mapping[str, object]) -> Iterator[str]:
+    """The parts that an option names: its keys, and for gates also the parts that gate them."""
+    for name, value in option.items():
         yield name
         if isinstance(value, Mapping):
             yield from value
@@ -191,6 +271,8 @@ def _names(given: Mapping[str, object]) -> Iterator[str]:
 def _media(parts: Mapping[str, Reward]) -> Literal["images", "texts"]:
     media = {part.media for part in parts.values()}
     if len(media) != 1:
-        told = ", ".join(f"{name} judges {part.media}" for name, part in parts.items())
-        raise RewardError(f"reward.of: parts judge the same kind of samples; {told or 'none'}")
+        kinds = ", ".join(f"{name} scores {part.media}" for name, part in parts.items())
+        raise RewardError(
+            f"reward.of: all parts must score images, or all texts; {kinds or 'there are none'}"
+        )
     return media.pop()

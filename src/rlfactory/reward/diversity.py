@@ -1,4 +1,4 @@
-"""How different is a completion from the others of its prompt?"""
+"""Diversity reward: the mean cosine distance of a completion to the others of its group."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,35 +8,36 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rlfactory.reward.base import Reward, RewardError, Samples, completions
-from rlfactory.reward.pretrained import loading
-from rlfactory.types import PositiveInt
-from rlfactory.zoo.models import resolve
+from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.reward.backbones.pretrained import loading
+from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
+from rlfactory.utils.types import PositiveInt
 
 _INDEX = "modules.json"
 _PACKAGE = "package:"
 
 
 def distance_to_others(embeddings: Tensor, groups: Tensor) -> Tensor:
-    """`1 - ` the mean cosine similarity to the others of one's group, `[B]` in [0, 2].
+    """One minus the mean cosine similarity to the other members of the group, `[B]` in [0, 2].
 
     `embeddings` is `[B, D]`, `groups` `[B]`; NaN where a group has one member.
     """
+    # float64: below, each member is subtracted from its group's sum
     unit = normalize(embeddings.double(), dim=1)
     _, member, size = torch.unique(groups, return_inverse=True, return_counts=True)
     total = torch.zeros(len(size), unit.shape[1], dtype=unit.dtype).index_add(0, member, unit)
     others = (size - 1)[member]
     similarity: Tensor = (unit * (total[member] - unit)).sum(1) / others
-    # 0 / 0 above is NaN for a lone sample, which is what it should be
+    # for a sample alone in its group, 0 / 0 above gives the NaN that it should have
     return (1 - similarity).clamp(0, 2).float()
 
 
 class Diversity(Reward):
-    """`diversity`: `1 - ` mean cosine similarity of a completion's embedding to its group's others.
+    """`diversity`: one minus the mean cosine similarity of a completion to the others of its group.
 
     `path` is a model of sentence-transformers: a hub id, a folder, or `package:NAME`, an installed
-    package that holds one. A text of white space has no score and is nobody's other. RewardError
-    without the extra `embeddings`.
+    package that contains one. A text of white space alone is NaN, and is not compared with others.
+    RewardError where the model can't be loaded, or without the extra `embeddings`.
     """
 
     media = "texts"
@@ -57,26 +58,26 @@ class Diversity(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 2], NaN where there is no other to compare with."""
-        texts = completions(samples)
-        found = torch.full((len(texts),), torch.nan)
-        said = [i for i, text in enumerate(texts) if text.strip()]
-        if said:
-            embeddings = self.embed([texts[i] for i in said])
-            found[said] = distance_to_others(embeddings, samples.groups[said])
-        return {"diversity": found}
+        texts = require_texts(samples)
+        scores = torch.full((len(texts),), torch.nan)
+        rows = [i for i, text in enumerate(texts) if text.strip()]
+        if rows:
+            embeddings = self.embed([texts[i] for i in rows])
+            scores[rows] = distance_to_others(embeddings, samples.groups[rows])
+        return {"diversity": scores}
 
     def embed(self, texts: list[str]) -> Tensor:
-        """Embeddings `[B, D]` on the CPU; texts that are equal have equal ones."""
-        # a text's batch moves its last digits, and a difference to itself would be paid for
-        different = list(dict.fromkeys(texts))
-        found: Tensor = self.model.encode(
-            different,
+        """Embeddings `[B, D]` on the CPU; equal texts have equal ones."""
+        # a text's rounding depends on its batch: embedded twice, it would differ from itself
+        distinct = list(dict.fromkeys(texts))
+        embeddings: Tensor = self.model.encode(
+            distinct,
             batch_size=self.batch_size,
             convert_to_tensor=True,
             show_progress_bar=False,
         ).cpu()
-        place = {text: i for i, text in enumerate(different)}
-        return found[[place[text] for text in texts]]
+        row = {text: i for i, text in enumerate(distinct)}
+        return embeddings[[row[text] for text in texts]]
 
 
 def _load(path: str, device: torch.device, dtype: torch.dtype) -> Any:
@@ -97,22 +98,22 @@ def _load(path: str, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def _source(path: str) -> str:
-    """A folder that holds a model's index, or a hub id; ValueError where there is none."""
+    """A folder with a model's index (modules.json), or a hub id; ValueError where there is none."""
     if path.startswith(_PACKAGE):
-        return str(_inside(path.removeprefix(_PACKAGE)))
+        return str(_folder_in_package(path.removeprefix(_PACKAGE)))
     source = resolve(path, _INDEX)
     if path.startswith("zoo:"):
-        raise ValueError("none ships")
+        raise ValueError("the zoo has none")
     return source
 
 
-def _inside(package: str) -> Path:
-    """The folder in an installed package that holds a model; no code of it is run."""
+def _folder_in_package(package: str) -> Path:
+    """The folder with a model in an installed package, found without importing the package."""
     spec = find_spec(package) if package.isidentifier() else None
     if spec is None:
         raise ValueError(f"no package {package} is installed")
-    places = spec.submodule_search_locations or []
-    found = sorted(file.parent for place in places for file in Path(place).rglob(_INDEX))
-    if len(found) != 1:
-        raise ValueError(f"the package holds {len(found)} files {_INDEX}, and should hold one")
-    return found[0]
+    roots = spec.submodule_search_locations or []
+    folders = sorted(file.parent for root in roots for file in Path(root).rglob(_INDEX))
+    if len(folders) != 1:
+        raise ValueError(f"the package has {len(folders)} files {_INDEX}; it must have one")
+    return folders[0]

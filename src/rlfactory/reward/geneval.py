@@ -1,138 +1,120 @@
-"""GenEval's scoring of detected objects, whoever detected them.
+"""GenEval (Ghosh et al. 2023) as a reward: objects by Mask2Former, their colours by CLIP."""
 
-Strict is the benchmark's own verdict (Ghosh et al. 2023, `evaluate_images.py`); soft is the graded
-score on which Flow-GRPO trains (Liu et al. 2025, `gen_eval.py`), whose two quirks are options.
-"""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import hypot
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from math import nan
 from typing import Any, Literal
 
-RelationCredit = Literal["none", "flow_grpo"]
-POSITION_THRESHOLD = 0.1
+import torch
+from torch import Tensor
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.geneval_metadata import metadata_problem
+from rlfactory.reward.backbones.geneval import ColorNamer, Detector, Instance
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.ops.geneval_score import Detection, RelationCredit, soft_score, strict_score
+from rlfactory.utils.types import BelowOne, PositiveInt
+
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Detection:
-    """One object: its class, its colour (None: none of the known ones) and its box.
+class GenEval(Reward):
+    """`geneval`: the soft score in [0, 1] (Flow-GRPO, Liu et al. 2025); `geneval_strict`: the
+    benchmark's result, 1 if everything is correct, otherwise 0.
 
-    The box is `(left, top, right, bottom)`, y downwards.
+    `path` is a Mask2Former for instance segmentation, `clip_path` a CLIP: folders or hub ids. NaN
+    where a prompt's metadata can't be scored. RewardError where a network can't be loaded.
     """
 
-    name: str
-    color: str | None
-    box: tuple[float, float, float, float]
+    media = "images"
+    metadata = ("tag", "include")
+    prompt_feature = "coco_objects"
+    main = "geneval"
+    better = {"geneval_strict": "higher"}
+    best_score = 1.0
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        path: str = "facebook/mask2former-swin-small-coco-instance",
+        clip_path: str = "openai/clip-vit-large-patch14",
+        relation_credit: Literal["none", "flow_grpo"] = "none",
+        threshold: BelowOne = 0.3,
+        counting_threshold: BelowOne = 0.9,
+        max_objects: PositiveInt = 16,
+        side: PositiveInt = 800,
+        dtype: Literal["float32", "float16", "bfloat16"] = "float32",
+        batch_size: PositiveInt = 8,
+    ) -> None:
+        self.relation_credit: RelationCredit = relation_credit
+        self.threshold = threshold
+        self.counting_threshold = counting_threshold
+        self.max_objects = max_objects
+        self.batch_size = batch_size
+        precision = getattr(torch, dtype)
+        self.detect = Detector(path, device, dtype=precision, side=side)
+        self.name_colors = ColorNamer(clip_path, device, dtype=precision)
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """RewardError that names the first prompt whose metadata can't be scored."""
+        for prompt in prompts:
+            if problem := metadata_problem(prompt.metadata, self.detect.names):
+                raise RewardError(
+                    f"reward=geneval can't score the prompt {prompt.text!r}: {problem};"
+                    " prompts=geneval fits, and so does GenEval's own evaluation_metadata.jsonl"
+                )
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores `[B]` in [0, 1]."""
+        images = require_images(samples)
+        lowest = min(self.threshold, self.counting_threshold)  # each prompt filters by its own
+        grades: list[tuple[float, float]] = []
+        for start in range(0, len(images), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            instances = self.detect(images[rows], lowest)
+            batch = zip(images[rows], instances, samples.metadata[rows], strict=True)
+            grades += [self._grade(*sample) for sample in batch]
+        soft, strict = torch.tensor(grades, dtype=torch.float32).reshape(-1, 2).unbind(1)
+        return {"geneval": soft.contiguous(), "geneval_strict": strict.contiguous()}
+
+    def _grade(
+        self, image: Tensor, instances: Sequence[Instance], metadata: Mapping[str, Any]
+    ) -> tuple[float, float]:
+        """The soft and the strict score of one image."""
+        if problem := metadata_problem(metadata, self.detect.names):
+            log.error("reward geneval: %s", problem)
+            return nan, nan
+        counting = metadata["tag"] == "counting"
+        threshold = self.counting_threshold if counting else self.threshold
+        kept = most_confident(instances, threshold, self.max_objects)
+        colored = {clause["class"] for clause in metadata["include"] if "color" in clause}
+        objects = [
+            detection
+            for name, group in groupby(kept, key=lambda item: item.name)
+            for detection in self._detections(image, list(group), name in colored)
+        ]
+        soft = soft_score(objects, metadata, relation_credit=self.relation_credit)
+        return soft, strict_score(objects, metadata)
+
+    def _detections(
+        self, image: Tensor, items: Sequence[Instance], colored: bool
+    ) -> list[Detection]:
+        """Objects of one class, with colours only where the prompt asks for one."""
+        colors = self.name_colors(image, items) if colored else [None] * len(items)
+        pairs = zip(items, colors, strict=True)
+        return [Detection(item.name, color, item.box) for item, color in pairs]
 
 
-def relative_position(a: Detection, b: Detection) -> set[str]:
-    """How `a` stands to `b`: none, one or two of left of, right of, above, below.
+def most_confident(instances: Sequence[Instance], threshold: float, most: int) -> list[Instance]:
+    """At most `most` instances of each class with a confidence above `threshold`.
 
-    The offset of the centres is shortened by a tenth of the boxes' summed sizes; an axis counts
-    where what is left exceeds half of the distance between the centres.
+    Ordered by class name, then by falling confidence.
     """
-    (ax, ay, aw, ah), (bx, by, bw, bh) = _centre_and_size(a), _centre_and_size(b)
-    dx, dy = ax - bx, ay - by
-    x = max(abs(dx) - POSITION_THRESHOLD * (aw + bw), 0.0)
-    y = max(abs(dy) - POSITION_THRESHOLD * (ah + bh), 0.0)
-    if x < 1e-3 and y < 1e-3:
-        return set()
-    half = 0.5 * hypot(dx, dy)
-    along_x = {"left of" if dx < 0 else "right of"} if x > half else set()
-    return along_x | ({"above" if dy < 0 else "below"} if y > half else set())
-
-
-def _centre_and_size(item: Detection) -> tuple[float, float, float, float]:
-    left, top, right, bottom = item.box
-    return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
-
-
-def strict_score(detections: Sequence[Detection], metadata: Mapping[str, Any]) -> float:
-    """1 if everything in `include` is there and nothing in `exclude` is, otherwise 0.
-
-    Of a class found more often than asked, the first ones count: detections come most certain
-    first.
-    """
-    matched: list[list[Detection]] = []
-    for clause in metadata["include"]:
-        found = _named(detections, clause["class"])[: clause["count"]]
-        if len(found) < clause["count"]:
-            return 0.0
-        if "color" in clause and _of_color(found, clause["color"]) < clause["count"]:
-            return 0.0
-        if "position" in clause and not all(_pairs(found, clause, matched)):
-            return 0.0
-        matched.append(found)
-    surplus = (
-        len(_named(detections, clause["class"])) >= clause["count"]
-        for clause in metadata.get("exclude", ())
+    confident = sorted(
+        (item for item in instances if item.confidence > threshold),
+        key=lambda item: (item.name, -item.confidence),
     )
-    return 0.0 if any(surplus) else 1.0
-
-
-def soft_score(
-    detections: Sequence[Detection],
-    metadata: Mapping[str, Any],
-    *,
-    relation_credit: RelationCredit = "none",
-    clamp: bool = True,
-    faults: int = 0,
-) -> float:
-    """The mean of graded terms over the clauses of `include`, 1 exactly if each of them is met.
-
-    A clause gives `1 - |need - found| / need`; then, if the count is right, the same for the
-    objects of the right colour, and, if that is right too, a term for the relation; a wrong count
-    gives one 0 for all of these. Terms are clamped to [0, 1]: otherwise sixteen objects in place of
-    one give -14. A wrong relation gives 0; with `relation_credit="flow_grpo"` it gives a 0 for each
-    wrong pair and a 1 besides, as published. `faults` are further terms of 0, for what a detector
-    finds wrong by itself. `exclude` plays no part.
-    """
-    terms: list[float] = []
-    matched: list[list[Detection]] = []
-    for clause in metadata["include"]:
-        found = _named(detections, clause["class"])
-        grades = _grades(found, clause, matched, relation_credit)
-        matched.append(found if all(grade == 1.0 for grade in grades) else [])
-        terms += [max(grade, 0.0) for grade in grades] if clamp else grades
-    terms += [0.0] * faults
-    return sum(terms) / len(terms) if terms else 0.0
-
-
-def _grades(
-    found: list[Detection],
-    clause: Mapping[str, Any],
-    matched: Sequence[list[Detection]],
-    relation_credit: RelationCredit,
-) -> list[float]:
-    need = clause["count"]
-    grades = [_closeness(len(found), need)]
-    if len(found) != need:
-        return grades + [0.0] * ("color" in clause or "position" in clause)
-    if "color" in clause:
-        grades.append(_closeness(_of_color(found, clause["color"]), need))
-    if "position" not in clause or grades[-1] != 1.0:
-        return grades
-    pairs = _pairs(found, clause, matched)
-    if relation_credit == "none" or not pairs:
-        return [*grades, float(bool(pairs) and all(pairs))]
-    return grades + [0.0] * pairs.count(False) + [1.0]
-
-
-def _closeness(found: int, need: int) -> float:
-    return 1 - abs(need - found) / need
-
-
-def _named(detections: Sequence[Detection], name: str) -> list[Detection]:
-    return [item for item in detections if item.name == name]
-
-
-def _of_color(found: Sequence[Detection], color: str) -> int:
-    return sum(item.color == color for item in found)
-
-
-def _pairs(
-    found: Sequence[Detection], clause: Mapping[str, Any], matched: Sequence[list[Detection]]
-) -> list[bool]:
-    """Whether the relation holds for each object and each one of the target clause, if any."""
-    relation, target = clause["position"]
-    return [relation in relative_position(a, b) for a in found for b in matched[target]]
+    classes = groupby(confident, key=lambda item: item.name)
+    return [item for _, group in classes for item in list(group)[:most]]

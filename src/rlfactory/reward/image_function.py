@@ -1,4 +1,4 @@
-"""Any Python function as a reward of pictures, in the form of ddpo and flow_grpo."""
+"""A Python function as a reward of images, with the signature of ddpo-pytorch and flow_grpo."""
 
 from collections.abc import Mapping
 from numbers import Real
@@ -8,26 +8,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlfactory.pillow import all_to_pil
-from rlfactory.reward.base import Reward, RewardError, Samples, pictures
-from rlfactory.reward.calling import answer, load_function, numbers
-from rlfactory.types import Positive
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.ops.python_function import call_with_timeout, load_function, to_scores
+from rlfactory.utils.images import batch_to_pil
+from rlfactory.utils.types import Positive
 
 Form = Literal["tensor", "numpy", "pil"]
 
 
 class ImageFunction(Reward):
-    """The score of `function(images, prompts, metadata)`, which returns scores, or scores and info.
+    """The scores of `function(images, prompts, metadata)`, under the function's name.
 
-    `images` says what it is given: a `tensor` `[B, 3, H, W]` uint8, a `numpy` array `[B, H, W, 3]`
-    uint8, or a list of RGB `pil` images. Scores are a list, an array or a tensor of B numbers; None
-    and NaN are scores that could not be had, and what else it tells is passed over. The score's
-    name is the function's. `timeout` is in seconds. RewardError where the function is not found or
-    returns anything else.
+    `images` is the form in which it gets them: a `tensor` `[B, 3, H, W]` uint8, a `numpy` array
+    `[B, H, W, 3]` uint8, or a list of RGB `pil` images. It returns scores, or a pair of scores and
+    info, which is ignored. Scores are a list, an array or a tensor of `B` numbers, None or NaN for
+    an image that could not be scored. `timeout` is in seconds per call. RewardError where the
+    function is not found or returns anything else.
     """
 
     media = "images"
     metadata = ()
+    function_arguments = ("images", "prompts", "metadata")
 
     def __init__(
         self,
@@ -42,25 +43,27 @@ class ImageFunction(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`; all NaN where the function raises, or takes longer than `timeout`."""
-        given = as_form(pictures(samples), self.images)
+        images = convert_images(require_images(samples), self.images)
         prompts, metadata = list(samples.prompts), [dict(row) for row in samples.metadata]
-        done = answer(lambda: self.call(given, prompts, metadata), self.timeout, self.main)
+        done = call_with_timeout(
+            lambda: self.call(images, prompts, metadata), self.timeout, self.main
+        )
         if done is None:
             return {self.main: torch.full((len(samples.prompts),), torch.nan)}
         return {self.main: _scores(done.result(), len(samples.prompts), self.main)}
 
 
-def as_form(images: Tensor, form: Form) -> Any:
-    """Pictures `[B, 3, H, W]` uint8 as a function wants them, copied: it may change them."""
+def convert_images(images: Tensor, form: Form) -> Any:
+    """A copy of images `[B, 3, H, W]` uint8 in the form that a function takes; it may change it."""
     if form == "tensor":
         return images.clone()
     if form == "numpy":
         return images.permute(0, 2, 3, 1).contiguous().numpy().copy()
-    return all_to_pil(images)
+    return batch_to_pil(images)
 
 
 def _scores(returned: object, count: int, name: str) -> Tensor:
-    """What the function returned, `[count]` float32; RewardError unless those are scores."""
+    """The returned scores as `[count]` float32; RewardError unless they are numbers."""
     values = returned
     if isinstance(values, tuple) and len(values) == 2 and _is_info(*values):
         values = values[0]
@@ -78,9 +81,9 @@ def _scores(returned: object, count: int, name: str) -> Tensor:
             f"reward {name} must return a list, an array or a tensor of scores, or that and info,"
             f" not {type(values).__name__}"
         )
-    return numbers(values, count, name, "images")
+    return to_scores(values, count, name, "images")
 
 
 def _is_info(scores: object, info: object) -> bool:
-    """Whether two things are scores and what ddpo's functions tell besides, not two scores."""
+    """Whether a returned pair is scores and info, as in ddpo-pytorch, rather than two scores."""
     return not isinstance(scores, Real | None) and isinstance(info, Mapping | str | None)

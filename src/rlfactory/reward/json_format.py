@@ -1,4 +1,4 @@
-"""Is a completion JSON, with the keys that are asked for?"""
+"""Format reward: whether a completion is JSON (RFC 8259) with the required keys."""
 
 import json
 import re
@@ -8,9 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, completions
+from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 
-# as JSON Schema names them
 TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (object,),
     "string": (str,),
@@ -21,20 +20,21 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
+"""Python's types by the names of JSON Schema."""
 _FENCE = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL)
 
 
 class NoJSONError(ValueError):
-    """A text that is no JSON."""
+    """A text that is not JSON."""
 
 
 def parse(text: str) -> Any:
-    """What a text of JSON (RFC 8259) says; numbers are all 0, of their kind.
+    """The value of a JSON text, with 0 or 0.0 for every number.
 
-    NoJSONError where it is none, also where it is nested deeper than Python can follow.
+    NoJSONError where it is not JSON, or is nested deeper than Python's recursion limit.
     """
     try:
-        # digits are not read: thousands of them are valid, and an error of Python's
+        # digits are not converted: JSON allows thousands of them, int() raises an error
         return json.loads(
             text,
             parse_constant=_refuse,
@@ -46,24 +46,27 @@ def parse(text: str) -> Any:
 
 
 def is_type(value: object, name: str) -> bool:
-    """Whether a parsed value is of a JSON type; true is no number."""
+    """Whether a parsed value has a JSON type; booleans are not numbers, as they are in Python."""
     if isinstance(value, bool):
         return name in ("boolean", "any")
     return isinstance(value, TYPES[name])
 
 
 class JSONFormat(Reward):
-    """`json`: 1 where the completion is JSON as asked for, otherwise 0; `json_parsed`: 1 where it
-    is JSON at all.
+    """`json`: 1 where the completion is JSON as required, otherwise 0; `json_parsed`: 1 where it is
+    any JSON.
 
-    `root` is the type of the whole; `keys` are those that its object must have, and their types
-    where it is a mapping. With `partial="keys"`, an object gets the share of keys that are right.
+    `root` is the required type of the top-level value. `keys` are the keys that a top-level object
+    must have, with their types if given as a mapping; `other_keys=False` forbids further ones. With
+    `partial="keys"` the score is the share of correct keys. `fenced` also accepts a Markdown code
+    block. RewardError for options that contradict each other.
     """
 
     media = "texts"
     metadata = ()
     main = "json"
-    good = 1.0
+    better = {"json_parsed": "higher"}
+    best_score = 1.0
 
     def __init__(
         self,
@@ -74,20 +77,20 @@ class JSONFormat(Reward):
         partial: Literal["none", "keys"] = "none",
         fenced: bool = False,
     ) -> None:
-        self.keys = _wanted(keys)
+        self.keys = _types_by_key(keys)
         self.root = "object" if self.keys and root == "any" else root
         self.other_keys = other_keys
         self.partial = partial
         self.fenced = fenced
         _check_types([("root", root), *((f"keys.{k}", v) for k, v in self.keys.items())])
         if self.root != "object" and self.keys:
-            raise RewardError(f"reward.root={root} has no keys; type reward.root=object")
+            raise RewardError(f"reward.root={root} can't have keys; type reward.root=object")
         if not self.keys and (partial == "keys" or not other_keys):
-            raise RewardError("no keys are asked for; type reward.keys=[NAME,...]")
+            raise RewardError("reward.keys is empty; type reward.keys=[NAME,...]")
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        grades = [self._grade(text) for text in completions(samples)]
+        grades = [self._grade(text) for text in require_texts(samples)]
         score, parsed = torch.tensor(grades, dtype=torch.float32).reshape(-1, 2).unbind(1)
         return {"json": score.contiguous(), "json_parsed": parsed.contiguous()}
 
@@ -104,15 +107,14 @@ class JSONFormat(Reward):
             return 0.0
         if not self.keys:
             return 1.0
-        right = sum(key in value and is_type(value[key], kind) for key, kind in self.keys.items())
+        correct = sum(key in value and is_type(value[key], kind) for key, kind in self.keys.items())
         if not self.other_keys and value.keys() - self.keys.keys():
             return 0.0
-        share = right / len(self.keys)
+        share = correct / len(self.keys)
         return share if self.partial == "keys" else float(share == 1)
 
 
-def _wanted(keys: list[str] | dict[str, str] | None) -> dict[str, str]:
-    """Types by key."""
+def _types_by_key(keys: list[str] | dict[str, str] | None) -> dict[str, str]:
     return dict(keys) if isinstance(keys, Mapping) else dict.fromkeys(keys or [], "any")
 
 
@@ -125,5 +127,5 @@ def _check_types(named: list[tuple[str, str]]) -> None:
 
 
 def _refuse(constant: str) -> None:
-    # Python's own additions: NaN, Infinity, -Infinity
+    # NaN, Infinity and -Infinity, which Python's parser accepts
     raise ValueError(f"{constant} is not JSON")

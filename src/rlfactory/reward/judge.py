@@ -1,4 +1,4 @@
-"""Scores that a vision-language model writes, at any server that speaks OpenAI's protocol."""
+"""VLM-as-a-judge: scores that a vision-language model writes, on an OpenAI-compatible server."""
 
 import logging
 import math
@@ -8,10 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, pictures
-from rlfactory.reward.chat import KEY, PLACE, Chat, filled
-from rlfactory.reward.http import Patience
-from rlfactory.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.client.http_client import RetryPolicy
+from rlfactory.reward.client.openai_client import (
+    API_KEY_ENV,
+    PROMPT_FIELD,
+    VisionChat,
+    fill_template,
+)
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -25,44 +30,45 @@ UNIFIED = (
     " from 1 to 5 after 'Final Score:'.\nYour task is provided as follows:\nText Caption:"
     " [{prompt}]"
 )
-"""As Flow-GRPO asks UnifiedReward (`flow_grpo/rewards.py`, `unifiedreward_score_sglang`)."""
-# the published pattern, which reads 1 in 10, and no digits more
+"""Flow-GRPO's question to UnifiedReward (`flow_grpo/rewards.py`, `unifiedreward_score_sglang`)."""
+# the published pattern, but for `(?!...)`: without it, a score of 10 is read as 1
 UNIFIED_PATTERN = r"Final Score:\s*([1-5](?:\.\d+)?)(?!\.?\d)"
 
 
-def marks(
+def parse_scores(
     answers: Sequence[str | None], pattern: re.Pattern[str], low: float, high: float
 ) -> Tensor:
-    """The number that `pattern`'s group finds first in each answer, `[B]` float32.
+    """The score in each answer, `[B]` float32: the group of `pattern` in its first match.
 
     NaN where there is no answer or no number, or where it is outside [`low`, `high`].
     """
-    found = [math.nan if said is None else _mark(said, pattern, low, high) for said in answers]
-    pairs = zip(answers, found, strict=True)
-    unread = [said for said, mark in pairs if said is not None and math.isnan(mark)]
+    scores = [_score(answer, pattern, low, high) for answer in answers]
+    pairs = zip(answers, scores, strict=True)
+    unread = [answer for answer, score in pairs if answer is not None and math.isnan(score)]
     if unread:
         log.error("%d answers hold no score; the first says: %.200r", len(unread), unread[0])
-    return torch.tensor(found, dtype=torch.float32)
+    return torch.tensor(scores, dtype=torch.float32)
 
 
-def _mark(said: str, pattern: re.Pattern[str], low: float, high: float) -> float:
-    match = pattern.search(said)
+def _score(answer: str | None, pattern: re.Pattern[str], low: float, high: float) -> float:
+    match = None if answer is None else pattern.search(answer)
     try:
-        mark = math.nan if match is None else float(match[1])
+        score = math.nan if match is None else float(match[1])
     except (TypeError, ValueError):  # the group is empty, or no number
         return math.nan
-    return mark if low <= mark <= high else math.nan
+    return score if low <= score <= high else math.nan
 
 
 class UnifiedReward(Reward):
-    """`unifiedreward`: the final score that UnifiedReward gives, from 1 to 5, over 5.
+    """`unifiedreward`: UnifiedReward's final score, 1 to 5, divided by 5 (Flow-GRPO).
 
-    Pictures are resized to 512 x 512, the template is the published one.
+    The question is the published one; images are resized to 512 x 512 by default. NaN without a
+    readable answer. RewardError where the server or the model is not there.
     """
 
     media = "images"
     metadata = ()
-    good = 1.0
+    best_score = 1.0
     main = "unifiedreward"
 
     def __init__(
@@ -70,7 +76,7 @@ class UnifiedReward(Reward):
         *,
         url: str,
         model: str = "UnifiedReward-7b-v1.5",
-        key_env: str = KEY,
+        key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = 512,
         max_tokens: PositiveInt = 1024,
         concurrency: PositiveInt = 16,
@@ -79,34 +85,35 @@ class UnifiedReward(Reward):
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
-        self.chat = Chat(
+        self.chat = VisionChat(
             url,
             model=model,
             key_env=key_env,
             image_size=image_size,
             max_tokens=max_tokens,
             concurrency=concurrency,
-            patience=Patience(connect_timeout, timeout, retries, backoff),
+            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
         )
         self.pattern = re.compile(UNIFIED_PATTERN)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0.2, 1]."""
-        questions = [filled(UNIFIED, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(pictures(samples), questions)
-        return {"unifiedreward": marks(answers, self.pattern, 1.0, 5.0) / 5}
+        questions = [fill_template(UNIFIED, prompt) for prompt in samples.prompts]
+        answers = self.chat.answers(require_images(samples), questions)
+        return {"unifiedreward": parse_scores(answers, self.pattern, 1.0, 5.0) / 5}
 
 
 class VLMJudge(Reward):
-    """`vlm_judge`: the number that a model writes, from `low` to `high`, scaled to [0, 1].
+    """`vlm_judge`: a number that a vision-language model writes, from `low` to `high`, in [0, 1].
 
-    `question` is asked of each picture, with the prompt in the place of `{prompt}`; the group of
-    `pattern` is what is read of the answer.
+    `question` goes out with each image, `{prompt}` replaced by its prompt; the score is the group
+    of `pattern` in the answer. NaN without a readable answer. RewardError where the server or the
+    model is not there, or an option is invalid.
     """
 
     media = "images"
     metadata = ()
-    good = 1.0
+    best_score = 1.0
     main = "vlm_judge"
 
     def __init__(
@@ -118,7 +125,7 @@ class VLMJudge(Reward):
         pattern: str = r"Score:\s*([-+]?\d+(?:\.\d+)?)",
         low: float = 0.0,
         high: float = 10.0,
-        key_env: str = KEY,
+        key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = None,
         max_tokens: PositiveInt = 512,
         concurrency: PositiveInt = 16,
@@ -130,36 +137,36 @@ class VLMJudge(Reward):
         self.question = question
         self.pattern = _compiled(pattern)
         if not low < high:
-            raise RewardError(f"reward.high={high} must be more than reward.low={low}")
+            raise RewardError(f"reward.high={high} must be larger than reward.low={low}")
         self.low, self.high = low, high
-        self.chat = Chat(
+        self.chat = VisionChat(
             url,
             model=model,
             key_env=key_env,
             image_size=image_size,
             max_tokens=max_tokens,
             concurrency=concurrency,
-            patience=Patience(connect_timeout, timeout, retries, backoff),
+            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
         )
-        if PLACE not in question:
-            log.warning("reward.question has no %s: the model is not told the prompt", PLACE)
+        if PROMPT_FIELD not in question:
+            log.warning("reward.question has no %s, so the model does not see it", PROMPT_FIELD)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        questions = [filled(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(pictures(samples), questions)
-        found = marks(answers, self.pattern, self.low, self.high)
-        return {"vlm_judge": (found - self.low) / (self.high - self.low)}
+        questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
+        answers = self.chat.answers(require_images(samples), questions)
+        scores = parse_scores(answers, self.pattern, self.low, self.high)
+        return {"vlm_judge": (scores - self.low) / (self.high - self.low)}
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
-        found = re.compile(pattern)
+        compiled = re.compile(pattern)
     except re.error as error:
         raise RewardError(f"reward.pattern={pattern} is no regular expression: {error}") from error
-    if found.groups != 1:
+    if compiled.groups != 1:
         raise RewardError(
             f"reward.pattern={pattern} must have one group, around the number; it has"
-            f" {found.groups}"
+            f" {compiled.groups}"
         )
-    return found
+    return compiled

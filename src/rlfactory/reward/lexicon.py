@@ -1,21 +1,21 @@
-"""How positive are the words of a text? VADER's rules, with no network."""
+"""Lexicon sentiment: VADER's compound score (Hutto and Gilbert 2014). No network."""
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, completions
+from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 
 
 class Lexicon(Reward):
     """`lexicon`: VADER's compound score of the completion, in [-1, 1]; 0 is neutral.
 
-    Source: Hutto and Gilbert 2014. RewardError without the extra `text`.
+    Needs the package vaderSentiment (the extra `text`); RewardError without it.
     """
 
     media = "texts"
     metadata = ()
     main = "lexicon"
-    good = 1.0
+    best_score = 1.0
 
     def __init__(self) -> None:
         try:
@@ -29,6 +29,6 @@ class Lexicon(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [-1, 1]."""
-        texts = completions(samples)
+        texts = require_texts(samples)
         compound = [self._analyzer.polarity_scores(text)["compound"] for text in texts]
         return {"lexicon": torch.tensor(compound, dtype=torch.float32)}

@@ -1,4 +1,4 @@
-"""Does a model that looks at the picture say what the prompt said? DDPO's alignment reward."""
+"""DDPO's alignment reward (Black et al. 2023): BERTScore of a VLM's description and the prompt."""
 
 import logging
 from typing import Literal
@@ -6,25 +6,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, pictures
-from rlfactory.reward.bertscore import BertScore
-from rlfactory.reward.chat import KEY, Chat, filled
-from rlfactory.reward.http import Patience
-from rlfactory.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.reward.backbones.bertscore import BertScore
+from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.reward.client.http_client import RetryPolicy
+from rlfactory.reward.client.openai_client import API_KEY_ENV, VisionChat, fill_template
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
 
 class LlavaBertScore(Reward):
-    """`llava_bertscore`: the BERTScore recall of `reference` by a model's answer to `question`.
+    """`llava_bertscore`: BERTScore recall of `reference` by a model's answer to `question`.
 
-    DDPO's were LLaVA and the encoder below; any model that answers about pictures serves. Samples
-    with no answer, or an empty one, are NaN.
+    The model is any vision-language model on an OpenAI-compatible server; DDPO used LLaVA, and the
+    encoder below. `{prompt}` in `question` and `reference` is replaced by the prompt. NaN without
+    an answer, or for an empty one. RewardError where server, model or encoder is not there.
     """
 
     media = "images"
     metadata = ()
-    good = 1.0
+    best_score = 1.0
     main = "llava_bertscore"
 
     def __init__(
@@ -39,7 +40,7 @@ class LlavaBertScore(Reward):
         layer: PositiveInt = 40,
         dtype: Literal["float32", "float16"] = "float32",
         batch_size: PositiveInt = 64,
-        key_env: str = KEY,
+        key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = None,
         max_tokens: PositiveInt = 64,
         concurrency: PositiveInt = 16,
@@ -50,25 +51,25 @@ class LlavaBertScore(Reward):
     ) -> None:
         self.question = question
         self.reference = reference
-        self.chat = Chat(
+        self.chat = VisionChat(
             url,
             model=model,
             key_env=key_env,
             image_size=image_size,
             max_tokens=max_tokens,
             concurrency=concurrency,
-            patience=Patience(connect_timeout, timeout, retries, backoff),
+            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
         )
         self.bertscore = BertScore(encoder, device, layer=layer, dtype=dtype, batch_size=batch_size)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`, at most 1; in practice well above 0."""
-        questions = [filled(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(pictures(samples), questions)
+        """Scores `[B]`, at most 1, in practice well above 0."""
+        questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
+        answers = self.chat.answers(require_images(samples), questions)
         scores = torch.full((len(answers),), torch.nan)
-        said = {i: answer for i, answer in enumerate(answers) if answer and answer.strip()}
-        if empty := sum(answer is not None for answer in answers) - len(said):
+        answered = {i: answer for i, answer in enumerate(answers) if answer and answer.strip()}
+        if empty := sum(answer is not None for answer in answers) - len(answered):
             log.error("%d samples got an empty answer", empty)
-        references = [filled(self.reference, samples.prompts[i]) for i in said]
-        scores[[*said]] = self.bertscore.recall([*said.values()], references)
+        references = [fill_template(self.reference, samples.prompts[i]) for i in answered]
+        scores[[*answered]] = self.bertscore.recall([*answered.values()], references)
         return {"llava_bertscore": scores}

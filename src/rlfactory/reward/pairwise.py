@@ -1,33 +1,41 @@
-"""Rewards by comparison: how often a sample is preferred to the others of its prompt."""
+"""Pairwise rewards: the mean probability that a sample is preferred to the others of its group."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlfactory.reward.base import Reward, Samples
-from rlfactory.types import Positive
+from rlfactory.utils.pytree import index_rows
+from rlfactory.utils.types import Positive
 
 
 class Pairwise(ABC):
-    """A judge of two samples of one prompt; `main` is its name."""
+    """The contract of a pairwise judge, which compares two samples of one prompt.
+
+    Attributes:
+        main: Its name; `Wins` reports the score `<main>_wins`.
+    """
 
     main: str
 
     @abstractmethod
     def prefers(self, samples: Samples) -> Tensor:
-        """Of `n` samples of one prompt the probability `[n, n]` that the row's is the better one.
+        """Compare the samples of one group.
 
-        NaN where two could not be compared; the diagonal is not read.
+        Args:
+            samples: `n` samples of one prompt.
+
+        Returns:
+            `[n, n]`, the probability that the row's sample is better than the column's; NaN where
+            two could not be compared. The diagonal is not read.
         """
 
 
 class Preference(Pairwise):
-    """The preference that scores imply (Bradley and Terry 1952): `sigmoid((s_1 - s_2) / unit)`.
+    """The Bradley-Terry preference (1952) of another reward: `sigmoid((s_1 - s_2) / unit)`.
 
-    PickScore's logits were trained so, with a `unit` of 1.
+    PickScore's logits were trained as such, with a `unit` of 1.
     """
 
     def __init__(self, *, reward: Reward, unit: Positive = 1.0) -> None:
@@ -41,9 +49,9 @@ class Preference(Pairwise):
 
 
 class Wins(Reward):
-    """`NAME_wins`: the mean probability that `judge` prefers a sample to another of its prompt.
+    """`NAME_wins`: the mean probability that `judge` prefers a sample to another of its group.
 
-    NaN where it could be compared with none of them; 0.5 where there is no other.
+    NaN where it could be compared with no other one; 0.5 for a sample alone in its group.
     """
 
     metadata = ()
@@ -54,31 +62,18 @@ class Wins(Reward):
         self.main = f"{judge.main}_wins"
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Shares `[B]`, in [0, 1]."""
-        found = torch.full((len(samples.prompts),), 0.5)
+        """Scores `[B]` in [0, 1]."""
+        wins = torch.full((len(samples.prompts),), 0.5)
         for group in torch.unique(samples.groups):
             rows = (samples.groups == group).nonzero().flatten()
             if len(rows) > 1:
-                found[rows] = mean_wins(self.judge.prefers(_of(samples, rows)))
-        return {self.main: found}
+                wins[rows] = mean_wins(self.judge.prefers(index_rows(samples, rows)))
+        return {self.main: wins}
 
 
 def mean_wins(probability: Tensor) -> Tensor:
-    """The mean `[n]` of each row of `[n, n]` over what is known, but for the diagonal."""
+    """The mean `[n]` of each row of `[n, n]`, without the diagonal and NaN."""
     others = probability.float().masked_fill(
         torch.eye(len(probability), dtype=torch.bool), torch.nan
     )
     return others.nanmean(1)
-
-
-def _of(samples: Samples, rows: Tensor) -> Samples:
-    def some(values: Sequence[Any] | None) -> Any:
-        return None if values is None else [values[i] for i in rows.tolist()]
-
-    return Samples(
-        prompts=some(samples.prompts),
-        metadata=some(samples.metadata),
-        groups=samples.groups[rows],
-        images=None if samples.images is None else samples.images[rows],
-        texts=some(samples.texts),
-    )

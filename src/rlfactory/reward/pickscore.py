@@ -1,7 +1,7 @@
-"""Which picture would people pick for a prompt? PickScore (Kirstain et al. 2023).
+"""PickScore (Kirstain et al. 2023): human preference between images of a prompt.
 
-A CLIP ViT-H-14 trained on Pick-a-Pic: of two pictures, people prefer the first with the
-probability `sigmoid(s_1 - s_2)`, where `s = exp(logit_scale) * cosine`.
+A CLIP ViT-H-14 trained on Pick-a-Pic: of two images, people prefer the first with probability
+`sigmoid(s_1 - s_2)`, where `s = exp(logit_scale) * cosine`.
 """
 
 from typing import Literal
@@ -9,15 +9,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, pictures
-from rlfactory.reward.clip import Precision, load_clip
-from rlfactory.types import PositiveInt
+from rlfactory.reward.backbones.clip import load_clip
+from rlfactory.reward.backbones.pretrained import Precision
+from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.utils.types import PositiveInt
 
 Scale = Literal["logit/26", "logit/100", "logit", "cosine", "mixgrpo"]
 
 
 def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
-    """The score `[B]` in one of the published scales; `mixgrpo` is `(logit - 18) / 8`."""
+    """The score `[B]` in a published scale; `logit = cosine * logit_scale`."""
     logit = cosine * logit_scale
     match scale:
         case "cosine":
@@ -32,7 +33,11 @@ def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
 
 
 class PickScore(Reward):
-    """`pickscore`: how much people would prefer a picture for its prompt, on a published scale."""
+    """`pickscore`: PickScore of image and prompt, in one of the published scales.
+
+    `path` is the CLIP, a folder or a hub id; `processor` has its tokenizer and preprocessing, None:
+    those of `path`. RewardError where they can't be loaded.
+    """
 
     media = "images"
     metadata = ()
@@ -45,13 +50,13 @@ class PickScore(Reward):
         path: str = "yuvalkirstain/PickScore_v1",
         processor: str | None = "laion/CLIP-ViT-H-14-laion2B-s32B-b79K",
         scale: Scale = "logit/26",
-        dtype: Precision = "float32",
+        dtype: Precision = "auto",
         batch_size: PositiveInt = 16,
     ) -> None:
         self.scale: Scale = scale
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, processor=processor)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`; logits are mostly between 17 and 25."""
-        cosine = self.clip.cosines(pictures(samples), samples.prompts)
+        """Scores `[B]`; logits are mostly between 17 and 25. NaN where `dtype` overflows."""
+        cosine = self.clip.cosines(require_images(samples), samples.prompts)
         return {"pickscore": scaled(cosine, self.clip.logit_scale, self.scale)}

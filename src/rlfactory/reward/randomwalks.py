@@ -1,21 +1,24 @@
-"""How short a walk on a graph is."""
+"""Optimality of a walk on a graph: `randomwalks` of trlx (CarperAI/trlx, examples/randomwalks)."""
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, completions
-from rlfactory.zoo.graph import optimality
+from rlfactory.prompts.ops.walk_graph import optimality
+from rlfactory.reward.base import Reward, Samples, require_texts
 
 
 class RandomWalks(Reward):
-    """`optimality`: 1 for a shortest walk to the goal, 0 for none (trlx's `randomwalks`)."""
+    """`optimality`: 1 for a shortest walk to the goal, 0 for one of ten nodes or an invalid one.
+
+    The prompt is the first node, the completion the others, one letter each.
+    """
 
     media = "texts"
     main = "optimality"
-    good = 1.0
+    best_score = 1.0
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]` of prompt and completion, in [0, 1]."""
-        pairs = zip(samples.prompts, completions(samples), strict=True)
-        found = [optimality(start + walk) for start, walk in pairs]
-        return {"optimality": torch.tensor(found, dtype=torch.float32)}
+        """Scores `[B]` in [0, 1]."""
+        pairs = zip(samples.prompts, require_texts(samples), strict=True)
+        scores = [optimality(start + rest) for start, rest in pairs]
+        return {"optimality": torch.tensor(scores, dtype=torch.float32)}

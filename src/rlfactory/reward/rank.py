@@ -1,4 +1,4 @@
-"""What a sample is worth among those of its prompt: its rank by any other reward."""
+"""The rank of a sample within its group, by any other reward (Flow-Factory's `PickScore_Rank`)."""
 
 from collections.abc import Iterable
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, Samples, directions
 
 
 def group_ranks(scores: Tensor, groups: Tensor) -> Tensor:
-    """How many of its group each of `scores` `[B]` exceeds, over the group's size, `[B]`.
+    """The number of scores in its group that each of `scores` `[B]` exceeds, over the group's size.
 
-    Of `n` different scores they are `0, 1 .. n - 1` over `n`; equal ones share the mean of their
-    ranks. NaN stays NaN, and does not count.
+    The ranks of `n` different scores are `0/n, 1/n .. (n - 1)/n`; equal scores share the mean of
+    their ranks. NaN stays NaN and is not counted in the size. `groups` is `[B]` int64.
     """
     ranks = torch.full_like(scores, torch.nan)
     known = ~scores.isnan()
@@ -29,7 +29,7 @@ def group_ranks(scores: Tensor, groups: Tensor) -> Tensor:
 class Rank(Reward):
     """`NAME_rank`: the rank within the group by the main score of `reward`, in [0, 1).
 
-    The scores of `reward` are reported too. A sample that is alone with its prompt has rank 0.
+    The scores of `reward` are reported too. A sample alone in its group has rank 0.
     """
 
     compares_group = True
@@ -38,12 +38,13 @@ class Rank(Reward):
         self.reward = reward
         self.main = f"{reward.main}_rank"
         self.media, self.metadata = reward.media, reward.metadata  # type: ignore[misc]
+        self.better = directions(reward)  # type: ignore[misc]
 
-    def require(self, prompts: Iterable[Prompt]) -> None:
-        """What the reward itself requires."""
-        self.reward.require(prompts)
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Check what the wrapped reward requires."""
+        self.reward.check_prompts(prompts)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Ranks `[B]`, and what they are of."""
-        found = self.reward.score(samples)
-        return {self.main: group_ranks(found[self.reward.main], samples.groups), **found}
+        """Ranks `[B]`, and the scores of the wrapped reward."""
+        scores = self.reward.score(samples)
+        return {self.main: group_ranks(scores[self.reward.main], samples.groups), **scores}

@@ -1,4 +1,4 @@
-"""Does a completion have the form that a pattern describes?"""
+"""Format reward: whether a completion matches a regular expression."""
 
 import logging
 from typing import Any, Literal
@@ -7,23 +7,24 @@ import regex
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, completions
-from rlfactory.types import Positive, PositiveInt
+from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
+from rlfactory.utils.types import Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
 
 class RegexFormat(Reward):
-    """`regex`: 1 where a pattern matches the completion, otherwise 0; or how often, of `limit`.
+    """`regex`: 1 where `pattern` matches the completion, otherwise 0.
 
-    `count` is the share of `limit` matches that do not overlap, and are not empty, at most 1.
-    `timeout` is in seconds for one completion: NaN where it does not suffice.
+    With `match="count"` the score is `min(n, limit) / limit`, `n` the non-overlapping, non-empty
+    matches. `timeout` is in seconds for one completion, which scores NaN beyond it. RewardError for
+    an invalid pattern.
     """
 
     media = "texts"
     metadata = ()
     main = "regex"
-    good = 1.0
+    best_score = 1.0
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class RegexFormat(Reward):
         timeout: Positive = 1.0,
     ) -> None:
         if limit > 1 and match != "count":
-            raise RewardError(f"reward.limit={limit} is for counting; type reward.match=count")
+            raise RewardError(f"reward.limit={limit} is for match=count; type reward.match=count")
         self.pattern = _compiled(pattern)
         self.match = match
         self.limit = limit
@@ -42,24 +43,24 @@ class RegexFormat(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        found: list[float] = []
-        for text in completions(samples):
+        scores: list[float] = []
+        for text in require_texts(samples):
             try:
-                found.append(self._grade(text))
+                scores.append(self._grade(text))
             except TimeoutError:
                 log.error("reward regex gave no answer within %g s for %.80r", self.timeout, text)
-                found.append(torch.nan)
-        return {"regex": torch.tensor(found, dtype=torch.float32)}
+                scores.append(torch.nan)
+        return {"regex": torch.tensor(scores, dtype=torch.float32)}
 
     def _grade(self, text: str) -> float:
-        # other threads go on while it searches
-        how: dict[str, Any] = {"timeout": self.timeout, "concurrent": True}
+        # concurrent releases the GIL, so that sampling continues during a long search
+        options: dict[str, Any] = {"timeout": self.timeout, "concurrent": True}
         if self.match == "fullmatch":
-            return float(self.pattern.fullmatch(text, **how) is not None)
+            return float(self.pattern.fullmatch(text, **options) is not None)
         if self.match == "search":
-            return float(self.pattern.search(text, **how) is not None)
+            return float(self.pattern.search(text, **options) is not None)
         count = 0
-        for match in self.pattern.finditer(text, **how):
+        for match in self.pattern.finditer(text, **options):
             count += match.end() > match.start()
             if count == self.limit:
                 break

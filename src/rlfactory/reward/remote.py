@@ -1,4 +1,4 @@
-"""A reward that is computed elsewhere: by `rlfactory serve`, or whatever speaks as it does."""
+"""Remote rewards: the scores of a server with the protocol of `rlfactory serve`."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,16 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, completions, pictures
-from rlfactory.reward.http import CallFailed, Patience, Server, in_threads
-from rlfactory.reward.wire import PROTOCOL, Encoding, decode_scores, encode_samples, to_json
-from rlfactory.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images, require_texts
+from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
+from rlfactory.reward.client.protocol import (
+    PROTOCOL,
+    Encoding,
+    decode_scores,
+    encode_samples,
+    to_json,
+)
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +26,11 @@ TOKEN = "RLFACTORY_SERVE_TOKEN"
 
 
 class Remote(Reward):
-    """The scores of the server at `url`, by the names that they have there.
+    """The scores of images on the server at `url`, by their names there.
 
-    Samples go out in batches of whole groups, `concurrency` of them at once. Those that got no
-    answer after all `retries` are NaN. The server is asked for its health first: RewardError
-    where there is none, or where it judges something else. Times are in seconds.
+    Samples are sent in batches of complete groups, `concurrency` requests at once. Samples without
+    a response after all `retries` are NaN. RewardError where no server answers at the start, or
+    where it scores texts. Times are in seconds.
     """
 
     media: ClassVar[Literal["images", "texts"]] = "images"
@@ -44,28 +50,28 @@ class Remote(Reward):
         backoff: Positive = 0.5,
     ) -> None:
         self.encoding: Encoding = encoding
-        patience = Patience(connect_timeout, timeout, retries, backoff)
-        self.server = Server(
-            url, key="reward.url", token_env=token_env, patience=patience, concurrency=concurrency
+        policy = RetryPolicy(connect_timeout, timeout, retries, backoff)
+        self.server = JsonClient(
+            url, key="reward.url", token_env=token_env, policy=policy, concurrency=concurrency
         )
         health = _health(self.server, token_env)
         _require_media(self.media, health)
         self.main = health["main"]
         self.names = dict.fromkeys([self.main, *health["scores"]])
-        # of every other reward the class knows these
+        # other rewards have these as class attributes; here the server states them
         self.metadata = tuple(health["metadata"])  # type: ignore[misc]
-        self.good = health["good"]  # type: ignore[misc]
+        self.best_score = health["good"]  # type: ignore[misc]
         self.batch_size = min(batch_size, health["max_samples"])
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]` by name, NaN where no answer was had."""
-        (pictures if self.media == "images" else completions)(samples)
-        self.require(map(Prompt, samples.prompts, samples.metadata))
-        batches = whole_groups(samples.groups, self.batch_size)
+        """Scores `[B]` by name, NaN for samples without a response."""
+        (require_images if self.media == "images" else require_texts)(samples)
+        self.check_prompts(map(Prompt, samples.prompts, samples.metadata))
+        batches = group_batches(samples.groups, self.batch_size)
 
         def ask(number: int, stop: Event) -> dict[str, Tensor]:
             rows = batches[number]
-            body = _written(encode_samples(samples, rows, self.encoding))
+            body = _encode(encode_samples(samples, rows, self.encoding))
             return self.server.post(
                 "/score", body, lambda answer: decode_scores(answer, len(rows), self.main), stop
             )
@@ -81,18 +87,18 @@ class Remote(Reward):
                 scores[name][rows] = values
         return scores
 
-    def require(self, prompts: Iterable[Prompt]) -> None:
-        """RewardError where prompts lack what the server reads of them."""
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """RewardError where a prompt lacks metadata that the server requires."""
         lacking = {key for p in prompts for key in self.metadata if key not in p.metadata}
         if lacking:
             raise RewardError(
                 f"the reward at {self.server.url} reads {', '.join(sorted(lacking))} of each"
-                " prompt's metadata, and these prompts do not bring it"
+                " prompt's metadata, and these prompts lack it"
             )
 
 
 class RemoteText(Remote):
-    """The same of a server that judges texts."""
+    """The scores of texts on the server at `url`; otherwise as `Remote`."""
 
     media = "texts"
     metadata = ()
@@ -121,8 +127,8 @@ class RemoteText(Remote):
         )
 
 
-def whole_groups(groups: Tensor, size: int) -> list[list[int]]:
-    """The rows in batches of at most `size`, each group in one; a larger group is one batch."""
+def group_batches(groups: Tensor, size: int) -> list[list[int]]:
+    """Row numbers in batches of complete groups, at most `size` rows unless one group has more."""
     members: dict[int, list[int]] = {}
     for row, group in enumerate(groups.tolist()):
         members.setdefault(group, []).append(row)
@@ -134,39 +140,41 @@ def whole_groups(groups: Tensor, size: int) -> list[list[int]]:
     return batches
 
 
-def _written(message: dict[str, Any]) -> bytes:
+def _encode(message: dict[str, Any]) -> bytes:
     try:
         return to_json(message)
     except (TypeError, ValueError) as error:
         raise RewardError(f"the prompts' metadata can't be sent as JSON: {error}") from error
 
 
-def _health(server: Server, token_env: str) -> dict[str, Any]:
-    """What the server says of itself; RewardError where it says nothing, or nothing of the kind."""
+def _health(server: JsonClient, token_env: str) -> dict[str, Any]:
+    """The server's description of its reward; RewardError where it has none."""
     try:
-        found = server.get("/health")
+        health = server.get("/health")
     except (CallFailed, ValueError) as error:
-        locked = getattr(error, "status", None) == 401
-        hint = f"; is {token_env} set to its token?" if locked else ""
-        start = "" if hint else "; start one with: rlfactory serve reward=NAME"
+        unauthorized = getattr(error, "status", None) == 401
+        token_hint = f"; is {token_env} set to its token?"
+        start_hint = "; start one with: rlfactory serve reward=NAME"
+        hint = token_hint if unauthorized else start_hint
         raise RewardError(
-            f"reward.url={server.url}: no reward answers there: {error}{hint}{start}"
+            f"reward.url={server.url}: no reward answers there: {error}{hint}"
         ) from error
     kinds = {"media": str, "main": str, "scores": list, "metadata": list}
-    wrong = [key for key, kind in kinds.items() if not isinstance(found.get(key), kind)]
-    if wrong or not _texts(found["scores"]) or not _texts(found["metadata"]):
-        raise RewardError(f"reward.url={server.url} is no server of rewards: see docs/serve.md")
-    if found.get("protocol") != PROTOCOL:
+    wrong = [key for key, kind in kinds.items() if not isinstance(health.get(key), kind)]
+    if wrong or not _all_strings(health["scores"]) or not _all_strings(health["metadata"]):
+        raise RewardError(f"reward.url={server.url} is no reward server: see docs/serve.md")
+    if health.get("protocol") != PROTOCOL:
         raise RewardError(
-            f"reward.url={server.url} speaks protocol {found.get('protocol')!r}, and this is"
+            f"reward.url={server.url} speaks protocol {health.get('protocol')!r}, and this is"
             f" {PROTOCOL}: install the same rlfactory on both sides"
         )
-    good, most = found.get("good"), found.get("max_samples")
+    good, limit = health.get("good"), health.get("max_samples")
     good = float(good) if isinstance(good, int | float) else None
-    return found | {"good": good, "max_samples": most if type(most) is int and most > 0 else 2**31}
+    limit = limit if type(limit) is int and limit > 0 else 2**31
+    return health | {"good": good, "max_samples": limit}
 
 
-def _texts(values: Sequence[object]) -> bool:
+def _all_strings(values: Sequence[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
@@ -174,6 +182,6 @@ def _require_media(media: str, health: dict[str, Any]) -> None:
     if health["media"] != media:
         option = "remote_text" if media == "images" else "remote"
         raise RewardError(
-            f"the server's reward {health['main']} judges {health['media']}, and this run makes"
-            f" {media}; for its {health['media']} there is reward={option}"
+            f"the server's reward {health['main']} scores {health['media']}, and this run makes"
+            f" {media}; to score {health['media']} type reward={option}"
         )

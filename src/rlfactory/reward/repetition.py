@@ -1,16 +1,17 @@
-"""How much does a text repeat itself? A cost, to be added to rewards that repetition would game."""
+"""Repetition penalty: a cost to add to rewards that repeated n-grams would game."""
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, completions
-from rlfactory.types import PositiveInt
+from rlfactory.reward.base import Reward, Samples, require_texts
+from rlfactory.utils.types import PositiveInt
 
 
 def repeated_share(text: str, ngram: int) -> float:
-    """The share of a text's word n-grams that occurred before, in [0, 1); 0 if it has none.
+    """The share of a text's word n-grams that occurred earlier in it, in [0, 1).
 
-    Words are what white space separates, in lower case.
+    Words are separated by white space and compared in lower case. A text with fewer words than
+    `ngram` scores 0.
     """
     words = text.lower().split()
     grams = [tuple(words[i : i + ngram]) for i in range(len(words) - ngram + 1)]
@@ -23,12 +24,12 @@ class Repetition(Reward):
     media = "texts"
     metadata = ()
     main = "repetition"
-    good = 0.0
+    best_score = 0.0
 
     def __init__(self, *, ngram: PositiveInt = 3) -> None:
         self.ngram = ngram
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in (-1, 0]."""
-        shares = [-repeated_share(text, self.ngram) for text in completions(samples)]
+        shares = [-repeated_share(text, self.ngram) for text in require_texts(samples)]
         return {"repetition": torch.tensor(shares, dtype=torch.float32)}

@@ -1,17 +1,18 @@
-"""What does a reward model think of a text? Its one score, as it is."""
+"""Reward model: the logit of a sequence classifier with one label, trained on preferences."""
 
 import torch
 from torch import Tensor
 
+from rlfactory.reward.backbones.classifier import Classifier, Precision, ScoredText, scored_texts
 from rlfactory.reward.base import Reward, RewardError, Samples
-from rlfactory.reward.classifier import Classifier, Judged, Precision, judged_texts
-from rlfactory.types import PositiveInt
+from rlfactory.utils.types import PositiveInt
 
 
 class RewardModel(Reward):
-    """`reward_model`: the only logit of a sequence classifier, as trained on preferences.
+    """`reward_model`: the only logit of a sequence classifier, as preference training leaves it.
 
-    `judge` is what is read: the prompt and the completion, or the completion alone.
+    `judge` is the text that is scored: "text", the prompt and the completion, or "completion".
+    RewardError where the classifier can't be loaded or has several labels.
     """
 
     media = "texts"
@@ -23,7 +24,7 @@ class RewardModel(Reward):
         device: torch.device,
         *,
         path: str,
-        judge: Judged = "text",
+        judge: ScoredText = "text",
         use_attention_mask: bool = True,
         prefix: str = "",
         dtype: Precision = "float32",
@@ -44,10 +45,10 @@ class RewardModel(Reward):
         if len(labels) != 1:
             raise RewardError(
                 f"reward.path={path} has {len(labels)} labels ({', '.join(labels)}), and a reward"
-                " model has one; for the probability of a label take reward=sentiment"
+                " model has one; for the probability of a label type reward=sentiment"
             )
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]` without bounds."""
-        logits = self.classifier.logits(judged_texts(samples, self.judge, self.prefix))
+        """Scores `[B]`, unbounded; NaN for an empty text."""
+        logits = self.classifier.logits(scored_texts(samples, self.judge, self.prefix))
         return {"reward_model": logits[:, 0].float()}

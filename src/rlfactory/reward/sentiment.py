@@ -1,21 +1,21 @@
-"""What does a classifier feel in a text? The probability of one of its labels."""
+"""Sentiment reward: the probability of one label of a text classifier."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from rlfactory.reward.backbones.classifier import Classifier, Precision, ScoredText, scored_texts
 from rlfactory.reward.base import Reward, RewardError, Samples
-from rlfactory.reward.classifier import Classifier, Judged, Precision, judged_texts
-from rlfactory.types import PositiveInt
+from rlfactory.utils.types import PositiveInt
 
 
 def log_odds(logits: Tensor, label: int, *, independent: bool) -> Tensor:
-    """`log p / (1 - p)` `[B]` float32 of a label, from logits `[B, labels]`.
+    """`log(p / (1 - p))` `[B]` float32 of a label, from logits `[B, labels]`.
 
-    `p` is the softmax's, or the sigmoid's where the labels are `independent`.
+    `p` is the softmax probability, or the sigmoid's where the labels are `independent`.
     """
-    logits = logits.float()
+    logits = logits.float()  # half precision would lose the difference of two large logits
     if independent:
         return logits[:, label]
     others = [i for i in range(logits.shape[1]) if i != label]
@@ -23,16 +23,18 @@ def log_odds(logits: Tensor, label: int, *, independent: bool) -> Tensor:
 
 
 class Sentiment(Reward):
-    """`sentiment`: the probability of `label`, its logit, or its log-odds.
+    """The probability of `label`, its logit, or its log-odds, reported under `name`.
 
-    `judge` is what is read: the prompt and the completion, or the completion alone. The classifier
-    of a well-known walkthrough of PPO was given `prefix="<|endoftext|>"`, no attention mask and
-    float16; there a probability is rounded to float16 as well.
+    Choose a name that rises with what is rewarded: `negative_sentiment` for negative texts.
+
+    `judge` is the text that is scored: "text", the prompt and the completion, or "completion". A
+    well-known walkthrough of PPO calls its classifier with `prefix="<|endoftext|>"`, no attention
+    mask and float16; a float16 probability is rounded as there. RewardError where the classifier
+    can't be loaded or has no such label.
     """
 
     media = "texts"
     metadata = ()
-    main = "sentiment"
 
     def __init__(
         self,
@@ -40,14 +42,16 @@ class Sentiment(Reward):
         *,
         path: str = "zoo:sentiment",
         label: str = "POSITIVE",
+        name: str = "sentiment",
         output: Literal["prob", "logit", "log_odds"] = "prob",
-        judge: Judged = "text",
+        judge: ScoredText = "text",
         use_attention_mask: bool = True,
         prefix: str = "",
         dtype: Precision = "float32",
         batch_size: PositiveInt = 64,
         max_tokens: PositiveInt = 512,
     ) -> None:
+        self.main = name
         self.output: Literal["prob", "logit", "log_odds"] = output
         self.judge = judge
         self.prefix = prefix
@@ -59,23 +63,25 @@ class Sentiment(Reward):
             batch_size=batch_size,
             max_tokens=max_tokens,
         )
-        self.label = _index(self.classifier.labels, label, path)
+        self.label = _label_index(self.classifier.labels, label, path)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`: in [0, 1] if a probability, otherwise without bounds."""
-        logits = self.classifier.logits(judged_texts(samples, self.judge, self.prefix))
-        return {"sentiment": self._verdict(logits)}
+        """Scores `[B]`: in [0, 1] for probabilities, otherwise unbounded; NaN for an empty text."""
+        logits = self.classifier.logits(scored_texts(samples, self.judge, self.prefix))
+        return {self.main: self._output(logits)}
 
-    def _verdict(self, logits: Tensor) -> Tensor:
+    def _output(self, logits: Tensor) -> Tensor:
         if self.output == "logit":
             return logits[:, self.label].float()
         odds = log_odds(logits, self.label, independent=self.classifier.independent)
-        # through the model's own precision, as a softmax there would round it
+        # to the model's precision and back: the walkthrough's softmax in float16 rounds as well
         return odds if self.output == "log_odds" else odds.sigmoid().to(logits.dtype).float()
 
 
-def _index(labels: list[str], label: str, path: str) -> int:
+def _label_index(labels: list[str], label: str, path: str) -> int:
     names = [name.lower() for name in labels]
     if label.lower() not in names:
-        raise RewardError(f"reward.label={label} is no label of {path}; it has {', '.join(labels)}")
+        raise RewardError(
+            f"reward.label={label} is not a label of {path}; it has {', '.join(labels)}"
+        )
     return names.index(label.lower())

@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, metrics, pictures, curves and summary."""
+"""What a run writes to disk: folder, lock, metrics, checkpoints, loggers, figures and summary."""

@@ -1,66 +1,58 @@
-"""The run folder: one place that holds all of an experiment, and where each thing is in it."""
+"""The run folder: the paths of everything a run writes, and its status."""
 
 import errno
-import logging
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlfactory.run.atomic import is_unfinished, write_text
-from rlfactory.run.format import size
+from rlfactory.run.atomic_write import is_unfinished, write_text
+from rlfactory.utils.console import size
+from rlfactory.utils.errors import UserError
 
 Status = Literal["running", "done", "failed", "interrupted", "preempted"]
 
-log = logging.getLogger(__name__)
 
-
-class RunFolderError(RuntimeError):
-    """A run folder that cannot be used; the message says why and what to type."""
+class RunFolderError(UserError, RuntimeError):
+    """A run folder that cannot be used; the message says why and what to type instead."""
 
 
 class NoRoomError(RunFolderError):
-    """A disk that has too little left."""
-
-
-class _Log(logging.FileHandler):
-    """The log of a run, which a disk that takes no more must not end, nor fill the screen."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Let a message that can't be written go."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handleError(record)
-
-    def close(self) -> None:
-        """What is left to be written may be lost."""
-        with suppress(OSError):
-            super().close()
+    """Too little free space on the disk."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run; making one touches no file."""
+    """The paths in a run folder; constructing it touches no file."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The frozen configuration, all that a worker reads."""
+        """The frozen configuration: all that the training processes read."""
         return self.path / "config.yaml"
 
     @property
     def plan(self) -> Path:
-        """The plan as it was printed."""
+        """The plan as `rlfactory check` prints it."""
         return self.path / "plan.txt"
 
     @property
     def command(self) -> Path:
-        """What was typed, in one line; a folder made otherwise has none."""
+        """The command that started the run; none if it was not started by one."""
         return self.path / "command.txt"
+
+    @property
+    def objects(self) -> Path:
+        """Descriptions of the live objects that a Python caller handed over; none without any."""
+        return self.path / "objects.json"
+
+    @property
+    def inputs(self) -> Path:
+        """Copies of the files that the run reads, see `run/inputs.py`; none without any."""
+        return self.path / "inputs"
 
     @property
     def metrics(self) -> Path:
@@ -79,51 +71,66 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of checkpoints."""
+        """The folder of checkpoints, see `run/checkpoint`."""
         return self.path / "checkpoints"
 
     @property
     def samples(self) -> Path:
-        """Folder of pictures."""
+        """The folder of samples: image grids or tables of texts."""
         return self.path / "samples"
 
     @property
     def evaluations(self) -> Path:
-        """Folder of `Scores`, one file per evaluation."""
+        """The folder of `Scores`, one file per evaluation."""
         return self.path / "evaluations"
 
     @property
     def evidence(self) -> Path:
-        """Folder of what updates that were not made would have come from."""
+        """The folder of inputs of optimizer steps that were skipped as not finite."""
         return self.path / "evidence"
 
     @property
     def inspection(self) -> Path:
-        """Folder of what a look inside found."""
+        """The folder that `rlfactory inspect` writes."""
         return self.path / "inspect"
 
     @property
     def curves(self) -> Path:
-        """The metrics drawn over the iterations."""
+        """The plot of the metrics over the iterations."""
         return self.path / "curves.png"
 
     @property
     def summary(self) -> Path:
-        """What came of it, in Markdown."""
+        """The summary of results, in Markdown."""
         return self.path / "summary.md"
 
     @property
+    def page(self) -> Path:
+        """The page with all results of the run."""
+        return self.path / "index.html"
+
+    @property
+    def environment(self) -> Path:
+        """Device, versions and git commit of each process that trained the run."""
+        return self.path / "environment.json"
+
+    @property
+    def pairs(self) -> Path:
+        """The image of samples before and after training."""
+        return self.samples / "pairs.png"
+
+    @property
     def strip(self) -> Path:
-        """The same prompts over training."""
+        """The image of the same prompts' samples over training."""
         return self.samples / "strip.png"
 
     @property
     def parts(self) -> tuple[Path, ...]:
-        """The folders that every run has."""
+        """The subfolders that every run has."""
         return (self.checkpoints, self.samples, self.evaluations)
 
     def grid(self, iteration: int) -> Path:
-        """The pictures of the evaluation after `iteration` iterations."""
+        """The image grid of the evaluation after `iteration` iterations."""
         return self.samples / f"eval_{iteration:06d}.png"
 
     def evaluation(self, iteration: int) -> Path:
@@ -131,11 +138,17 @@ class RunFolder:
         return self.evaluations / f"{iteration:06d}.json"
 
     @classmethod
-    def create(cls, path: Path) -> "RunFolder":
-        """Make a fresh folder; RunFolderError if it is in use or cannot be written."""
+    def create(cls, path: Path, *, clear: bool = False) -> "RunFolder":
+        """Make a new run folder; RunFolderError if it is not empty or cannot be written.
+
+        With `clear` it replaces a run in that folder, of which everything is removed.
+        """
         folder = cls(path)
-        require_unused(path)
+        if not clear:
+            require_unused(path)
         try:
+            if clear:
+                folder._clear()
             path.mkdir(parents=True, exist_ok=True)
             for part in folder.parts:
                 part.mkdir(exist_ok=True)
@@ -144,54 +157,41 @@ class RunFolder:
             raise _unusable(path, error) from error
         return folder
 
+    def _clear(self) -> None:
+        """Remove what a run wrote; other files stay."""
+        for part in (*self.parts, self.inputs, self.evidence):
+            shutil.rmtree(part, ignore_errors=True)
+        own = (self.plan, self.command, self.objects, self.metrics, self.curves, self.summary)
+        configs = self.path.glob("config*.yaml")
+        for file in (*configs, *own, *self.path.glob("log*.txt")):
+            file.unlink(missing_ok=True)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the run has saved anything that it learned, damaged or not."""
+        names = (path.name for path in self.checkpoints.glob("*"))
+        return any(name.startswith(("step_", "damaged_")) for name in names)
+
     def set_status(self, status: Status) -> None:
-        """Replace the word in STATUS."""
+        """Write STATUS."""
         write_text(self.status, f"{status}\n")
 
     def read_status(self) -> Status:
-        """The word in STATUS; RunFolderError if this is not a run folder."""
+        """The status; RunFolderError if this is not a run folder."""
         word = self.status.read_text(encoding="utf-8").strip() if self.status.is_file() else None
         for status in get_args(Status):
             if word == status:
                 return status  # type: ignore[no-any-return]
-        found = "has no STATUS" if word is None else f"has the unknown STATUS {word!r}"
-        raise RunFolderError(f"{self.path} is not a run folder: it {found}")
-
-    @contextmanager
-    def attach_log(self, rank: int = 0) -> Iterator[None]:
-        """Send our log messages, everyone's warnings and a passing exception to log.txt.
-
-        A process of another rank has a log of its own, there once it has an error to tell.
-        """
-        path = self.log if rank == 0 else self.path / f"log_rank{rank}.txt"
-        handler = _Log(path, encoding="utf-8", delay=rank > 0)
-        handler.setLevel(logging.ERROR if rank else logging.NOTSET)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        ours, root = logging.getLogger("rlfactory"), logging.getLogger()
-        level = ours.level
-        ours.setLevel(logging.INFO)
-        root.addHandler(handler)
-        logging.captureWarnings(True)
-        try:
-            yield
-        except Exception:
-            # the terminal shows one clear line, the traceback is for whoever looks into it;
-            # straight to the handler, so that it is not also shown where others listen
-            handler.handle(_failure())
-            raise
-        finally:
-            logging.captureWarnings(False)
-            root.removeHandler(handler)
-            ours.setLevel(level)
-            handler.close()
+        reason = "has no STATUS" if word is None else f"has the unknown STATUS {word!r}"
+        raise RunFolderError(f"{self.path} is not a run folder: it {reason}")
 
 
 def require_unused(path: Path) -> None:
-    """RunFolderError if no run can begin at `path`; touches nothing."""
+    """RunFolderError if no run can start in the folder `path`; touches nothing."""
     try:
-        place = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
-        used = next(filter(_is_used(place), place.iterdir()), None)
-        if not os.access(place, os.W_OK):
+        existing = _first_existing(path)
+        used = next(filter(_is_used(existing), existing.iterdir()), None)
+        if not os.access(existing, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise _unusable(path, error) from error
@@ -203,29 +203,35 @@ def require_unused(path: Path) -> None:
 
 
 def _is_used(path: Path) -> Callable[[Path], bool]:
-    """What tells if something in a folder is more than what is left of a run that was killed while
-    it made the folder: that can be made again.
+    """A predicate of the files in a folder: False for those that `create` makes again.
+
+    So a run that was killed while it made its folder can be started once more.
     """
     folder = RunFolder(path)
-    first = (folder.plan, folder.command, folder.status) if folder.status.is_file() else ()
+    made = (folder.plan, folder.command, folder.status, folder.inputs, folder.objects)
+    first = made if folder.status.is_file() else ()
 
-    def is_used(place: Path) -> bool:
-        if place in folder.parts and place.is_dir():
-            return any(place.iterdir())
-        return place not in first and not is_unfinished(place)
+    def is_used(entry: Path) -> bool:
+        if entry in folder.parts and entry.is_dir():
+            return any(entry.iterdir())
+        return entry not in first and not is_unfinished(entry)
 
     return is_used
 
 
 def enough_space(path: Path, needed: int) -> None:
-    """NoRoomError unless the disk that holds `path` (or will) has `needed` bytes free."""
-    place = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
-    free = shutil.disk_usage(place).free
+    """NoRoomError unless the disk of `path`, which need not exist yet, has `needed` bytes free."""
+    free = shutil.disk_usage(_first_existing(path)).free
     if free < needed:
         raise NoRoomError(
             f"{path}: {size(needed)} needed, {size(free)} free; make room, or put the run on "
             "another disk with run_dir=FOLDER"
         )
+
+
+def _first_existing(path: Path) -> Path:
+    """The path, or the first of its parents that exists."""
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
 
 
 def _unusable(path: Path, error: OSError) -> RunFolderError:
@@ -239,8 +245,3 @@ def _free_name(path: Path) -> Path:
     return next(
         p for n in range(2, 10**6) if not (p := path.with_name(f"{path.name}_{n}")).exists()
     )
-
-
-def _failure() -> logging.LogRecord:
-    message = "the run failed"
-    return log.makeRecord(log.name, logging.ERROR, __file__, 0, message, (), sys.exc_info())

@@ -1,4 +1,4 @@
-"""metrics.jsonl: the record of a run, and the source of every curve and table."""
+"""metrics.jsonl: a run's metrics, one JSON object per line; every curve and table reads it."""
 
 import itertools
 import json
@@ -16,8 +16,8 @@ Record = dict[str, float | None]
 class MetricsLog:
     """Appends one JSON object per call: `iteration`, `time` and the values.
 
-    `time` is in seconds since the start; in an existing file it goes on from the last line. Without
-    a path, as in a process that another one leads, nothing is kept.
+    `time` is in seconds since the run started, without the time between an interruption and the
+    resume. Without a path, as on ranks other than 0, nothing is written.
     """
 
     def __init__(self, path: Path | None, loggers: Sequence[Logger] = ()) -> None:
@@ -30,7 +30,7 @@ class MetricsLog:
         self._start = time.monotonic() - ((past[-1]["time"] or 0.0) if past else 0.0)
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Write an iteration's values, non-finite ones as null, and hand them to the loggers."""
+        """Write an iteration's values, non-finite ones as null, and pass them on to the loggers."""
         record: Record = {"iteration": iteration, "time": round(self.elapsed, 3)}
         for name, value in values.items():
             record[name] = float(value) if math.isfinite(value) else None
@@ -43,14 +43,15 @@ class MetricsLog:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the run began."""
+        """Seconds since the run started."""
         return time.monotonic() - self._start
 
 
 def read(path: Path) -> list[Record]:
-    """Every line of a metrics file, but for a last one torn by a kill; ValueError if not JSON."""
+    """All complete lines of a metrics file; ValueError if one is not JSON."""
     lines = path.read_text(encoding="utf-8").split("\n")
     records: list[Record] = []
+    # a last line without a newline was torn by a kill
     for number, line in enumerate(lines[:-1], start=1):
         try:
             records.append(json.loads(line))
@@ -60,7 +61,7 @@ def read(path: Path) -> list[Record]:
 
 
 def keep_lines(path: Path, count: int) -> int:
-    """Cut a file after its first `count` lines; returns how many of them there are."""
+    """Truncate a file after its first `count` lines; returns how many of them there are."""
     if not path.exists():
         return 0
     with path.open("rb+") as file:
@@ -70,14 +71,14 @@ def keep_lines(path: Path, count: int) -> int:
 
 
 def _append(path: Path, line: bytes) -> None:
-    """Write a line, or nothing of it where the disk takes no more."""
+    """Append a line, or nothing of it if the disk is full."""
     with path.open("ab", buffering=0) as file:
-        before, left = file.tell(), line
+        size, rest = file.tell(), line
         try:
-            while left:
-                left = left[file.write(left) :]
+            while rest:
+                rest = rest[file.write(rest) :]
         except OSError:
-            file.truncate(before)
+            file.truncate(size)
             raise
 
 

@@ -1,6 +1,7 @@
-"""What is shown while a run goes on: live lines on a terminal, else one line per iteration."""
+"""Progress of a run: live lines on a terminal or in a notebook, else one line per iteration."""
 
 import math
+import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -12,30 +13,42 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlfactory.run.format import clock, number
+from rlfactory.run.notebook_display import NotebookDisplay
+from rlfactory.utils.console import clock, number
+from rlfactory.utils.notebook import notebook_shell
 
 _SPLIT = ("sample", "score", "learn")
+UNITS = {"sample": "samples", "score": "samples", "learn": "training items", "evaluate": "samples"}
+"""The unit of a phase's count."""
+QUIET_SHARE, QUIET_LEAST, QUIET_MOST = 0.05, 30.0, 300.0
+"""A phase prints a line after this share of its time, within these limits in seconds."""
 
 
 class Progress:
-    """Use as a context; call `phase` and `advance` as work goes on and `iteration` after each.
+    """Shows the phase, its progress, the iteration's metrics and the remaining time.
 
-    A terminal gets two live lines. Any other stream gets plain lines without control characters:
-    one per iteration, and one for each phase outside the iterations (`evaluate`).
+    Use it as a context. Call `phase` and `advance` during the work, `iteration` after each one. A
+    terminal or a notebook's cell gets two live lines. Any other stream gets plain lines without
+    control characters: one per iteration, one for each phase outside the iterations (`evaluate`),
+    and one now and then in a long phase, with the time that is left of it.
     """
 
     def __init__(self, total_iterations: int, *, stream: TextIO) -> None:
         self.total_iterations = total_iterations
         self._stream = stream
         console = Console(file=stream)
-        self.is_live = stream.isatty() and not console.is_dumb_terminal
+        is_notebook = stream is sys.stdout and notebook_shell() is not None
+        # rich also knows terminals that can't rewrite lines, but colors may be forced without one
+        can_rewrite = console.is_terminal and not console.is_dumb_terminal
+        self.is_live = is_notebook or (stream.isatty() and can_rewrite)
         self._phase, self._done, self._total = "", 0, 0
         self._finished = 0
         self._seconds: list[float] = []
         self._facts = ""
-        self._began = self._marked = time.monotonic()
-        # Live renders once as it is made, so the state stands before it
-        self._live = Live(
+        self._began = self._marked = self._phase_began = self._printed = time.monotonic()
+        # last, as Live renders once when it is constructed
+        self._notebook = NotebookDisplay(self._render) if is_notebook else None
+        self._live = self._notebook or Live(
             console=console, get_renderable=self._render, refresh_per_second=6, transient=False
         )
 
@@ -52,31 +65,49 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the last state on the terminal."""
+        """Stop the display; its last state stays on the terminal."""
         if self.is_live:
             self._live.stop()
 
     def begin(self, finished: int) -> None:
-        """Note that so many iterations were done in an earlier sitting."""
+        """Set the iterations that were done before the run was resumed."""
         self._finished = finished
 
     def phase(self, name: str, *, total: int) -> None:
-        """Begin a phase of `total` things (samples, updates, prompts)."""
+        """Start a phase of `total` items (samples, updates, prompts)."""
         if name == _SPLIT[0]:
-            # what came before, an evaluation say, is not part of the iteration's time
+            # an evaluation before it is not part of the iteration's time
             self._marked = time.monotonic()
         self._phase, self._done, self._total = name, 0, total
+        self._phase_began = self._printed = time.monotonic()
         if self.is_live:
             self._live.refresh()
         elif name not in _SPLIT:
-            self._print(f"{name} {total}")
+            self._print(f"{name} {_counted(total, name)}")
 
     def advance(self, count: int = 1) -> None:
-        """Note that `count` more things of the phase are done."""
+        """Count `count` more items of the phase as done."""
         self._done = min(self._done + count, self._total)
+        if self._notebook is not None:  # a terminal's display refreshes itself
+            self._notebook.refresh()
+        if not self.is_live and self._done < self._total:
+            self._print_if_due(time.monotonic())
+
+    def _print_if_due(self, now: float) -> None:
+        """Print the progress of a long phase, at intervals that keep a log readable."""
+        elapsed = now - self._phase_began
+        left = elapsed * (self._total - self._done) / self._done if self._done else math.nan
+        expected = elapsed + (left if math.isfinite(left) else 0.0)
+        if now - self._printed < max(QUIET_LEAST, min(QUIET_SHARE * expected, QUIET_MOST)):
+            return
+        self._printed = now
+        position = f"{self._phase} {self._done}/{_counted(self._total, self._phase)}"
+        if self._phase in _SPLIT:
+            position = f"iteration {self._finished + 1}/{self.total_iterations}: {position}"
+        self._print(f"{position}, {clock(elapsed)} elapsed, {clock(left)} left")
 
     def iteration(self, i: int, metrics: Mapping[str, float], reward_name: str) -> None:
-        """Note that iteration `i`, counted from 0, is done, with its metrics."""
+        """Count iteration `i`, from 0, as done, and show its metrics."""
         self._finished = i + 1
         now = time.monotonic()
         self._seconds.append(metrics.get("time/iteration", now - self._marked))
@@ -85,19 +116,21 @@ class Progress:
         if self.is_live:
             self._live.refresh()
         else:
-            place = f"{self._finished:>{len(str(self.total_iterations))}}/{self.total_iterations}"
-            self._print(f"iteration {place}  {self._facts}  {self._clocks()}")
+            position = (
+                f"{self._finished:>{len(str(self.total_iterations))}}/{self.total_iterations}"
+            )
+            self._print(f"iteration {position}  {self._facts}  {self._clocks()}")
 
     def say(self, text: str) -> None:
         """Print a line that stays, above the live ones."""
-        if self.is_live:
+        if isinstance(self._live, Live) and self.is_live:
             self._live.console.print(Text(text))
         else:
             self._print(text)
 
     @property
     def remaining(self) -> float:
-        """Seconds until the last iteration, at the mean pace so far; NaN before the first."""
+        """Seconds until the last iteration, by the mean time so far; NaN before the first."""
         if not self._seconds:
             return math.nan
         left = max(self.total_iterations - self._finished, 0)
@@ -130,8 +163,14 @@ class Progress:
         print(text, file=self._stream, flush=True)
 
 
+def _counted(total: int, phase: str) -> str:
+    """A number with its unit."""
+    unit = UNITS.get(phase, "")
+    return f"{total} {unit.removesuffix('s') if total == 1 else unit}".rstrip()
+
+
 def _facts(metrics: Mapping[str, float], reward_name: str) -> list[str]:
-    """What is worth a place on the line, as far as it was measured."""
+    """The most important metrics, as far as they were measured."""
     facts = [f"{reward_name} {number(metrics.get(f'reward/{reward_name}/mean', math.nan))}"]
     if "kl/reference" in metrics:
         facts.append(f"KL {metrics['kl/reference']:.2g}")

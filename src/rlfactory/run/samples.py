@@ -1,84 +1,95 @@
-"""The samples of an evaluation as a table: what a logger is told of them, kept beside the grid."""
+"""The samples of a run's first and last evaluation, prompt by prompt, as its folder keeps them."""
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rlfactory.run.atomic import write_text
-from rlfactory.run.format import number
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.loggers.base import SampleTable
 
-Cell = str | float | None
+SHOWN = 4
+"""How many samples each kind of choice shows."""
 
 
 @dataclass(frozen=True)
-class SampleTable:
-    """A row for each sample; a number is None where there is no score. Pictures, of the first rows
-    or of none, are files.
-    """
+class Sample:
+    """One sample: its main score, NaN without one, and its text or its image file."""
 
-    title: str
-    columns: list[str]
-    rows: list[list[Cell]]
-    pictures: list[Path] = field(default_factory=list)
+    score: float
+    text: str | None = None
+    image: Path | None = None
+
+
+@dataclass(frozen=True)
+class SamplePair:
+    """The samples of one prompt and the same noise before and after training."""
+
+    prompt: str
+    before: Sample
+    after: Sample
 
     @property
-    def heads(self) -> list[str]:
-        """The columns, with one of pictures where there are some."""
-        return ["image", *self.columns] if self.pictures else self.columns
-
-    def with_pictures(self, opened: Callable[[Path], Any]) -> list[list[Any]]:
-        """The rows below `heads`, pictures as `opened` makes them and None where there is none."""
-        if not self.pictures:
-            return [list(row) for row in self.rows]
-        lacking = [None] * (len(self.rows) - len(self.pictures))
-        shown = [*map(opened, self.pictures), *lacking]
-        return [[picture, *row] for picture, row in zip(shown, self.rows, strict=True)]
-
-    def markdown(self) -> str:
-        """The table, without its pictures."""
-        rule = "|" + "---|" * len(self.columns)
-        lines = [f"**{self.title}**", "", _line(self.columns), rule]
-        return "\n".join([*lines, *map(_line, self.rows)])
-
-    def save(self, path: Path) -> None:
-        """Write as JSON; pictures by where they lie from there."""
-        pictures = [picture.relative_to(path.parent).as_posix() for picture in self.pictures]
-        content = {"title": self.title, "columns": self.columns, "rows": self.rows}
-        text = json.dumps(content | {"pictures": pictures}, ensure_ascii=False, indent=1)
-        write_text(path, text + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> "SampleTable":
-        """Read what `save` wrote, without pictures that have gone."""
-        content = json.loads(path.read_text(encoding="utf-8"))
-        places = [path.parent / name for name in content["pictures"]]
-        pictures = places if all(place.is_file() for place in places) else []
-        return cls(content["title"], content["columns"], content["rows"], pictures)
+    def change(self) -> float:
+        """The score after training minus the one before."""
+        return self.after.score - self.before.score
 
 
-def sample_table(
-    title: str,
-    prompts: Sequence[str],
-    texts: Sequence[str] | None,
-    scores: Mapping[str, Sequence[float]],
-    pictures: Sequence[Path] = (),
-) -> SampleTable:
-    """Of each sample: its prompt, its text if it is one, and its scores."""
-    words = [list(prompts)] if texts is None else [list(prompts), list(texts)]
-    columns = ["prompt"] if texts is None else ["prompt", "response"]
-    numbers = [[None if math.isnan(x) else x for x in values] for values in scores.values()]
-    rows: list[list[Cell]] = [list(row) for row in zip(*words, *numbers, strict=True)]
-    return SampleTable(title, [*columns, *scores], rows, list(pictures[: len(rows)]))
+def image_file(samples: Path, iteration: int, row: int) -> Path:
+    """The image of an evaluation's or preview's prompt number `row`, in a folder of samples."""
+    return samples / "strip" / f"{iteration:06d}_{row}.png"
 
 
-def _line(cells: Sequence[Cell]) -> str:
-    return f"| {' | '.join(map(_shown, cells))} |"
+def evaluated(folder: RunFolder) -> list[int]:
+    """The iterations of which the folder has a table of samples, in order."""
+    stems = [path.stem.removeprefix("eval_") for path in folder.samples.glob("eval_*.json")]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
-def _shown(cell: Cell) -> str:
-    if isinstance(cell, str):
-        return " ".join(cell.split()).replace("|", "\\|")
-    return number(math.nan if cell is None else cell)
+def samples_at(folder: RunFolder, iteration: int, main: str) -> list[tuple[str, Sample]]:
+    """Prompt and sample of each row of an evaluation's table; none where it can't be read."""
+    try:
+        table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    place = {name: number for number, name in enumerate(table.columns)}
+    found = []
+    for row, cells in enumerate(table.rows):
+        score = cells[place[main]] if main in place else None
+        text = str(cells[place["response"]]) if "response" in place else None
+        file = image_file(folder.samples, iteration, row)
+        image = file if text is None and file.is_file() else None
+        number = float(score) if isinstance(score, int | float) else math.nan
+        found.append((str(cells[place["prompt"]]), Sample(number, text, image)))
+    return found
+
+
+def sample_pairs(folder: RunFolder, main: str) -> list[SamplePair]:
+    """The samples before training and at the last evaluation, of the prompts that both show.
+
+    None before the second evaluation; an image that was not kept is missing in its sample.
+    """
+    iterations = evaluated(folder)
+    if len(iterations) < 2:
+        return []
+    first, last = (samples_at(folder, i, main) for i in (iterations[0], iterations[-1]))
+    rows = zip(first, last, strict=False)
+    return [SamplePair(p, before, after) for (p, before), (other, after) in rows if p == other]
+
+
+def choose(pairs: Sequence[SamplePair], count: int = SHOWN) -> dict[str, list[SamplePair]]:
+    """The most changed, the best and the worst samples, by what they are.
+
+    At most `count` of each kind, and at most a quarter of all.
+    """
+    scored = [pair for pair in pairs if not math.isnan(pair.change)]
+    count = max(1, min(count, len(scored) // 4))
+    by_change = sorted(scored, key=lambda pair: -pair.change)
+    by_score = sorted(scored, key=lambda pair: -pair.after.score)
+    chosen = {
+        "Most improved": [pair for pair in by_change[:count] if pair.change > 0],
+        "Most worsened": [pair for pair in by_change[::-1][:count] if pair.change < 0],
+        "Best after training": by_score[:count],
+        "Worst after training": by_score[::-1][:count],
+    }
+    return {title: some for title, some in chosen.items() if some}

@@ -1,22 +1,27 @@
-"""The scores of one evaluation: a fixed set of prompts, and what each picture or text got."""
+"""The scores of one evaluation: a fixed set of prompts, and the scores of each one's sample."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfactory.run.atomic import write_text
+from rlfactory.run.atomic_write import write_text
 
 
 @dataclass(frozen=True)
 class Scores:
-    """N prompts with `values[name]` `[N]` (NaN = could not be scored).
+    """N prompts and the scores of their samples.
 
-    `categories` names each prompt's kind, or is None. `diversity` is the mean pairwise distance
-    between samples of one prompt, `kl` the divergence from the reference in nats a token; NaN where
-    they were not measured.
+    Attributes:
+        prompts: N texts.
+        values: `[N]` by score name; NaN could not be scored.
+        categories: each prompt's category, or None.
+        diversity: mean pairwise distance between samples of one prompt; NaN if not measured.
+        kl: divergence from the reference in nats a token; NaN if not measured.
+        better: whether higher or lower is better, by score name, as far as it is known.
+        separate: whether none of the prompts is trained on.
     """
 
     prompts: list[str]
@@ -24,9 +29,11 @@ class Scores:
     categories: list[str] | None = None
     diversity: float = float("nan")
     kl: float = float("nan")
+    better: dict[str, str] = field(default_factory=dict)
+    separate: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError unless everything has one entry per prompt."""
+        """ValueError unless all have one entry per prompt."""
         lengths = {name: len(array) for name, array in self.values.items()}
         if self.categories is not None:
             lengths["categories"] = len(self.categories)
@@ -38,19 +45,21 @@ class Scores:
         """The mean of each score over the prompts that could be scored."""
         return {name: _mean(array) for name, array in self.values.items()}
 
-    def parts(self) -> dict[str, NDArray[np.bool_]]:
-        """Each category, in order of first appearance, with the mask `[N]` of its prompts."""
+    def category_masks(self) -> dict[str, NDArray[np.bool_]]:
+        """The mask `[N]` of each category's prompts, in order of first appearance."""
         kinds = np.array(self.categories or [])
         return {kind: kinds == kind for kind in dict.fromkeys(self.categories or [])}
 
     def save(self, path: Path) -> None:
-        """Write as JSON, NaN as null, making the folder if need be."""
+        """Write as JSON, NaN as null; makes the folder if needed."""
         scores = {name: [_plain(x) for x in array] for name, array in self.values.items()}
         content = {
             "diversity": _plain(self.diversity),
             "kl": _plain(self.kl),
+            "separate": self.separate,
             "prompts": self.prompts,
             "categories": self.categories,
+            "better": self.better,
             "scores": scores,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,9 +67,9 @@ class Scores:
 
     @classmethod
     def load(cls, path: Path) -> "Scores":
-        """Read what `save` wrote, exactly."""
+        """Read what `save` wrote; equal to the last bit."""
         content = json.loads(path.read_text(encoding="utf-8"))
-        # numpy reads None as NaN when it is told that these are floats
+        # as float64, numpy reads None as NaN
         values = {k: np.array(v, dtype=np.float64) for k, v in content["scores"].items()}
         return cls(
             prompts=content["prompts"],
@@ -68,6 +77,8 @@ class Scores:
             categories=content["categories"],
             diversity=_number(content["diversity"]),
             kl=_number(content.get("kl")),
+            better=content.get("better", {}),
+            separate=bool(content.get("separate")),  # older files do not say
         )
 
 

@@ -1,37 +1,40 @@
-"""What came of a run: a table for the terminal and a page for the folder."""
+"""The results of a run: a table for the terminal, and summary.md in its folder."""
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from rich.table import Table
 
-from rlfactory.run.atomic import write_text
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.environment import Environment, read_environments
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.format import number
+from rlfactory.run.labels import evaluation_label, plural
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import Change, paired_change
+from rlfactory.utils.console import clock, number
 
 _PHASES = ("sample", "score", "learn")
 
 
 def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
-    """For each score the change over all prompts (`"all"`), then over each category."""
+    """For each score, the change over all prompts (`"all"`) and over each category."""
     if before.prompts != after.prompts:
-        raise ValueError("before and after are not of the same prompts, so they make no pairs")
+        raise ValueError("before and after are not of the same prompts, so they are no pairs")
     table: dict[str, dict[str, Change]] = {}
     for name in [name for name in before.values if name in after.values]:
         old, new = before.values[name], after.values[name]
         rows = {"all": paired_change(old, new)}
-        for kind, mask in before.parts().items():
+        for kind, mask in before.category_masks().items():
             rows[kind] = paired_change(old[mask], new[mask])
         table[name] = rows
     return table
 
 
 def summary_table(before: Scores, after: Scores) -> Table:
-    """The changes with their 95 % paired intervals, bold where the interval leaves out zero."""
+    """The changes with their 95 % paired intervals, bold where the interval excludes zero."""
     table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold")
     table.add_column("score")
     for heading in ("before", "after", "change", "95 % interval", "n"):
@@ -43,7 +46,7 @@ def summary_table(before: Scores, after: Scores) -> Table:
             shown = f"[bold]{difference}[/bold]" if change.is_clear else difference
             style = None if kind == "all" else "dim"
             table.add_row(label, first, second, shown, interval, count, style=style)
-    for label, cells in _whole(before, after).items():
+    for label, cells in _single_numbers(before, after).items():
         table.add_row(label, *cells)
     return table
 
@@ -56,52 +59,130 @@ def write_summary(
     metrics: Sequence[Record],
     advice: Sequence[str] = (),
 ) -> None:
-    """Write a run folder's summary.md; `after` is None if the run stopped before it was known."""
+    """Write a run's summary.md.
+
+    Args:
+        path: the file, in the run folder.
+        before: scores of the initial weights.
+        after: scores of the final weights; None if the run stopped before they were evaluated.
+        metrics: the lines of metrics.jsonl.
+        advice: messages about the run's health.
+    """
     folder = RunFolder(path.parent)
     trained = sum("time/learn" in record for record in metrics)
-    lines = [f"# {folder.path.absolute().name}", "", f"{trained} iterations of training.", ""]
+    name = folder.path.absolute().name
+    lines = [f"# {name}", "", f"{plural(trained, 'iteration')} of training.", ""]
     lines += _before_only(before) if after is None else markdown_table(before, after)
     if advice:
         lines += ["", "## Advice", "", *(f"- {line}" for line in advice)]
-    lines += ["", "## Cost", "", *_cost(metrics)]
-    lines += ["", "## Where to look", "", *(f"- {line}" for line in where_to_look(folder))]
+    lines += ["", "## Cost", "", *(_listed(cost(metrics)) or ["- nothing was measured"])]
+    if facts := provenance(folder):
+        lines += ["", "## How it was made", "", *_listed(facts)]
+    lines += ["", "## Where to look", ""]
+    lines += [f"- [{name}]({_relative(folder, file)})" for name, file in results(folder)]
+    lines.append(f"- more samples: `{_sample_command(folder)}`")
     write_text(path, "\n".join(lines) + "\n")
 
 
 def where_to_look(folder: RunFolder) -> list[str]:
-    """A line for each thing in the folder that is there to be seen, and what to type next."""
+    """A line for each result in the folder that exists, and a command to type next."""
+    lines = [f"{name}: {path}" for name, path in results(folder)]
+    return [*lines, f"more samples: {_sample_command(folder)}"]
+
+
+def results(folder: RunFolder) -> list[tuple[str, Path]]:
+    """The result files that the folder has, by their descriptions."""
     grids = sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
     checkpoints = sorted(p for p in folder.checkpoints.glob("*") if not p.name.startswith("."))
-    things = [
+    found = [
+        ("everything on one page", folder.page),
         ("samples before", grids[0] if len(grids) > 1 else None),
         ("samples after" if len(grids) > 1 else "samples", grids[-1] if grids else None),
+        ("samples before and after beside each other", folder.pairs),
         ("the same prompts over training", folder.strip),
         ("the same prompts over training", folder.strip.with_suffix(".md")),
         ("curves", folder.curves),
         ("checkpoint", checkpoints[-1] if checkpoints else None),
     ]
-    lines = [f"{name}: `{thing}`" for name, thing in things if thing and thing.exists()]
-    return [
-        *lines,
-        f'more samples: `rlfactory sample {shlex.quote(str(folder.path))} --prompt "..."`',
-    ]
+    return [(name, path) for name, path in found if path and path.exists()]
+
+
+def _sample_command(folder: RunFolder) -> str:
+    if folder.objects.is_file():  # the command does not have what was in a Python caller's memory
+        return "run.samples([...])"
+    return f'rlfactory sample {shlex.quote(str(folder.path))} --prompt "..."'
+
+
+def _relative(folder: RunFolder, file: Path) -> str:
+    """A link from the folder to a file below it."""
+    return quote(file.relative_to(folder.path).as_posix())
+
+
+def _listed(facts: dict[str, str]) -> list[str]:
+    return [f"- {name}: {text}" for name, text in facts.items()]
+
+
+def cost(metrics: Sequence[Record]) -> dict[str, str]:
+    """What a run has cost in time and memory, by name, as far as it was measured."""
+    facts = {}
+    if metrics and (wall := metrics[-1].get("time")):
+        facts["wall time"] = f"{clock(wall)} in all, with evaluations"
+    totals = {phase: _total(metrics, f"time/{phase}") for phase in _PHASES}
+    seconds = _total(metrics, "time/iteration") or sum(totals.values())
+    if seconds > 0:
+        shares = ", ".join(f"{phase} {100 * t / seconds:.0f} %" for phase, t in totals.items())
+        facts["time in iterations"] = f"{seconds:.0f} s ({shares})"
+    peaks = [peak for record in metrics if (peak := record.get("memory/peak_gb")) is not None]
+    if peaks:
+        facts["peak memory"] = f"{max(peaks):.2f} GB"
+    return facts
+
+
+def provenance(folder: RunFolder) -> dict[str, str]:
+    """What a run was made with: device, command, git commit and versions, as far as known."""
+    kept = read_environments(folder.environment)
+    facts = {}
+    if kept:
+        facts["device"] = ", then ".join(dict.fromkeys(map(_device, kept)))
+    if folder.command.is_file():
+        facts["command"] = f"`{folder.command.read_text(encoding='utf-8').strip()}`"
+    if commits := [row.commit for row in kept if row.commit]:
+        note = " (+: with changes)" if any("+" in commit for commit in commits) else ""
+        facts["git commit"] = ", then ".join(dict.fromkeys(commits)) + note
+    if kept:
+        facts["versions"] = ", ".join(f"{k} {v}" for k, v in kept[-1].versions.items())
+    return facts
+
+
+def _device(environment: Environment) -> str:
+    count = environment.processes
+    return environment.device if count == 1 else f"{count} × {environment.device}"
 
 
 def markdown_table(before: Scores, after: Scores) -> list[str]:
-    """The lines of `summary_table` for a page."""
-    lines = ["| score | before | after | change | 95 % interval | n |", "|---|" + "---:|" * 5]
-    for name, rows in changes(before, after).items():
-        for kind, change in rows.items():
-            label = f"**{name}**" if kind == "all" else f"{name}, {kind}"
-            lines.append(f"| {' | '.join([label, *_cells(change)])} |")
-    for label, cells in _whole(before, after).items():
+    """`summary_table` as lines of Markdown: categories folded, with a note on what columns are."""
+    heads = ["| score | before | after | change | 95 % interval | n |", "|---|" + "---:|" * 5]
+    table = changes(before, after)
+    lines = [*heads, *(_line(f"**{name}**", rows["all"]) for name, rows in table.items())]
+    for label, cells in _single_numbers(before, after).items():
         lines.append(f"| {' | '.join([label, *cells])} |")
-    note = "Change is the mean over the same prompts and noise; intervals are paired bootstraps."
-    return [
-        *lines,
-        "",
-        f"{note} Diversity is the mean pairwise distance between samples of a prompt.",
+    label = evaluation_label(before.separate and after.separate)
+    note = f"Change is the mean over the same {label} and noise; intervals are paired bootstraps."
+    lines += ["", f"{note} Diversity is the mean pairwise distance between samples of a prompt."]
+    below = [
+        _line(f"{name}, {kind}", change)
+        for name, rows in table.items()
+        for kind, change in rows.items()
+        if kind != "all"
     ]
+    if below:
+        lines += ["", "<details><summary>By category of prompts</summary>", "", *heads, *below]
+        lines += ["", "</details>"]
+    return lines
+
+
+def _line(label: str, change: Change) -> str:
+    return f"| {' | '.join([label, *_cells(change)])} |"
 
 
 def _before_only(before: Scores) -> list[str]:
@@ -115,32 +196,26 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
         number(change.before),
         number(change.after),
         number(change.difference, sign=True),
-        f"{number(change.low, sign=True)} … {number(change.high, sign=True)}",
+        _between(change),
         str(change.count),
     )
 
 
-def _whole(before: Scores, after: Scores) -> dict[str, tuple[str, str, str, str, str]]:
-    """What an evaluation has one number for, not one a sample."""
+def _between(change: Change) -> str:
+    """The interval; a dash where a single pair has none."""
+    if change.low != change.low:
+        return "–"
+    return f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
+
+
+def _single_numbers(before: Scores, after: Scores) -> dict[str, tuple[str, str, str, str, str]]:
+    """The rows of results that are one number per evaluation, not one per sample."""
     pairs = {"diversity": (before.diversity, after.diversity), "KL a token": (before.kl, after.kl)}
     return {
         label: (number(old), number(new), number(new - old, sign=True), "", "")
         for label, (old, new) in pairs.items()
         if label == "diversity" or new == new
     }
-
-
-def _cost(metrics: Sequence[Record]) -> list[str]:
-    totals = {phase: _total(metrics, f"time/{phase}") for phase in _PHASES}
-    whole = _total(metrics, "time/iteration") or sum(totals.values())
-    lines = []
-    if whole > 0:
-        shares = ", ".join(f"{phase} {100 * t / whole:.0f} %" for phase, t in totals.items())
-        lines.append(f"- time in iterations: {whole:.0f} s ({shares})")
-    peaks = [peak for record in metrics if (peak := record.get("memory/peak_gb")) is not None]
-    if peaks:
-        lines.append(f"- peak memory: {max(peaks):.2f} GB")
-    return lines or ["- nothing was measured"]
 
 
 def _total(metrics: Sequence[Record], name: str) -> float:

@@ -1,1 +1,1 @@
-"""Many runs as one table: what a paper reports, what was run of it, and what came out."""
+"""Sweeps: the runs that reproduce a published table, started and supervised by one command."""

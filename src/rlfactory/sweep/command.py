@@ -1,4 +1,4 @@
-"""`rlfactory sweep`: the plan of a table, then its runs."""
+"""The command `rlfactory sweep`: print the plan of a table, then run its jobs."""
 
 import shlex
 import sys
@@ -7,30 +7,44 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from rlfactory.listing import first_comment
-from rlfactory.plan import Plan
-from rlfactory.problems import PlanError, Problem, closest
-from rlfactory.sweep.board import Board
-from rlfactory.sweep.check import plans_of
-from rlfactory.sweep.folder import LOGS, default_folder, held, joined
-from rlfactory.sweep.gpus import gpu_of, gpus
-from rlfactory.sweep.jobs import columns_of, jobs_of, rows_of, seeds_of, size_of, slug
+from rlfactory.config.options import first_comment
+from rlfactory.config.plan import Plan
+from rlfactory.config.problems import PlanError, Problem, closest
+from rlfactory.hardware.environment import installed_gpus, visible_gpu_names
+from rlfactory.sweep.arguments import SweepArguments, read_request
+from rlfactory.sweep.display import LiveTable, outcome_lines, plan_lines
+from rlfactory.sweep.folder import LOGS, default_folder, locked, merge_table
+from rlfactory.sweep.jobs import columns_of, jobs_of, plans_of, rows_of, seeds_of, size_of, slug
 from rlfactory.sweep.launcher import HydraLauncher, require_launcher
-from rlfactory.sweep.pool import Asked, Pool, Runner, listening
+from rlfactory.sweep.pool import Pool, Runner, StopRequest, listening
 from rlfactory.sweep.process import cores, environment, launch_of
-from rlfactory.sweep.request import Request, read_request
 from rlfactory.sweep.search import Search, search_of
-from rlfactory.sweep.show import outcome_lines, plan_lines
-from rlfactory.sweep.source import Sheet, file_of, read_sheet, sweeps
+from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Column, Job, Table
+
+
+def gpus(asked: Sequence[str] | None = None) -> list[str]:
+    """What was asked for, else all that this process may see; torch is not needed to know."""
+    if asked is not None:
+        return [*asked]
+    names = visible_gpu_names()
+    return [gpu.index for gpu in installed_gpus()] if names is None else names
+
+
+def gpu_of(slot: int, names: Sequence[str]) -> str | None:
+    """The GPU of the jobs in a slot, one slot after the other."""
+    return names[slot % len(names)] if names else None
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that can run: all of it checked."""
+    """A sweep whose jobs are all checked.
 
-    request: Request
-    sheet: Sheet
+    `grid` has the jobs of rows, axes and seeds; `jobs` those to run, which in a search are trials.
+    """
+
+    request: SweepArguments
+    sheet: SweepFile
     table: Table
     grid: list[Job]
     jobs: list[Job]
@@ -40,7 +54,7 @@ class Sweep:
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Print the plan; then, unless that was all, run what is not done yet."""
+    """Print the plan; without `--plan` then run what is not done yet. Returns the exit code."""
     if not words or "=" in words[0]:
         return list_sweeps()
     asked = prepared(read_request(words))
@@ -50,15 +64,15 @@ def sweep(words: Sequence[str]) -> int:
 
 
 def list_sweeps() -> int:
-    """Each sweep with a line about it."""
-    print("sweeps: a published table each; rlfactory sweep NAME [size=tiny] [--plan]")
+    """Print each sweep that ships with its description."""
+    print("sweeps, each a published table; rlfactory sweep NAME [size=tiny] [--plan]")
     for name, path in sweeps().items():
         print(f"  {name:<20} {first_comment(path)}")
     return 0
 
 
-def prepared(request: Request) -> Sweep:
-    """A request made into jobs, each checked; a PlanError holds what is wrong."""
+def prepared(request: SweepArguments) -> Sweep:
+    """Make the jobs of a sweep and check them; PlanError with all that is wrong."""
     path = file_of(request.name)
     sheet = read_sheet(path)
     size = size_of(sheet, request.size)
@@ -72,12 +86,12 @@ def prepared(request: Request) -> Sweep:
     search = search_of(request, sheet, size, columns[0], folder)
     jobs = search.known(grid) if search else grid
     plans = plans_of(search.probes(grid) + jobs if search else grid)
-    table = joined(folder, replace(table, jobs=jobs))
+    table = merge_table(folder, replace(table, jobs=jobs))
     return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
 
 
 def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
-    """The jobs of the rows that were asked for, by their slugs or patterns of them."""
+    """The jobs of the rows with these slugs; patterns with `*` are allowed, and none means all."""
     known = list(dict.fromkeys(slug(job.row) for job in jobs))
     for name in asked:
         if not any(fnmatch(row, name) for row in known):
@@ -95,12 +109,12 @@ def _search_lines(asked: Sweep) -> list[str]:
 
 
 def run(asked: Sweep, words: Sequence[str]) -> int:
-    """Run the jobs; returns 1 if any failed, or what a signal that stopped it makes."""
+    """Run the jobs; returns 0, 1 if any failed, or 128 + the number of a signal that stopped it."""
     score = score_of(asked.table.columns[0])
     iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
-    board = Board(asked.jobs, asked.folder, iterations, score, sys.stdout)
-    with held(asked.folder), listening() as stop:
-        asked.table.save(asked.folder)  # first: it says what the folder is
+    board = LiveTable(asked.jobs, asked.folder, iterations, score, sys.stdout)
+    with locked(asked.folder), listening() as stop:
+        asked.table.save(asked.folder)  # before any job, so that the folder is known as a sweep
         (asked.folder / LOGS).mkdir(exist_ok=True)
         with board:
             jobs = _run_jobs(asked, board, stop)
@@ -109,13 +123,13 @@ def run(asked: Sweep, words: Sequence[str]) -> int:
         print("\n".join(asked.search.best_lines(jobs)))
     if stop:
         typed = shlex.join(["rlfactory", "sweep", *words])
-        print(f"stopped; what there is so far is kept. To go on: {typed}", file=sys.stderr)
+        print(f"stopped; finished and partial runs are kept. To resume: {typed}", file=sys.stderr)
         return 128 + stop.signals[0]
     return 0 if all(board.states[job.name] == "done" for job in jobs) else 1
 
 
-def _run_jobs(asked: Sweep, board: Board, stop: Asked) -> list[Job]:
-    """Run what was asked for; returns all jobs, those of a search that came up among them."""
+def _run_jobs(asked: Sweep, board: LiveTable, stop: StopRequest) -> list[Job]:
+    """Run the jobs; returns them with those that a search added."""
     runner = _runner(asked, board, stop)
     if asked.search is None:
         runner([launch_of(job, asked.folder) for job in asked.jobs])
@@ -123,8 +137,8 @@ def _run_jobs(asked: Sweep, board: Board, stop: Asked) -> list[Job]:
     return asked.search.run(asked.jobs, asked.grid, asked.table, runner, board.add, stop)
 
 
-def _runner(asked: Sweep, board: Board, stop: Asked) -> Runner:
-    """What runs jobs: processes of ours, or a launcher of Hydra's."""
+def _runner(asked: Sweep, board: LiveTable, stop: StopRequest) -> Runner:
+    """The runner of jobs: a pool of processes, or one of Hydra's launchers."""
     request = asked.request
     local = request.launcher in ("pool", "basic", "joblib")
     names = gpus(request.gpus) if local or request.gpus else []
@@ -138,5 +152,5 @@ def _runner(asked: Sweep, board: Board, stop: Asked) -> Runner:
 
 
 def score_of(column: Column) -> str:
-    """The reward whose score a column's measure is of."""
+    """The name of the reward that a column measures."""
     return column.measure.partition("/")[2].removeprefix("reward/").removesuffix("/mean")

@@ -1,23 +1,111 @@
-"""A sweep's folder: `sweep.json`, and a run folder for each job."""
+"""A sweep's folder: `sweep.json`, a run folder for each job, and the status read from it."""
 
-import fcntl
+import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from rlfactory.problems import PlanError, Problem
+from filelock import lock_descriptor
+
+from rlfactory.config.problems import PlanError, Problem
 from rlfactory.sweep.table import TABLE_FILE, Job, Table
+
+State = Literal["done", "resume", "retry", "new"]
+TAIL = 65536
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job's state, its iterations and seconds so far, and its last mean reward (NaN if none).
+
+    The state is what the same command would do: nothing (`done`), `resume`, `retry` after a
+    failure, or begin (`new`).
+    """
+
+    state: State
+    iteration: int = 0
+    seconds: float = 0.0
+    score: float = math.nan
+
+
+def state_of(run: Path) -> State:
+    """The state of a run's folder, as in `JobStatus`."""
+    try:
+        word = (run / "STATUS").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return "new"
+    if word in ("done", "failed"):
+        return "done" if word == "done" else "retry"
+    return "resume"
+
+
+def read_status(run: Path, score: str = "") -> JobStatus:
+    """Read a run's status; `score` names the reward to prefer, else it is the first one logged."""
+    state, last = state_of(run), last_line(run / "metrics.jsonl")
+    if last is None:
+        return JobStatus(state)
+    return JobStatus(
+        state, int(last.get("iteration") or 0), last.get("time") or 0.0, _score(last, score)
+    )
+
+
+def _score(line: Mapping[str, float | None], name: str) -> float:
+    """The mean reward of that name, else the first one in the line."""
+    names = [f"reward/{name}/mean", *(k for k in line if k.startswith("reward/"))]
+    names = [key for key in names if key.endswith("/mean")]
+    values = (line.get(key) for key in names)
+    return next((value for value in values if value is not None), math.nan)
+
+
+def last_line(path: Path) -> dict[str, float | None] | None:
+    """The last complete line of metrics.jsonl with a training reward, if there is one."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and any(str(key).startswith("reward/") for key in record):
+            return record
+    return None
+
+
+def failure(run: Path, output: Path) -> list[str]:
+    """The reason of a failure: the job's error message and the end of its traceback."""
+    errors = [line for line in _lines(output) if line.startswith("error:")]
+    traced = _lines(run / "log.txt")
+    if "Traceback (most recent call last):" not in traced:
+        traced = _lines(output)
+    begin = [i for i, x in enumerate(traced) if x.startswith("Traceback (most recent call last)")]
+    tail = traced[begin[-1] :][-6:] if begin else []
+    return [*errors[-1:], *tail] or _lines(output)[-6:]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in text[-TAIL:].splitlines() if line.strip()]
 
 
 def default_folder(name: str, size: str) -> Path:
-    """Where a sweep is, unless one says otherwise."""
+    """The folder of a sweep unless `sweep_dir=` names another."""
     return Path("outputs") / "sweeps" / f"{Path(name).stem}-{size}"
 
 
-def joined(folder: Path, table: Table) -> Table:
-    """A table with the jobs that its folder has from before; PlanError if that is another sweep."""
+def merge_table(folder: Path, table: Table) -> Table:
+    """Add the jobs that the folder already has; PlanError if it holds another sweep."""
     former = _former(folder)
     if former is None:
         return table
@@ -25,46 +113,49 @@ def joined(folder: Path, table: Table) -> Table:
         message = f"{folder} holds the sweep {former.name}, size {former.size}"
         raise PlanError([Problem("sweep_dir", message, f"sweep_dir={folder}_2")])
     old, new = ({job.name: job for job in t.jobs} for t in (former, table))
-    other = [name for name in new if name in old and new[name].overrides != old[name].overrides]
-    if other:
-        raise PlanError([_differing(folder, old[name], new[name]) for name in other])
+    changed = [name for name in new if name in old and new[name].overrides != old[name].overrides]
+    if changed:
+        raise PlanError([_changed_job(folder, old[name], new[name]) for name in changed])
     order = [row.name for row in table.rows]
     jobs = sorted((old | new).values(), key=lambda j: order.index(j.row) if j.row in order else -1)
     return replace(table, jobs=jobs)
 
 
 def _former(folder: Path) -> Table | None:
-    """The table that a folder has; None where nothing is."""
+    """The table in a folder; None where the folder is empty or missing."""
     try:
         return Table.load(folder)
     except FileNotFoundError:
         pass
     except ValueError as error:
-        remedy = f"sweep_dir={folder}_2"
-        raise PlanError([Problem("sweep_dir", f"{error}, so it is damaged", remedy)]) from error
+        fix = f"sweep_dir={folder}_2"
+        raise PlanError([Problem("sweep_dir", f"{error}, so it is damaged", fix)]) from error
     except OSError as error:
         raise PlanError([Problem("sweep_dir", f"{folder} can't be read: {error}")]) from error
-    # what begins with a dot is the lock, or was left by a kill
-    if folder.is_dir() and (found := sorted(p.name for p in folder.glob("[!.]*"))):
-        message = f"{folder} is no sweep: it holds {found[0]} and no {TABLE_FILE}"
+    # names with a leading dot are the lock and files left by a kill
+    if folder.is_dir() and (names := sorted(p.name for p in folder.glob("[!.]*"))):
+        message = f"{folder} is not a sweep: it holds {names[0]} and no {TABLE_FILE}"
         raise PlanError([Problem("sweep_dir", message, f"sweep_dir={folder}_2")])
     return None
 
 
-def _differing(folder: Path, old: Job, new: Job) -> Problem:
-    gone = [word for word in old.overrides if word not in new.overrides]
-    come = [word for word in new.overrides if word not in old.overrides]
-    parts = [f"{verb} {' '.join(words)}" for verb, words in (("had", gone), ("has", come)) if words]
-    said = "; now it ".join(parts) if gone else f"now {parts[0]}" if parts else "had another order"
-    return Problem("sweep_dir", f"in {folder}, {old.name} {said}", f"sweep_dir={folder}_2")
+def _changed_job(folder: Path, old: Job, new: Job) -> Problem:
+    removed = [word for word in old.overrides if word not in new.overrides]
+    added = [word for word in new.overrides if word not in old.overrides]
+    pairs = (("had", removed), ("has", added))
+    parts = [f"{verb} {' '.join(words)}" for verb, words in pairs if words]
+    change = "had another order"
+    if parts:
+        change = "; now it ".join(parts) if removed else f"now {parts[0]}"
+    return Problem("sweep_dir", f"in {folder}, {old.name} {change}", f"sweep_dir={folder}_2")
 
 
 LOCK, LOGS = ".lock", "logs"
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Be the only one that runs the sweep of a folder. The lock ends with the process."""
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a sweep's folder, which ends with the process; PlanError if it is taken."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = take(folder / LOCK)
     if handle is None:
@@ -77,25 +168,24 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def take(path: Path, *, wait: bool = False) -> int | None:
-    """An open file that nobody else has locked, or None.
+    """A file descriptor that holds the lock on `path`, or None where another one holds it.
 
-    The lock is that of the open file: a child that inherits it holds it too, however its parent
-    ends, and the kernel releases it with the last of them.
+    The lock belongs to the open file: a child that inherits the descriptor holds it too, however
+    its parent ends, and the kernel releases it with the last of them. `filelock.FileLock` keeps its
+    descriptor to itself, so this takes the same lock on one of ours.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
+    if lock_descriptor(handle, blocking=wait):
+        return handle
+    os.close(handle)
+    return None
 
 
 def job_lock(folder: Path, job: Job) -> Path:
-    """The file that a job's process has locked."""
+    """The lock file that a job's process holds."""
     return folder / LOGS / f"{job.folder}.lock"
 
 
 def job_output(folder: Path, job: Job) -> Path:
-    """What a job's process prints."""
+    """The file with what a job's process prints."""
     return folder / LOGS / f"{job.folder}.txt"

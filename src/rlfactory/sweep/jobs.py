@@ -1,21 +1,26 @@
-"""From a sweep's file to the runs of one size: rows by stages, axes and seeds."""
+"""Make the jobs of one size from a sweep's file, and compose and check all before one begins."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, get_type_hints
 
-from rlfactory.problems import PlanError, Problem, closest, key_of, unknown_key
-from rlfactory.sameness import shown
-from rlfactory.sweep.source import Line, Sheet, Words
+from rlfactory.config.checks.model_files import incompatible_model
+from rlfactory.config.diff import format_value
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.plan import Plan
+from rlfactory.config.problems import PlanError, Problem, closest, override_key, unknown_key
+from rlfactory.config.schema.typecheck import describe, matches
+from rlfactory.config.words import normalise_words
+from rlfactory.sweep.sweep_file import Line, SweepFile, Words
 from rlfactory.sweep.table import Column, Job, Row
-from rlfactory.typecheck import describe, fits
 
 Axes = Mapping[str, Sequence[Any]]
 
 
-def size_of(sheet: Sheet, size: str) -> str:
-    """A size that the file has."""
+def size_of(sheet: SweepFile, size: str) -> str:
+    """The size itself; PlanError unless the file has it."""
     if size in sheet.sizes:
         return size
     guess = closest(size, sheet.sizes)
@@ -24,7 +29,7 @@ def size_of(sheet: Sheet, size: str) -> str:
     raise PlanError([Problem("size", message, remedy)])
 
 
-def seeds_of(sheet: Sheet, size: str) -> list[int]:
+def seeds_of(sheet: SweepFile, size: str) -> list[int]:
     """The file's seeds for a size."""
     found = sheet.seeds.get(size, []) if isinstance(sheet.seeds, dict) else sheet.seeds
     if not found:
@@ -32,8 +37,8 @@ def seeds_of(sheet: Sheet, size: str) -> list[int]:
     return found
 
 
-def axes_of(sheet: Sheet, size: str, line: Line | None = None) -> dict[str, list[Any]]:
-    """The axes that all rows have, or one row besides, by key."""
+def axes_of(sheet: SweepFile, size: str, line: Line | None = None) -> dict[str, list[Any]]:
+    """The axes of all rows, with those of one row added, by key."""
     found = {**sheet.axes, **(line.axes if line else {})}
     nested = {k: v for k, v in found.items() if k in sheet.sizes}
     plain = {k: v for k, v in found.items() if k not in nested} | dict(nested.get(size) or {})
@@ -43,8 +48,8 @@ def axes_of(sheet: Sheet, size: str, line: Line | None = None) -> dict[str, list
     return plain
 
 
-def columns_of(sheet: Sheet, size: str) -> list[Column]:
-    """The table's columns with what this size measures."""
+def columns_of(sheet: SweepFile, size: str) -> list[Column]:
+    """The table's columns, with the measures of this size."""
     kinds = {k: v for k, v in get_type_hints(Column).items() if k not in ("name", "measure")}
     kinds |= dict.fromkeys(sheet.sizes, str)
     columns = []
@@ -52,7 +57,7 @@ def columns_of(sheet: Sheet, size: str) -> list[Column]:
         for key, value in node.items():
             if key not in kinds:
                 raise PlanError([unknown_key(f"columns.{name}.{key}", kinds)])
-            if not fits(value, kinds[key]):
+            if not matches(value, kinds[key]):
                 allowed = f"is {value!r}; allowed is {describe(kinds[key])}"
                 raise PlanError([Problem(f"columns.{name}.{key}", allowed)])
         plain = {k: v for k, v in node.items() if k not in sheet.sizes}
@@ -60,19 +65,21 @@ def columns_of(sheet: Sheet, size: str) -> list[Column]:
     return columns
 
 
-def rows_of(sheet: Sheet) -> list[Row]:
-    """The table's rows, those that nothing is run for among them."""
+def rows_of(sheet: SweepFile) -> list[Row]:
+    """All rows of the table, also those without runs."""
     return [Row(line.name, line.claimed, line.note, line.before) for line in sheet.rows]
 
 
-def jobs_of(sheet: Sheet, size: str, typed: Words, axes: Axes, seeds: Sequence[int]) -> list[Job]:
-    """All runs of a size. What was `typed` counts more than the file; so do the typed `axes`."""
+def jobs_of(
+    sheet: SweepFile, size: str, typed: Words, axes: Axes, seeds: Sequence[int]
+) -> list[Job]:
+    """All jobs of a size. Overrides `typed` by the user, and their `axes`, replace the file's."""
     jobs = [
         job
         for line in sheet.rows
         for stages in [stages_of(line, size)]
         if stages is not None
-        for job in _row_jobs(line.name, stages, _of(sheet, size, line, axes), typed, seeds)
+        for job in _row_jobs(line.name, stages, *_common(sheet, size, line, axes), typed, seeds)
     ]
     names = [job.name for job in jobs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -80,13 +87,14 @@ def jobs_of(sheet: Sheet, size: str, typed: Words, axes: Axes, seeds: Sequence[i
     return jobs
 
 
-def _of(sheet: Sheet, size: str, line: Line, typed: Axes) -> tuple[Words, Axes]:
+def _common(sheet: SweepFile, size: str, line: Line, typed: Axes) -> tuple[Words, Axes]:
+    """The overrides and the axes of all jobs of a row."""
     common = [*sheet.sizes[size], *(line.overrides or []), *(line.by_size.get(size) or [])]
     return common, {**axes_of(sheet, size, line), **typed}
 
 
 def stages_of(line: Line, size: str) -> list[Words] | None:
-    """What each run of a row overrides besides, most often nothing once; None: nothing is run."""
+    """The overrides of each stage of a row, usually one without any; None: the row is not run."""
     if size in line.by_size and line.by_size[size] is None:
         return None
     stages = line.stages.get(size) if isinstance(line.stages, dict) else line.stages
@@ -96,38 +104,98 @@ def stages_of(line: Line, size: str) -> list[Words] | None:
 
 
 def _row_jobs(
-    row: str, stages: list[Words], of: tuple[Words, Axes], typed: Words, seeds: Sequence[int]
+    row: str, stages: list[Words], common: Words, axes: Axes, typed: Words, seeds: Sequence[int]
 ) -> Iterator[Job]:
-    common, axes = of
-    fixed = {key_of(word) for word in typed}
+    fixed = {override_key(word) for word in typed}
     varied = {key: values for key, values in axes.items() if key not in fixed}
     for values, seed in product(product(*varied.values()), seeds):
         point, after = dict(zip(varied, values, strict=True)), None
         for number, stage in enumerate(stages, start=1):
-            told = {**point, "stage": number} if len(stages) > 1 else point
-            here = [f"{key}={shown(value)}" for key, value in {**point, "seed": seed}.items()]
-            name = job_name(row, told, seed)
-            words = last_words([*common, *stage, *here, *typed])
-            yield Job(name, row, name, words, {**told, "seed": seed}, after)
+            labels = {**point, "stage": number} if len(stages) > 1 else point
+            values_and_seed = {**point, "seed": seed}
+            own = [f"{key}={format_value(value)}" for key, value in values_and_seed.items()]
+            name = job_name(row, labels, seed)
+            words = last_words([*common, *stage, *own, *typed])
+            yield Job(name, row, name, words, {**labels, "seed": seed}, after)
             after = name
 
 
 def job_name(row: str, axes: Mapping[str, Any], seed: int) -> str:
-    """A folder's name that stays the same however often the sweep is run."""
-    parts = [slug(f"{key.rpartition('.')[2]} {shown(value)}") for key, value in axes.items()]
+    """The name of a job and of its folder; it is the same each time the sweep is run."""
+    parts = [slug(f"{key.rpartition('.')[2]} {format_value(value)}") for key, value in axes.items()]
     return "-".join([slug(row), *parts, f"s{seed}"])
 
 
 def slug(text: str) -> str:
-    """Text as a part of a file's name."""
+    """Text in lower case with hyphens, as a part of a file's name."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "row"
 
 
 def last_words(words: Sequence[str]) -> Words:
-    """Overrides, of those of one key the last alone, where it stands."""
+    """Overrides with only the last one of each key, at its position."""
     kept: dict[str, str] = {}
     for word in words:
-        former = kept.pop(key_of(word), "")
+        former = kept.pop(override_key(word), "")
         adds = former.startswith("+") and not word.startswith(("+", "~"))
-        kept[key_of(word)] = f"+{word}" if adds else word
+        kept[override_key(word)] = f"+{word}" if adds else word
     return [*kept.values()]
+
+
+SHOWN = 3
+
+
+def plans_of(jobs: Sequence[Job]) -> dict[str, Plan]:
+    """Plan each job, by its name; a PlanError holds the problems of all, each with its jobs.
+
+    Jobs that differ only in the seed are composed once.
+    """
+    plans: dict[tuple[str, ...], Plan | None] = {}
+    jobs_with: dict[Problem, list[str]] = {}
+    wrong: dict[tuple[str, ...], list[Problem]] = {}
+    for job in jobs:
+        key = _without_seed(job.overrides)
+        if key not in plans:
+            plans[key], wrong[key] = _planned(job.overrides)
+        for problem in wrong[key]:
+            jobs_with.setdefault(problem, []).append(job.name)
+    by_name = {job.name: plan for job in jobs if (plan := plans[_without_seed(job.overrides)])}
+    for problem, names in _incompatible_stages(jobs, by_name).items():
+        jobs_with.setdefault(problem, []).extend(names)
+    if jobs_with:
+        raise PlanError([_with_jobs(p, names, len(jobs)) for p, names in jobs_with.items()])
+    return by_name
+
+
+def _without_seed(words: Words) -> tuple[str, ...]:
+    return tuple(word for word in words if override_key(word) != "seed")
+
+
+def _planned(words: Words) -> tuple[Plan | None, list[Problem]]:
+    try:
+        return plan_from_words(*normalise_words(words)), []
+    except PlanError as error:
+        return None, error.problems
+
+
+def _incompatible_stages(
+    jobs: Sequence[Job], plans: Mapping[str, Plan]
+) -> dict[Problem, list[str]]:
+    """Jobs whose model can't load the weights of the stage before."""
+    jobs_with: dict[Problem, list[str]] = {}
+    for job in jobs:
+        former, plan = plans.get(job.after or ""), plans.get(job.name)
+        if former is None or plan is None:
+            continue
+        if fault := incompatible_model(former.config["model"], plan.config["model"]):
+            problem = Problem("begin_from", f"{job.after} {fault}")
+            jobs_with.setdefault(problem, []).append(job.name)
+    return jobs_with
+
+
+def _with_jobs(problem: Problem, names: Sequence[str], total: int) -> Problem:
+    """The problem with the names of its jobs in the message."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    where = (
+        f"every job of the {total}" if len(names) == total > 1 else ", ".join(names[:SHOWN]) + more
+    )
+    return replace(problem, message=f"{problem.message} (in {where})")

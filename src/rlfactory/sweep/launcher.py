@@ -1,21 +1,22 @@
-"""Jobs through a launcher of Hydra's: other processes, or other machines."""
+"""Run jobs with one of Hydra's launchers: in other processes, or on other machines."""
 
 import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from rlfactory._hydra import CompositionError, launch
-from rlfactory.problems import PlanError, Problem
-from rlfactory.sweep.pool import Asked, Watcher
-from rlfactory.sweep.process import Launch, run_here
-from rlfactory.sweep.request import LAUNCHERS, Request
-from rlfactory.sweep.status import state_of
+from rlfactory.config._hydra import CompositionError, run_with_hydra_launcher
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.sweep.arguments import LAUNCHERS, SweepArguments
+from rlfactory.sweep.folder import state_of
+from rlfactory.sweep.pool import StopRequest, SweepListener
+from rlfactory.sweep.process import JobCommand, run_here
+from rlfactory.utils.processes import signal_handlers
 
 log = logging.getLogger(__name__)
 
@@ -33,95 +34,89 @@ def require_launcher(name: str) -> None:
 
 
 class HydraLauncher:
-    """Runs launches in waves: those whose former is done go together."""
+    """Runs jobs in waves: each wave has the jobs whose earlier stage is done."""
 
     def __init__(
         self,
-        request: Request,
+        request: SweepArguments,
         folder: Path,
         environments: Sequence[Mapping[str, str]],
-        watcher: Watcher,
-        asked: Asked,
+        watcher: SweepListener,
+        asked: StopRequest,
     ) -> None:
         self.name, self.folder = request.launcher, folder
         self.environments, self.watcher, self.asked = environments, watcher, asked
-        # it starts all that it is given at once
-        self.room = len(environments) if self.name == "submitit_local" else None
+        # submitit_local starts all jobs of a wave at the same time
+        self.most_at_once = len(environments) if self.name == "submitit_local" else None
         self.words = [*_parallel(request.launcher, len(environments)), *request.launcher_words]
 
-    def __call__(self, launches: Sequence[Launch]) -> None:
-        """Run them; what became of each is what its folder says."""
-        left = [one for one in launches if not self._note_done(one)]
+    def __call__(self, launches: Sequence[JobCommand]) -> None:
+        """Run jobs; the outcome of each is the status in its folder."""
+        left = [command for command in launches if not self._note_done(command)]
         while left and not self.asked:
-            wave = [one for one in left if _is_free(one)]
+            wave = [command for command in left if _can_start(command)]
             if not wave:
                 break
-            wave = wave[: self.room]
+            wave = wave[: self.most_at_once]
             self._run(wave)
-            left = [one for one in left if one not in wave]
-        for one in [] if self.asked else left:
-            self.watcher.change(one.job.name, "blocked")
+            left = [command for command in left if command not in wave]
+        for command in [] if self.asked else left:
+            self.watcher.change(command.job.name, "blocked")
 
-    def _note_done(self, one: Launch) -> bool:
-        done = state_of(one.run) == "done"
+    def _note_done(self, command: JobCommand) -> bool:
+        done = state_of(command.run) == "done"
         if done:
-            self.watcher.change(one.job.name, "done")
+            self.watcher.change(command.job.name, "done")
         return done
 
-    def _run(self, wave: Sequence[Launch]) -> None:
-        for one in wave:
-            self.watcher.change(one.job.name, "running")
+    def _run(self, wave: Sequence[JobCommand]) -> None:
+        for command in wave:
+            self.watcher.change(command.job.name, "running")
         work = partial(run_number, [*wave], [*self.environments])
         with _interruptible(self.asked):
             self._launch(work, len(wave))
-        for one in wave:
-            if not self._note_done(one):
-                self.watcher.change(one.job.name, "stopped" if self.asked else "failed")
+        for command in wave:
+            if not self._note_done(command):
+                self.watcher.change(command.job.name, "stopped" if self.asked else "failed")
 
     def _launch(self, work: Callable[[int], int], count: int) -> None:
-        """Hand the work over; what goes wrong with some of it is said, and ends no other."""
+        """Start the launcher; an error of it is printed, so that later waves still run."""
         try:
-            launch(self.name, self.words, self.folder, work, count)
+            run_with_hydra_launcher(self.name, self.words, self.folder, work, count)
         except CompositionError as error:
             reason = " ".join(str(error).split())
             raise PlanError([Problem("hydra.launcher", reason)]) from error
-        except Exception as error:  # of a plug-in or of the system behind it
+        except Exception as error:  # from a plug-in or its scheduler: of any type
             log.exception("hydra/launcher=%s", self.name)
             print(f"hydra/launcher={self.name}: {error}", file=sys.stderr)
 
 
 def run_number(
-    launches: Sequence[Launch], environments: Sequence[Mapping[str, str]], number: int
+    launches: Sequence[JobCommand], environments: Sequence[Mapping[str, str]], number: int
 ) -> int:
-    """The work of one job, wherever it was brought."""
+    """Run one job of a wave, where the launcher has started this."""
     return run_here(launches[number], environments[number % len(environments)])
 
 
-def _is_free(one: Launch) -> bool:
-    after = one.job.after
-    return after is None or state_of(one.run.parent / after) == "done"
+def _can_start(command: JobCommand) -> bool:
+    after = command.job.after
+    return after is None or state_of(command.run.parent / after) == "done"
 
 
 def _parallel(name: str, at_once: int) -> list[str]:
-    """How many at once, in a launcher's own words."""
+    """The launcher's own option for the number of jobs at once."""
     if name == "joblib":
         return [f"hydra.launcher.n_jobs={at_once}"]
     return [f"hydra.launcher.array_parallelism={at_once}"] if name == "submitit_slurm" else []
 
 
 @contextmanager
-def _interruptible(asked: Asked) -> Iterator[None]:
-    """A signal ends what waits for the workers; their jobs are asked to stop as they end."""
+def _interruptible(asked: StopRequest) -> Iterator[None]:
+    """Let a signal interrupt the wait for workers; their jobs are asked to stop as they end."""
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         asked.signals.append(number)
         raise KeyboardInterrupt
 
-    former = {n: signal.signal(n, hear) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with suppress(KeyboardInterrupt), signal_handlers(note, (signal.SIGINT, signal.SIGTERM)):
         yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Jobs as processes on this machine, so many at once. One that fails leaves the others be."""
+"""Run jobs as processes on this machine, several at once. A failure does not stop the others."""
 
 import os
 import signal
@@ -8,28 +8,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
-from rlfactory.sweep.folder import take
-from rlfactory.sweep.process import Launch, begin
-from rlfactory.sweep.status import state_of
+from rlfactory.sweep.folder import state_of, take
+from rlfactory.sweep.process import JobCommand, begin
+from rlfactory.utils.processes import signal_handlers
 
 PAUSE = 0.1
 
 
-class Watcher(Protocol):
-    """Is told what becomes of jobs."""
+class SweepListener(Protocol):
+    """Receives the states of jobs while they run."""
 
     def change(self, name: str, state: str) -> None:
-        """A job begins (`running`), is waited for (`held`) or ends."""
+        """A job begins (`running`), is run by another process (`held`), or ends."""
 
     def refresh(self) -> None:
-        """Some time has passed."""
+        """Called about ten times a second."""
 
 
 @dataclass
-class Asked:
-    """The signals that asked us to stop, the first of which counts."""
+class StopRequest:
+    """The signals received so far, each a request to stop. True after the first one."""
 
     signals: list[int] = field(default_factory=list)
 
@@ -38,56 +38,53 @@ class Asked:
 
 
 @contextmanager
-def listening() -> Iterator[Asked]:
-    """Within it Ctrl-C and SIGTERM are noted, not obeyed."""
-    asked = Asked()
+def listening() -> Iterator[StopRequest]:
+    """Record SIGINT and SIGTERM instead of ending this process."""
+    asked = StopRequest()
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         asked.signals.append(number)
 
-    former: dict[int, Any] = {n: signal.signal(n, hear) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with signal_handlers(note, (signal.SIGINT, signal.SIGTERM)):
         yield asked
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 @dataclass
 class _Running:
-    launch: Launch
+    launch: JobCommand
     process: subprocess.Popen[bytes]
     lock: int
 
 
 class Pool:
-    """Runs launches until none is left or it is asked to stop; `codes` are their exit codes.
+    """Runs jobs until none is left or a signal asks to stop.
 
-    `environments` has one for each slot: as many jobs run at once.
+    `environments` has the environment variables of each slot; one job runs in each slot at a time.
+    `codes` are the exit codes of the jobs that have ended, by name.
     """
 
     def __init__(
-        self, environments: Sequence[Mapping[str, str]], watcher: Watcher, asked: Asked
+        self, environments: Sequence[Mapping[str, str]], watcher: SweepListener, asked: StopRequest
     ) -> None:
         self.environments, self.watcher, self.asked = environments, watcher, asked
         self.codes: dict[str, int] = {}
         self._running: dict[int, _Running] = {}
-        self._waiting: list[Launch] = []
-        self._passed = 0
+        self._waiting: list[JobCommand] = []
+        self._forwarded = 0
 
-    def __call__(self, launches: Sequence[Launch]) -> None:
-        """Run them in order, each when the one that it comes after is done."""
+    def __call__(self, launches: Sequence[JobCommand]) -> None:
+        """Run jobs in order, each once its earlier stage is done."""
         self._waiting = [*launches]
         while self._running or (self._waiting and not self.asked):
-            self._pass_on()
+            self._forward_signals()
             if not self.asked:
                 self._fill()
-            self._gather()
+            self._collect()
             self.watcher.refresh()
             time.sleep(PAUSE)
 
     def _fill(self) -> None:
-        """Start what can be started where there is room."""
+        """Start a job in each free slot."""
         for slot in range(len(self.environments)):
             if slot not in self._running:
                 self._start_one(slot)
@@ -101,16 +98,16 @@ class Pool:
             elif ready and self._start(slot, launch):
                 return
 
-    def _is_ready(self, launch: Launch) -> bool | None:
-        """Whether a job can start; None if it never can, as the one before it failed."""
+    def _is_ready(self, launch: JobCommand) -> bool | None:
+        """Whether a job can start now; None if it never can, because its earlier stage failed."""
         after = launch.job.after
         if after is None or state_of(launch.run.parent / after) == "done":
             return True
         ahead = [r.launch for r in self._running.values()] + self._waiting
         return False if any(other.job.name == after for other in ahead) else None
 
-    def _start(self, slot: int, launch: Launch) -> bool:
-        """Start a job unless it is done or a process from before is still at it."""
+    def _start(self, slot: int, launch: JobCommand) -> bool:
+        """Start a job, unless it is done or a process of an earlier command still runs it."""
         name = launch.job.name
         launch.lock.parent.mkdir(parents=True, exist_ok=True)
         lock = take(launch.lock)
@@ -127,8 +124,8 @@ class Pool:
         self.watcher.change(name, "running")
         return True
 
-    def _gather(self) -> None:
-        """Take leave of those that have ended."""
+    def _collect(self) -> None:
+        """Release the slots of jobs that have ended, and report their outcome."""
         for slot, running in [*self._running.items()]:
             code = running.process.poll()
             if code is None:
@@ -141,13 +138,13 @@ class Pool:
             ended = "done" if done else "stopped" if self.asked else "failed"
             self.watcher.change(name, ended)
 
-    def _pass_on(self) -> None:
-        """Pass each new signal on to the jobs; a third one ends them at once."""
-        for number in self.asked.signals[self._passed :]:
-            self._passed += 1
-            kill = self._passed > 2
+    def _forward_signals(self) -> None:
+        """Send each new signal on to the jobs; the third one kills them."""
+        for number in self.asked.signals[self._forwarded :]:
+            self._forwarded += 1
+            kill = self._forwarded > 2
             for running in self._running.values():
                 running.process.send_signal(signal.SIGKILL if kill else number)
 
 
-Runner = Callable[[Sequence[Launch]], None]
+Runner = Callable[[Sequence[JobCommand]], None]

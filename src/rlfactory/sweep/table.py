@@ -1,6 +1,6 @@
-"""What a sweep is about: a published table, its rows and columns, and the runs that fill it.
+"""The table of a sweep: its source, its rows and columns, and the runs that fill it.
 
-The file `sweep.json` in a sweep's folder holds one of these; reports read nothing else of it.
+It is saved as `sweep.json` in a sweep's folder; reports read only this file and the run folders.
 """
 
 import json
@@ -9,35 +9,41 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rlfactory.run.atomic import write_text
+from rlfactory.run.atomic_write import write_text
 
 TABLE_FILE = "sweep.json"
 
 
 @dataclass(frozen=True)
-class About:
-    """Where a table was published, and what of it was run here.
+class TableInfo:
+    """What a table is about, where it was published, and what of it was run here.
 
-    `gpu_hours` is the budget of the full form, None where no one has said; `ran` and `tolerance`
-    are sentences.
+    A user's own table has only a title. `gpu_hours` is the budget of the full size, None where
+    unknown; `ran` and `tolerance` are sentences.
     """
 
     title: str
-    paper: str
-    table: str
-    gpu_hours: float | None
-    ran: str
-    tolerance: str
+    paper: str = ""
+    table: str = ""
+    gpu_hours: float | None = None
+    ran: str = ""
+    tolerance: str = ""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A number that the table reports.
+    """A column of the table.
 
-    `measure` is where a run has it: `eval/NAME`, the mean of a held-out score at the last
-    evaluation; `before/NAME`, the same at the first; `last/METRIC`, a metric's mean over the last
-    `window` lines that have it; `max/METRIC`; `iterations`. Empty: no run of this size measures it.
-    `scale` multiplies ours before it is shown beside the paper's.
+    `measure` says which number of a run it reports:
+
+    - `eval/NAME`: the mean of a evaluation score at the last evaluation,
+    - `before/NAME`: the same at the first evaluation,
+    - `last/METRIC`: a metric's mean over the last `window` lines that have it,
+    - `max/METRIC`: its largest value,
+    - `iterations`: the number of iterations,
+    - empty: runs of this size don't measure it.
+
+    `scale` multiplies a run's number, so that it has the unit of the paper's.
     """
 
     name: str
@@ -51,10 +57,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: what it is called, and what the paper says it reached, by column.
+    """A row of the table, with the paper's numbers by column.
 
-    One of weights before training has no jobs: it names the row `before` whose training they are,
-    and ours are that row's `before/NAME`.
+    A row of a model before training has no jobs. Its `before` names the row that trains this model,
+    and its numbers are that row's `before/NAME`.
     """
 
     name: str
@@ -65,11 +71,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a row: `rlfactory OVERRIDES run_dir=FOLDER`, with what tells it from its siblings.
+    """One run of a row: `rlfactory OVERRIDES run_dir=FOLDER`.
 
-    `folder` is relative to the sweep's. `axes` are the values that vary within the row, the seed
-    among them. `after` names the job whose weights this one begins with; a row's numbers are those
-    of the jobs that no other comes after.
+    Attributes:
+        folder: relative to the sweep's folder.
+        axes: the values that vary within the row, including the seed.
+        after: the job whose weights this one begins with. A row's numbers are those of its last
+            stage: the jobs that no other comes after.
     """
 
     name: str
@@ -86,7 +94,7 @@ class Table:
 
     name: str
     size: str
-    about: About
+    about: TableInfo
     columns: list[Column]
     rows: list[Row]
     jobs: list[Job]
@@ -98,17 +106,17 @@ class Table:
 
     @classmethod
     def load(cls, folder: Path) -> "Table":
-        """Read what `save` wrote; FileNotFoundError, or ValueError if it is something else."""
+        """Read `sweep.json`; FileNotFoundError if there is none, ValueError if it is damaged."""
         path = folder / TABLE_FILE
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             return cls(
                 name=content["name"],
                 size=content["size"],
-                about=About(**content["about"]),
+                about=TableInfo(**content["about"]),
                 columns=[Column(**column) for column in content["columns"]],
                 rows=[Row(**row) for row in content["rows"]],
                 jobs=[Job(**job) for job in content["jobs"]],
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is no table of a sweep ({error})") from error
+            raise ValueError(f"{path} is not the table of a sweep ({error})") from error

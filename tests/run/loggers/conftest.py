@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rlfactory.run.loggers.base import SWEEP, Logger
-from rlfactory.run.samples import SampleTable
+from rlfactory.run.loggers.base import SWEEP, Logger, SampleTable
 
 
 class Noting(Logger):
@@ -23,11 +22,11 @@ class Noting(Logger):
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         self._note("start", run_dir, dict(config))
 
-    def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
-        self._note("go_on", dict(state), iteration)
+    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
+        self._note("resume", dict(state), iteration)
 
-    def anew(self, run_dir: Path) -> None:
-        self._note("anew", run_dir)
+    def restart(self, run_dir: Path) -> None:
+        self._note("restart", run_dir)
 
     def state_dict(self) -> dict[str, Any]:
         return {self.name: f"id of {self.name}"}

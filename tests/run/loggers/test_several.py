@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from rlfactory.run.loggers.base import Logger
+from rlfactory.run.loggers.base import Logger, SampleTable
 from rlfactory.run.loggers.several import Several
-from rlfactory.run.samples import SampleTable
 
 CALLS: list[tuple[Any, ...]] = [
-    ("go_on", {"a": "id of a"}, 3),
-    ("anew", Path("run")),
+    ("resume", {"a": "id of a"}, 3),
+    ("restart", Path("run")),
     ("start", Path("run"), {"seed": 1}),
     ("log", 4, {"x": 1.0}),
     ("images", 4, "eval/samples", Path("x.png"), "caption"),

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from rlfactory.run.loggers.base import SampleTable
 from rlfactory.run.loggers.tensorboard import TensorBoard
-from rlfactory.run.samples import SampleTable
 
 
 def events(run_dir: Path) -> Any:
@@ -41,13 +41,13 @@ def test_scalars_pictures_and_tables(tmp_path: Path, picture: Path, table: Sampl
 
 
 def test_what_was_logged_after_a_checkpoint_is_replaced(tmp_path: Path) -> None:
-    for sitting in range(2):
+    for attempt in range(2):
         logger = TensorBoard()
-        if sitting:
-            logger.go_on({}, 1)
+        if attempt:
+            logger.resume({}, 1)
         logger.start(tmp_path, {})
-        for i in range(2 if sitting else 0, 3):
-            logger.log(i, {"x": float(sitting)})
+        for i in range(2 if attempt else 0, 3):
+            logger.log(i, {"x": float(attempt)})
         logger.finish()
     assert points(tmp_path, "x") == [(0, 0.0), (1, 0.0), (2, 1.0)]
 
@@ -55,7 +55,7 @@ def test_what_was_logged_after_a_checkpoint_is_replaced(tmp_path: Path) -> None:
 def test_anew_nothing_is_left_of_before(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
         logger = TensorBoard()
-        logger.anew(tmp_path)
+        logger.restart(tmp_path)
         logger.start(tmp_path, {})
         logger.log(0, {"x": value})
         logger.finish()

@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 import rlfactory
-from rlfactory.run.loggers.base import SWEEP
+from rlfactory.run.loggers.base import SWEEP, SampleTable
 from rlfactory.run.loggers.trackio import Trackio
-from rlfactory.run.samples import SampleTable
 
 REAL = """
 import json, sys
 from pathlib import Path
 from PIL import Image
 from rlfactory.run.loggers.trackio import Trackio
-from rlfactory.run.samples import SampleTable
+from rlfactory.run.loggers.base import SampleTable
 
 run = Path(sys.argv[1])
 Image.new("RGB", (8, 4)).save(run / "a.png")
@@ -152,11 +151,11 @@ def test_it_goes_on_by_the_id_that_was_saved_and_begins_anew_by_another(
     first, second = Trackio(project="p", space=None), Trackio(project="p", space=None)
     first.start(tmp_path, {})
     (tmp_path / "trackio_id").unlink()
-    second.go_on(first.state_dict(), 3)
+    second.resume(first.state_dict(), 3)
     second.start(tmp_path, {})
     assert second.state_dict() == first.state_dict()
     assert len(service.runs) == 1
-    second.anew(tmp_path)
+    second.restart(tmp_path)
     second.start(tmp_path, {})
     assert second.state_dict() != first.state_dict()
     assert len(service.runs) == 2

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rlfactory.run.loggers.base import SWEEP
+from rlfactory.run.loggers.base import SWEEP, SampleTable
+from rlfactory.run.loggers.links import logger_links
 from rlfactory.run.loggers.wandb import Wandb
-from rlfactory.run.samples import SampleTable
 
 
 def offline(**options: Any) -> Wandb:
@@ -46,6 +46,7 @@ def test_offline_it_keeps_everything_under_one_id_over_two_starts(
             logger.table(iteration, "eval/table", table)
         logger.finish()
         logger.finish()
+    assert logger_links(run_dir) == {}, "offline there is no page"
     stored = (run_dir / "wandb_id").read_text().strip()
     folders = list((run_dir / "wandb").glob("offline-run-*"))
     assert len(folders) == 2
@@ -67,12 +68,12 @@ def test_it_goes_on_by_the_id_that_was_saved_and_begins_anew_by_another(tmp_path
     first.finish()
     saved = first.state_dict()
     (tmp_path / "wandb_id").unlink()
-    second.go_on(saved, 3)
+    second.resume(saved, 3)
     second.start(tmp_path, {})
     assert second.state_dict() == saved
     assert (tmp_path / "wandb_id").read_text().strip() == saved["wandb"]
     second.finish()
-    second.anew(tmp_path)
+    second.restart(tmp_path)
     second.start(tmp_path, {})
     second.finish()
     assert second.state_dict() != saved
@@ -88,7 +89,7 @@ def test_the_id_stays_where_a_run_can_not_be_opened(
     monkeypatch.setattr("wandb.init", init)
     (tmp_path / "wandb_id").write_text("abc\n")
     logger = offline(mode="online")
-    logger.anew(tmp_path)
+    logger.restart(tmp_path)
     with pytest.raises(ConnectionError):
         logger.start(tmp_path, {})
     assert (tmp_path / "wandb_id").read_text() == "abc\n"
@@ -98,6 +99,8 @@ def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.M
     asked: dict[str, Any] = {}
 
     class Run:
+        url = "https://metrics.example/abc"
+
         def define_metric(self, name: str, step_metric: str) -> None:
             asked["metric"] = (name, step_metric)
 
@@ -121,6 +124,7 @@ def test_online_a_run_is_resumed_by_its_id(tmp_path: Path, monkeypatch: pytest.M
         "name": "run",
     }
     assert asked["metric"] == ("*", "iteration")
+    assert logger_links(run_dir) == {"Weights & Biases": "https://metrics.example/abc"}
     assert asked["settings"].finish_timeout > 0
     assert asked["settings"].finish_timeout_raises
 

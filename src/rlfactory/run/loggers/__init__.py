@@ -1,6 +1,6 @@
-"""Where metrics go besides metrics.jsonl: one file for each service.
+"""Loggers: services that show a run's metrics besides metrics.jsonl; one file for each.
 
-The names of the classes here are those that configurations know them by.
+Configurations refer to the classes by the names that this package exports.
 """
 
 from rlfactory.run.loggers.base import Logger, NoLogger

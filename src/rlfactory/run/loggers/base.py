@@ -1,86 +1,212 @@
-"""Where metrics go besides metrics.jsonl, which is always written and is the authority."""
+"""The contract of a logger: shows a run's metrics and samples in a service such as W&B.
+
+metrics.jsonl in the run folder is always written, and is what curves and reports are made from.
+"""
 
 import json
+import math
 import os
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlfactory.run.samples import SampleTable
+from rlfactory.run.atomic_write import write_text
+from rlfactory.utils.console import number
+
+Cell = str | float | None
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """A row for each sample: its prompt, its response if it is a text, and its scores.
+
+    A score that could not be computed is None. `pictures` are the image files of the first rows.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    pictures: list[Path] = field(default_factory=list)
+
+    @property
+    def heads(self) -> list[str]:
+        """The column names, with one for images if there are any."""
+        return ["image", *self.columns] if self.pictures else self.columns
+
+    def with_images(self, to_image: Callable[[Path], Any]) -> list[list[Any]]:
+        """The rows, images first: `to_image(path)`, or None for rows without an image file."""
+        if not self.pictures:
+            return [list(row) for row in self.rows]
+        missing = [None] * (len(self.rows) - len(self.pictures))
+        images = [*map(to_image, self.pictures), *missing]
+        return [[image, *row] for image, row in zip(images, self.rows, strict=True)]
+
+    def markdown(self) -> str:
+        """The table in Markdown, without images."""
+        rule = "|" + "---|" * len(self.columns)
+        lines = [f"**{self.title}**", "", _line(self.columns), rule]
+        return "\n".join([*lines, *map(_line, self.rows)])
+
+    def save(self, path: Path) -> None:
+        """Write as JSON; paths of images are relative to its folder."""
+        pictures = [picture.relative_to(path.parent).as_posix() for picture in self.pictures]
+        content = {"title": self.title, "columns": self.columns, "rows": self.rows}
+        text = json.dumps(content | {"pictures": pictures}, ensure_ascii=False, indent=1)
+        write_text(path, text + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "SampleTable":
+        """Read what `save` wrote; without images if one of their files is missing."""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        files = [path.parent / name for name in content["pictures"]]
+        pictures = files if all(file.is_file() for file in files) else []
+        return cls(content["title"], content["columns"], content["rows"], pictures)
+
+
+def sample_table(
+    title: str,
+    prompts: Sequence[str],
+    texts: Sequence[str] | None,
+    scores: Mapping[str, Sequence[float]],
+    pictures: Sequence[Path] = (),
+) -> SampleTable:
+    """The table of N samples: `scores[name]` has one number for each, NaN if it has no score."""
+    words = [list(prompts)] if texts is None else [list(prompts), list(texts)]
+    columns = ["prompt"] if texts is None else ["prompt", "response"]
+    numbers = [[None if math.isnan(x) else x for x in values] for values in scores.values()]
+    rows: list[list[Cell]] = [list(row) for row in zip(*words, *numbers, strict=True)]
+    return SampleTable(title, [*columns, *scores], rows, list(pictures[: len(rows)]))
+
+
+def _line(cells: Sequence[Cell]) -> str:
+    return f"| {' | '.join(map(_markdown, cells))} |"
+
+
+def _markdown(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return " ".join(cell.split()).replace("|", "\\|")
+    return number(math.nan if cell is None else cell)
+
 
 SWEEP, SWEEP_FILE = "RLFACTORY_SWEEP", "sweep.json"
 
 
 class Logger(ABC):
-    """`start` once, then any number of `log`, `images` and `table` with iterations that don't fall,
-    then `finish`. What is logged is in the run folder too: a logger may raise at any time, and may
-    be told all of it anew later.
+    """Sends metrics, images and tables to a service.
+
+    Constructors take keyword-only configuration and no run-time arguments. The order of calls: at
+    most one of `resume` and `restart`, then `start`, then any number of `log`, `images` and `table`
+    with iterations that do not fall, then `finish`. `state_dict` is called at every checkpoint.
+    Only the main process has a logger.
+
+    Any method may raise any exception: the run then continues without the logger (see
+    `fault_tolerant`), and `rlfactory sync` sends everything from the run folder later.
+
+    Attributes:
+        package: the package that it imports, by its import name; `check` says if that is missing.
+        extra: the extra of rlfactory that installs the package, if there is one.
     """
 
     package: str | None = None
-    """What must be installed for it, by the name that is imported."""
     extra: str | None = None
-    """The extra of ours that brings it, where that is one."""
 
     @abstractmethod
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Begin, or continue the run that an earlier `start` on this folder began."""
+        """Open the service's run, or continue that of an earlier `start` on the same folder.
 
-    def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
-        """Called before `start` where a run goes on after an iteration; `state` is what
-        `state_dict` then gave. What was logged of later ones is logged once more.
+        Args:
+            run_dir: the run folder; its name is that of the run.
+            config: the frozen configuration of the run.
+        """
+
+    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Prepare to continue a run from a checkpoint; called before `start`.
+
+        Args:
+            state: what `state_dict` returned when the checkpoint was saved.
+            iteration: the checkpoint's. What was logged of later iterations is logged again.
         """
         del state, iteration
 
-    def anew(self, run_dir: Path) -> None:
-        """Called before `start` where all is going to be logged once more, from the beginning."""
+    def restart(self, run_dir: Path) -> None:
+        """Prepare to log all of a run again from its first iteration; called before `start`.
+
+        Args:
+            run_dir: the run folder.
+        """
         del run_dir
 
     def state_dict(self) -> dict[str, Any]:
-        """By what the service knows the run."""
+        """The state that a checkpoint holds.
+
+        Returns:
+            Plain values; usually the id by which the service knows the run, under the logger's own
+            key, since `Several` merges the states of its parts.
+        """
         return {}
 
     @abstractmethod
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Record scalars of an iteration."""
+        """Record scalars.
+
+        Args:
+            iteration: counted from 0.
+            values: by metric name, such as `reward/shapes/mean`; they may be NaN or infinite.
+        """
 
     @abstractmethod
     def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Record a picture (PNG) of an iteration."""
+        """Record an image.
+
+        Args:
+            iteration: that of the evaluation.
+            name: of the image, such as `eval/samples`.
+            path: a PNG file, which stays in the run folder.
+            caption: a line of text.
+        """
 
     def table(self, iteration: int, name: str, table: SampleTable) -> None:
-        """Record samples of an iteration, where the service has tables."""
+        """Record the samples of an evaluation; does nothing where the service has no tables.
+
+        Args:
+            iteration: that of the evaluation.
+            name: of the table, such as `eval/table`.
+            table: prompts, responses and scores, and images of some rows.
+        """
         del iteration, name, table
 
     @abstractmethod
     def finish(self) -> None:
-        """Flush and close; does nothing if never started."""
+        """Upload what is left and close the run; does nothing if `start` was never called."""
 
 
 class NoLogger(Logger):
-    """Nothing besides metrics.jsonl."""
+    """No service: metrics.jsonl alone."""
 
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Nothing to begin."""
+        """Do nothing."""
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Drop the scalars."""
+        """Do nothing."""
 
     def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Drop the picture."""
+        """Do nothing."""
 
     def finish(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def group_of(run_dir: Path) -> str | None:
-    """The sweep that a run belongs to, `NAME-SIZE`: as the sweep tells its jobs or, where one of
-    them is gone on with by hand, as the folder above says.
+    """The sweep that a run belongs to, as `NAME-SIZE`; None for a run of its own.
+
+    A sweep sets it in its jobs' environment. Of a job that is resumed by hand, the sweep's file in
+    the folder above says it.
     """
-    if told := os.environ.get(SWEEP):
-        return told
+    if group := os.environ.get(SWEEP):
+        return group
     try:
         table = json.loads((run_dir.absolute().parent / SWEEP_FILE).read_text(encoding="utf-8"))
         return f"{table['name']}-{table['size']}"
@@ -89,11 +215,11 @@ def group_of(run_dir: Path) -> str | None:
 
 
 def known_id(path: Path, saved: str | None = None) -> str:
-    """The id that a file holds, else the one that was saved, else a new one."""
+    """The run id in the file `path`, else the `saved` one of a checkpoint, else a new one."""
     kept = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     return kept or saved or new_id()
 
 
 def new_id() -> str:
-    """One that no other run has."""
+    """A random run id."""
     return uuid.uuid4().hex[:8]

@@ -1,12 +1,11 @@
-"""TensorBoard."""
+"""TensorBoard: event files in the run folder."""
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from rlfactory.run.loggers.base import Logger
-from rlfactory.run.samples import SampleTable
+from rlfactory.run.loggers.base import Logger, SampleTable
 
 FOLDER = "tensorboard"
 
@@ -20,22 +19,22 @@ class TensorBoard(Logger):
 
     def __init__(self) -> None:
         self._writer: Any = None
-        self._begin: int | None = None
+        self._purge_step: int | None = None
 
-    def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
-        """Have what was logged of later iterations replaced."""
-        self._begin = iteration + 1
+    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Let `start` hide what was logged of later iterations."""
+        self._purge_step = iteration + 1
 
-    def anew(self, run_dir: Path) -> None:
-        """Remove the event files, which hold nothing that is not in the run folder."""
+    def restart(self, run_dir: Path) -> None:
+        """Remove the event files; all that they hold is in the run folder too."""
         shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
 
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Open the event file and note the configuration."""
+        """Open an event file and record the configuration as a text."""
         from torch.utils.tensorboard import SummaryWriter
 
         writer: Any = SummaryWriter
-        self._writer = writer(log_dir=str(run_dir / FOLDER), purge_step=self._begin)
+        self._writer = writer(log_dir=str(run_dir / FOLDER), purge_step=self._purge_step)
         lines = "\n".join(f"    {key}: {value}" for key, value in config.items())
         self._writer.add_text("config", lines, 0)
 
@@ -45,7 +44,7 @@ class TensorBoard(Logger):
             self._writer.add_scalar(name, value, iteration)
 
     def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Record a picture; it has no place for a caption."""
+        """Record an image; TensorBoard has no captions."""
         import numpy as np
         from PIL import Image
 
@@ -54,7 +53,7 @@ class TensorBoard(Logger):
         self._writer.add_image(name, pixels, iteration, dataformats="HWC")
 
     def table(self, iteration: int, name: str, table: SampleTable) -> None:
-        """Record samples as a text, which is shown as Markdown."""
+        """Record samples as a text, which TensorBoard shows as Markdown."""
         self._writer.add_text(name, table.markdown(), iteration)
 
     def finish(self) -> None:

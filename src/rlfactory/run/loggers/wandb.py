@@ -1,20 +1,20 @@
-"""Weights & Biases."""
+"""Weights & Biases, online or offline."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, final
 
-from rlfactory.run.loggers.base import Logger, group_of, known_id, new_id
-from rlfactory.run.samples import SampleTable
+from rlfactory.run.loggers.base import Logger, SampleTable, group_of, known_id, new_id
+from rlfactory.run.loggers.links import save_link
 
 ID = "wandb_id"
 UPLOAD_SECONDS = 600.0
-"""How long the end of a run waits for a network that is gone."""
+"""How long the end of a run waits for the upload."""
 
 
 @final
 class Wandb(Logger):
-    """Weights & Biases; offline runs are in RUN/wandb and go up with `wandb sync`."""
+    """Weights & Biases; offline runs are in RUN/wandb, and `wandb sync` uploads them."""
 
     def __init__(
         self,
@@ -27,15 +27,15 @@ class Wandb(Logger):
         self.project, self.mode, self.entity, self.tags = project, mode, entity, tags
         self._run: Any = None
         self._id: str | None = None
-        self._anew = False
+        self._restarts = False
 
-    def go_on(self, state: Mapping[str, Any], iteration: int) -> None:
-        """Have the next `start` open the same run, even if the folder has lost its id."""
+    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Let `start` open the same run, even if the folder has lost its id."""
         self._id = state.get("wandb")
 
-    def anew(self, run_dir: Path) -> None:
-        """Have the next `start` open a new run, since one that is there drops what it knows."""
-        self._anew = True
+    def restart(self, run_dir: Path) -> None:
+        """Let `start` open a new run, since an existing one drops steps that it has passed."""
+        self._restarts = True
 
     def state_dict(self) -> dict[str, Any]:
         """The run's id."""
@@ -45,7 +45,7 @@ class Wandb(Logger):
         """Open the run whose id the folder holds, or a new one, and store its id."""
         import wandb
 
-        self._id = new_id() if self._anew else known_id(run_dir / ID, self._id)
+        self._id = new_id() if self._restarts else known_id(run_dir / ID, self._id)
         self._run = wandb.init(
             project=self.project,
             entity=self.entity,
@@ -54,7 +54,7 @@ class Wandb(Logger):
             group=group_of(run_dir),
             name=run_dir.name,
             id=self._id,
-            # not "must": a run that was killed may not have been heard of there
+            # not "must": a run that was killed may not have reached the server
             resume="allow",
             dir=run_dir,
             config=dict(config),
@@ -66,25 +66,26 @@ class Wandb(Logger):
                 finish_timeout_raises=True,
             ),
         )
-        (run_dir / ID).write_text(f"{self._id}\n", encoding="utf-8")  # now that there is one
+        (run_dir / ID).write_text(f"{self._id}\n", encoding="utf-8")
+        save_link(run_dir, "Weights & Biases", self._run.url)  # None offline
         self._run.define_metric("*", step_metric="iteration")
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Record scalars at step `iteration`; of one that it knows already, it drops them."""
-        # explicit, since an offline run that goes on does not know where it stopped
+        """Record scalars at step `iteration`; W&B drops steps before its last one."""
+        # an explicit step, since a resumed offline run does not know its last one
         self._run.log({"iteration": iteration, **values}, step=iteration)
 
     def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Record a picture at step `iteration`."""
+        """Record an image at step `iteration`."""
         import wandb
 
         self.log(iteration, {name: wandb.Image(str(path), caption=caption or None)})
 
     def table(self, iteration: int, name: str, table: SampleTable) -> None:
-        """Record samples at step `iteration`, with those pictures that there are."""
+        """Record samples at step `iteration`, with the images that exist."""
         import wandb
 
-        rows = table.with_pictures(lambda path: wandb.Image(str(path)))
+        rows = table.with_images(lambda path: wandb.Image(str(path)))
         self.log(iteration, {name: wandb.Table(columns=table.heads, data=rows)})
 
     def finish(self) -> None:

@@ -1,0 +1,109 @@
+"""Generates the tables of docs/migrating: each library's options and ours.
+
+The rows are those of the table of names, and of the presets of `experiment=peer/NAME`.
+
+python scripts/docs/migrating.py           # write them into the pages
+python scripts/docs/migrating.py --check   # exit code 1 if a page is out of date
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from generated import Generated
+from names import table
+
+from rlfactory.config.options import first_comment, options
+from rlfactory.config.peers.name import Name
+from rlfactory.config.peers.names import rows_of
+
+DOCS = Path(__file__).parents[2] / "docs" / "migrating"
+BEGIN, END = "<!-- tables: python scripts/docs/migrating.py -->", "<!-- end of tables -->"
+PEERS: Mapping[str, tuple[str, ...]] = {
+    "trl": ("TRL", "TRL DDPO", "HF Trainer"),
+    "flow_factory": ("Flow-Factory",),
+    "flow_grpo": ("flow_grpo",),
+    "ddpo_pytorch": ("ddpo-pytorch",),
+    "drlx": ("DRLX",),
+}
+"""The libraries of each page, as the table of names has them."""
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "trl": ("peer/trl_ddpo", "trl_v2", "trl_legacy"),
+    "flow_factory": (
+        *("peer/flow_factory_grpo", "peer/flow_factory_guard", "peer/flow_factory_nft"),
+        *("peer/flow_factory_nft_flux", "peer/flow_factory_awm", "peer/flow_factory_awm_flux"),
+    ),
+    "flow_grpo": ("peer/flow_grpo", "peer/flow_grpo_fast", "peer/flow_grpo_flux", "peer/guard"),
+    "ddpo_pytorch": ("peer/ddpo",),
+    "drlx": ("peer/drlx",),
+}
+"""Experiments with the settings of each library."""
+MORE: Mapping[str, tuple[Name, ...]] = {
+    "flow_factory": (
+        Name(
+            "sde_steps", (), "window.low window.high", "a range of steps, with window=random_subset"
+        ),
+        Name("kl_type", (), "regularizer=kl_v, regularizer=kl_x", "v-based, x-based"),
+        Name(
+            "ema_kl_beta", (), "regularizer.terms.old.coefficient.value", "with regularizer=kl_awm"
+        ),
+        Name("time_sampling_strategy", (), "times", "discrete, discrete_wo_init, uniform, ..."),
+        Name("timestep_range", (), "times.fraction", "with times.space=sigma"),
+        Name("awm_weighting", (), "algo.weighting"),
+        Name("ghuber_power", (), "algo.power"),
+        Name("ema_decay_schedule", (), "ema.schedule old.schedule"),
+        Name("latent_storage_dtype", (), "latent_storage"),
+        Name("rewards", (), "reward.of reward.weights", "with reward=combine; one alone: reward"),
+    ),
+    "flow_grpo": (
+        Name("pretrained.model", (), "model model.path"),
+        Name("sde_window_range", (), "window.low window.high"),
+        Name("same_latent", (), "branches", "as many as group_size"),
+        Name("beta (of train)", (), "regularizer=kl_flow_grpo regularizer.coefficient.value"),
+        Name("kl_reward", (), "", "the KL penalty is part of the loss"),
+        Name("ema", (), "evaluation.weights"),
+    ),
+    "ddpo_pytorch": (
+        Name("pretrained.model", (), "model model.path"),
+        Name("per_prompt_stat_tracking.buffer_size", (), "advantage.buffer_size"),
+        Name("per_prompt_stat_tracking.min_count", (), "advantage.min_count"),
+        Name("cfg", (), "model.guidance", "in sampling and in learning"),
+    ),
+    "drlx": (
+        Name("num_samples_per_epoch", (), "prompts_per_iteration", "with group_size=1"),
+        Name("sample_batch_size", (), "sample_batch"),
+        Name("num_epochs", (), "iterations"),
+        Name("optimizer.kwargs.lr", (), "optimizer.lr"),
+        Name("optimizer.kwargs.weight_decay", (), "optimizer.weight_decay"),
+        Name("optimizer.kwargs.betas", (), "optimizer.betas"),
+        Name("checkpoint_interval", (), "checkpoint.every", "in iterations"),
+        Name("suppress_log_keywords", (), "", "messages of libraries are not shown"),
+    ),
+}
+"""Options that are no names by themselves: of groups, or with a value that selects an option."""
+
+
+def flags(page: str) -> str:
+    """The options of a library, and the experiments with its settings."""
+    rows: Sequence[Name] = [*rows_of(*PEERS[page]), *MORE.get(page, ())]
+    known = options("experiment")
+    lines = ["| `experiment=` | |", "| --- | --- |"]
+    lines += [f"| `{name}` | {first_comment(known[name])} |" for name in PRESETS[page]]
+    presets = "\n".join(lines)
+    return f"{table(rows, peers=False)}\n\n## Experiments with its settings\n\n{presets}"
+
+
+def _part(page: str) -> Generated:
+    return Generated(DOCS / f"{page}.md", BEGIN, END, lambda: flags(page))
+
+
+PARTS = {page: _part(page) for page in PEERS}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    stale = [part for part in PARTS.values() if part.fresh() != part.stale()]
+    for part in [] if check else stale:
+        part.page.write_text(part.fresh(), encoding="utf-8")
+    raise SystemExit(int(check and bool(stale)))

@@ -1,0 +1,54 @@
+"""Generates docs/reference/names.md: what other libraries call the options of this one.
+
+python scripts/docs/names.py           # write the page
+python scripts/docs/names.py --check   # exit code 1 if the page is out of date
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from generated import Generated
+
+from rlfactory.config.peers.name import Name
+from rlfactory.config.peers.names import TABLES
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "names.md"
+BEGIN, END = "<!-- tables: python scripts/docs/names.py -->", "<!-- end of tables -->"
+
+
+def table(rows: Iterable[Name], *, peers: bool = True) -> str:
+    """A row a name: libraries, what to type here, what differs."""
+    heads = ["there", *(["library"] if peers else []), "here", "what differs"]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for row in rows:
+        libraries = [", ".join(row.peers)] if peers else []
+        lines.append(_line([f"`{row.name}`", *libraries, here(row), row.caveat]))
+    return "\n".join(lines)
+
+
+def here(row: Name) -> str:
+    """What to type for a name."""
+    keys = [word.removesuffix("={value}") for word in row.words.split()]
+    parts = [f"`{' '.join(keys)}`"] if keys and not row.words.startswith("rlfactory") else []
+    parts = [f"`{row.words}`"] if row.words.startswith("rlfactory") else parts
+    shown = dict.fromkeys(row.choices.values())
+    if row.resolve is None:
+        parts += [f"`{words}`" for words in shown if words and words not in " ".join(keys)]
+    if row.bases and parts:
+        parts.append(f"a key of `{row.bases[0]}`, for example")
+    return ", ".join(parts) or "–"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def tables() -> str:
+    """A table for each subject."""
+    return "\n\n".join(f"## {title}\n\n{table(rows)}" for title, rows in TABLES.items())
+
+
+PART = Generated(PAGE, BEGIN, END, tables)
+
+if __name__ == "__main__":
+    raise SystemExit(PART.main(__doc__.splitlines()[0] if __doc__ else ""))

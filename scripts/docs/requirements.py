@@ -1,0 +1,68 @@
+"""The table of docs/requirements.md: memory and time by model, as the plan estimates them.
+
+python scripts/docs/requirements.py           # write it
+python scripts/docs/requirements.py --check   # exit code 1 where the page is stale
+"""
+
+import re
+from pathlib import Path
+
+from generated import Generated
+
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.plan import Plan
+
+PAGE = Path(__file__).parents[2] / "docs" / "requirements.md"
+BEGIN, END = "<!-- table: python scripts/docs/requirements.py -->", "<!-- end of table -->"
+ROWS = {
+    "sd14": ("ddpo", "grpo"),
+    "sd35": ("nft", "grpo"),
+    "flux": ("nft", "grpo"),
+    "gpt2": ("ppo",),
+    "qwen3": ("grpo_token",),
+}
+"""Models of full size, and the algorithms that a row is for."""
+GPU = "h100"
+
+
+def table() -> str:
+    """A row a model and algorithm, on one GPU."""
+    lines = [
+        "| command | peak, GiB | with `memory=low`"
+        f" | seconds an iteration, {GPU} | iterations | GPU-hours |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for model, algorithms in ROWS.items():
+        for algorithm in algorithms:
+            lines.append(_row(f"model={model}", f"algo={algorithm}"))
+    return "\n".join(lines)
+
+
+def _row(*words: str) -> str:
+    plan, low = _plan(*words), _plan(*words, "memory=low")
+    seconds, hours = _time(plan)
+    iterations = plan.config["iterations"]
+    cells = [f"`{' '.join(words)}`", _peak(plan), _peak(low), seconds, f"{iterations:,}", hours]
+    return f"| {' | '.join(cells)} |"
+
+
+def _plan(*words: str) -> Plan:
+    return plan_from_words(*words, "hardware.device=cuda", f"hardware.gpu={GPU}")
+
+
+def _peak(plan: Plan) -> str:
+    found = re.search(r"about ([\d.]+) GiB", plan.derived.get("peak memory", ""))
+    return found[1] if found else "–"
+
+
+def _time(plan: Plan) -> tuple[str, str]:
+    text = plan.derived.get("time", "")
+    seconds = re.search(r"about ([\d.,]+) s an iteration", text)
+    hours = re.search(r"([\d.,]+) GPU-hours", text)
+    return (seconds[1] if seconds else "–"), (hours[1] if hours else "–")
+
+
+PART = Generated(PAGE, BEGIN, END, table)
+
+if __name__ == "__main__":
+    raise SystemExit(PART.main(__doc__.splitlines()[0]))

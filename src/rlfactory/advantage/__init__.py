@@ -1,1 +1,0 @@
-"""How much better a sample is than what it is compared with."""

@@ -1,0 +1,1 @@
+"""Advantage estimators: how much better a sample is than its baseline."""

@@ -1,0 +1,84 @@
+"""Old log-probabilities of tokens, recomputed before the first update, and ratios against them.
+
+In half precision a token's likelihood in a pass over a whole text differs from the one that it was
+drawn with, by a pass over one token on a cache: sums are rounded in another order. A bfloat16 logit
+of 20 has steps of 0.125.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.base import OldLogProbs
+from rlfactory.batch import TokenBatch
+from rlfactory.dynamics.token import Token
+from rlfactory.model.precision import Precision
+from rlfactory.model.text_base import TextModel
+from rlfactory.model.weight_sets import POLICY
+from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require, to_device
+
+MakePasses = Callable[[Rollout], Iterator[tuple[TokenBatch, bool]]]
+"""Splits samples into the micro-batches that learning will have; padding has `False`."""
+
+
+def must_recompute_tokens(old_log_probs: OldLogProbs, precision: Precision) -> bool:
+    """Whether the likelihoods of drawn tokens are computed again before the first update."""
+    if old_log_probs != "auto":
+        return old_log_probs == "recomputed"
+    return not precision.replays_exactly
+
+
+@torch.no_grad()
+def with_old_token_log_probs(
+    model: TextModel,
+    dynamics: Token,
+    rollout: Rollout,
+    minibatches: Sequence[Tensor],
+    make_passes: MakePasses,
+) -> Rollout:
+    """The rollout with `old_log_prob` `[B, G]`, computed in the micro-batches of learning.
+
+    Args:
+        rollout: This rank's samples, with advantages.
+        minibatches: Row numbers of the samples to evaluate, by update; the others get NaN.
+        make_passes: Makes the micro-batches.
+    """
+
+    def measure(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
+        return (dynamics.step(logits, next=ids).log_prob,)
+
+    old = torch.full_like(require(rollout.tokens, "tokens").log_prob, torch.nan)
+    # with sharded parameters it is a collective of all ranks
+    with model.weights(POLICY):
+        for rows in minibatches:
+            index, start = to_device(rows, old.device), 0
+            for batch, counts in make_passes(rollout[rows]):
+                tokens = batch.tokens
+                (log_prob,), *_ = model.measure(tokens, measure, tokens.real(tokens.response))
+                if counts:  # padding is evaluated too: other ranks wait for its pass
+                    stop = start + len(batch)
+                    old[index[start:stop], : tokens.mask.shape[1]] = tokens.pad(log_prob)
+                    start = stop
+    return replace(rollout, old_log_prob=old)
+
+
+def token_log_ratio(log_prob: Tensor, batch: TokenBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """Log-ratio of drawn tokens, new over old.
+
+    Args:
+        log_prob: Log-probabilities by the policy, `[M]` with gradient.
+        batch: The micro-batch.
+
+    Returns:
+        `[M]`; and, of recomputed log-probabilities, the metric `ratio/sampled_max_dev`: how far
+        they are off those of sampling, `|p_recomputed / p_sampled - 1|`, `[M]`.
+    """
+    sampled = batch.tokens.real(batch.tokens.log_prob)
+    if batch.old_log_prob is None:
+        return log_prob - sampled, {}
+    old = batch.tokens.real(batch.old_log_prob)
+    old = torch.where(old.isnan(), log_prob.detach(), old)
+    return log_prob - old, {"ratio/sampled_max_dev": ((old - sampled).exp() - 1).abs()}

@@ -1,0 +1,188 @@
+"""The Python interface: `train`, `plan` and `load_run`, in the command's words.
+
+    import rlfactory as rl
+
+    run = rl.train("algo=vgrpo", model=pipe, reward=brightness, prompts=["a red cube"])
+    run = rl.train("model=gpt2", model=lm, tokenizer=tok, reward=fn, prompts=dataset)
+    print(rl.plan("algo=awm", "model=flux").table())
+
+It composes and checks the same configuration as the command, writes the same run folder and trains
+with the same engine, so the same choices give the same weights. A live object (a pipeline, a model,
+a function, a list of prompts) stands in the configuration as `object:NAME`; `objects.json` in the
+run folder describes it, and `Run.resume` asks for it again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlfactory.config.live import NAMES, LiveArguments, apply_live
+from rlfactory.config.live_options import live_options
+from rlfactory.config.overrides import compose, plan_composed
+from rlfactory.config.plan import Plan
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.words import typed_value
+from rlfactory.prompts.ops.in_memory import with_prompts
+from rlfactory.tools.run import Run
+from rlfactory.train.process.launch import require_possible
+from rlfactory.utils.console import silenced_notices
+from rlfactory.utils.live_objects import describe, live_objects
+
+if TYPE_CHECKING:
+    from rlfactory.train.listeners import Listener
+
+__all__ = ["PlanError", "Run", "load_run", "plan", "train"]
+
+RENAMED = {
+    **{"reward_funcs": "reward", "train_dataset": "prompts", "eval_dataset": "eval_prompts"},
+    **{"processing_class": "tokenizer", "callbacks": "listeners", "pipeline": "model"},
+}
+"""Keywords of TRL's trainers, and what they are here."""
+
+
+def plan(*words: str, **given: Any) -> Plan:
+    """Check an experiment and return its plan, as `rlfactory check` does.
+
+    Args:
+        words: overrides as they are typed, `"algo=awm"`.
+        given: what `train` takes by keyword.
+
+    Returns:
+        The plan; `table()` is its text, `config` all values.
+
+    Raises:
+        PlanError: the experiment can't run; the message has every problem with its fix.
+    """
+    arguments, typed = split_arguments(words, given)
+    with live_objects(arguments.objects):
+        return _planned(arguments, typed)
+
+
+def train(
+    *words: str,
+    listeners: "Sequence[Listener]" = (),
+    until: int | None = None,
+    force: bool = False,
+    **given: Any,
+) -> Run:
+    """Train, as `rlfactory` does with the same words; returns the finished run.
+
+    A run folder (`run_dir=...`) that holds an unfinished run of the same configuration is resumed.
+    Ctrl-C, or interrupting a notebook's kernel, keeps what was learned: the run is returned with
+    status `interrupted`. A notebook shows the progress, and at the end scores, curves and samples.
+
+    Args:
+        words: overrides as they are typed, `"algo=awm"`.
+        listeners: called after each iteration and evaluation, see `rlfactory.train.listeners`.
+        until: the iteration to pause after.
+        force: resume even if the configuration of the run has changed.
+        given: live objects by name, and any other key of the configuration (`iterations=20`,
+            `optimizer={"lr": 1e-4}`). Live objects are
+
+            - model: a diffusers pipeline or a transformers causal LM; it is copied, not changed.
+            - tokenizer: the tokenizer of a causal LM.
+            - reward: a function (also async), a `Reward` or its class; or an option. Several are a
+              list or a mapping by name, each alone or in a pair with its weight: a weighted sum.
+            - prompts: texts, rows with a `prompt`, a `datasets.Dataset`, `Prompts`; or an option.
+            - eval_prompts: the same, for evaluation.
+            - algo: a subclass of `Algorithm`, or an instance of one; or an option. `algo.NAME=...`
+              sets what the class takes.
+
+    Raises:
+        PlanError: the experiment can't run; nothing was written.
+        UserError: training can't go on; the message says what to change, and the run is kept.
+    """
+    arguments, typed = split_arguments(words, given)
+    with live_objects(arguments.objects), silenced_notices():
+        planned = _planned(arguments, typed)
+        _require_one_process(planned)
+        require_possible(planned.config)
+        path = _begin(planned, arguments, typed, force)
+        from rlfactory.train.process.worker import train_in_python  # torch, silenced
+
+        train_in_python(path, until, force, listeners)
+    run = Run(path, arguments.objects)
+    run.show()
+    return run
+
+
+def load_run(path: str | Path) -> Run:
+    """A run by its folder.
+
+    Raises:
+        PlanError: the folder holds no run.
+    """
+    from rlfactory.run.folder import RunFolder
+
+    if not RunFolder(Path(path)).config.is_file():
+        raise PlanError([Problem(str(path), "is no run folder: it holds no config.yaml")])
+    return Run(Path(path))
+
+
+def split_arguments(
+    words: Sequence[str], given: Mapping[str, Any]
+) -> tuple[LiveArguments, list[str]]:
+    """The live objects among the arguments, and all others as words of the command."""
+    if problems := [Problem(k, f"is {RENAMED[k]}= here") for k in given if k in RENAMED]:
+        raise PlanError(problems)
+    arguments, settings = LiveArguments.of(with_prompts(given))
+    return arguments, [*words, *as_words(settings)]
+
+
+def as_words(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Settings as overrides: `{"optimizer": {"lr": 1e-4}}` is `optimizer.lr=0.0001`.
+
+    Raises:
+        PlanError: a value is an object that no configuration can hold.
+    """
+    words: list[str] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            words += as_words(value, f"{prefix}{key}.")
+        elif not _is_plain(value):
+            message = f"is a {type(value).__name__}; objects can be {', '.join(NAMES)}"
+            raise PlanError([Problem(f"{prefix}{key}", message)])
+        else:
+            words.append(f"{prefix}{key}={typed_value(value)}")
+    return words
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a configuration can hold a value: text, numbers, paths, and lists of them."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, str | bool | Real | Path | None)
+
+
+def _planned(arguments: LiveArguments, typed: Sequence[str]) -> Plan:
+    options, problems = live_options(arguments, typed)
+    composed = compose([*arguments.words(typed), *options])
+    composed = replace(composed, problems=[*composed.problems, *problems])
+    return plan_composed(apply_live(composed, arguments))
+
+
+def _require_one_process(planned: Plan) -> None:
+    """PlanError where several processes are wanted: they would not have this process's objects."""
+    count = planned.config["hardware"].get("processes", 1)
+    if count != 1:
+        message = f"is {count}; Python trains in this process; the command starts several"
+        raise PlanError([Problem("hardware.processes", message, "hardware=auto")])
+
+
+def _begin(planned: Plan, arguments: LiveArguments, typed: Sequence[str], force: bool) -> Path:
+    """Make the run folder, or find that of the same run; returns its path."""
+    from rlfactory.cli.new_run import create_run
+    from rlfactory.cli.resume import existing_config, replaces, require_same
+
+    frozen = existing_config(planned)
+    is_replaced = frozen is not None and replaces(planned, frozen)
+    if frozen is not None and not is_replaced:
+        if not force:
+            require_same(planned, frozen)
+        return planned.run_dir
+    described = {name: describe(value) for name, value in arguments.objects.items()}
+    command = f"rlfactory.train({', '.join(map(repr, typed))})"
+    create_run(planned, command, described, replace=is_replaced)
+    return planned.run_dir

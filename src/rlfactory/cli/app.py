@@ -1,0 +1,268 @@
+"""The command `rlfactory`: dispatches subcommands, plans, and starts runs."""
+
+import gc
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rlfactory.cli.hydra_flags import HYDRA_FLAGS, MULTIRUN_FLAGS, flag_problems, plugin_problems
+from rlfactory.cli.words import COMMANDS, FORCE, TAKE_OVER, plain_words, refuse_config_files
+from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
+from rlfactory.config.schema.root import GROUPS
+from rlfactory.hardware.environment import is_non_main, is_quiet
+from rlfactory.utils.processes import exit_at_once
+from rlfactory.utils.version import __version__
+
+if TYPE_CHECKING:
+    from rlfactory.config.plan import Plan
+
+
+def main() -> None:
+    """The console script."""
+    # planning allocates much and frees little; collecting took a fifth of its time
+    gc.set_threshold(500_000)
+    if os.environ.get("JPY_PARENT_PID"):
+        # `!rlfactory` in a notebook: a pseudo-terminal, but the cell can't rewrite lines; for rich
+        os.environ["TTY_COMPATIBLE"] = "0"
+    try:
+        sys.argv[1:] = plain_words(sys.argv[1:])
+        code = dispatch(sys.argv[1:])
+        sys.stdout.flush()
+    except PlanError as error:
+        if not is_quiet(sys.argv):
+            from rlfactory.cli.suggestions import working_command
+
+            command = working_command(error.problems, sys.argv[1:])
+            print(report(error.problems, sys.argv[1:], command), file=sys.stderr)
+        code = 2
+    except BrokenPipeError:
+        # the reader closed the pipe; Python would complain again when it closes stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+        exit_at_once(code)  # a rank that a launcher has started
+    sys.exit(code)
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Run a subcommand, or train."""
+    from rlfactory.config.overrides import plan_composed
+    from rlfactory.config.schema.targets import add_cwd_to_path
+    from rlfactory.config.words import normalise_words
+
+    add_cwd_to_path()
+    subcommands: dict[str, Callable[[Sequence[str]], int]] = {
+        "check": check,
+        "list": list_options,
+        "evaluate": _evaluate,
+        "explain": explain_key,
+        "serve": _serve,
+        "sweep": _sweep,
+        "sync": _sync,
+    }
+    argv = plain_words(argv)
+    command = argv[0] if argv else ""
+    asks_for_help = command in subcommands and {"-h", "--help"} & {*argv}
+    if command in ("-h", "--help", "help") or asks_for_help:
+        from rlfactory.cli.help import show_help
+
+        return show_help(argv[1] if command == "help" and argv[1:] else command)
+    if command == "--version":
+        print(__version__)
+        return 0
+    if command in ("report", "compare"):
+        from rlfactory.report import command as report_commands
+
+        return int(getattr(report_commands, command)(argv[1:]))
+    if command in ("resume", "sample", "inspect", "export"):
+        from rlfactory.cli import run_commands
+
+        return int(getattr(run_commands, command)(argv[1:]))
+    if command == "import":
+        from rlfactory.cli.import_config import import_config
+
+        return import_config(argv[1:])
+    typed = [word for word in argv if word not in (FORCE, TAKE_OVER)]
+    words = normalise_words(typed)
+    command = words[0] if words else ""
+    if command == "check" or command not in subcommands:
+        refuse_config_files(words)
+        if problems := [*flag_problems(words), *plugin_problems(words)]:
+            raise PlanError(problems)
+    if command in subcommands:
+        return subcommands[command](words[1:])
+    if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
+        if MULTIRUN_FLAGS & {*words}:
+            _refuse_words([word for word in words if not word.startswith("-")])
+        from rlfactory.cli.multirun import hydra_command
+
+        return hydra_command(words, lambda composed: start(plan_composed(composed), argv))
+    return train(words, argv)
+
+
+def train(overrides: Sequence[str], typed: Sequence[str]) -> int:
+    """Plan a run and start it, or resume it if its folder has begun."""
+    _refuse_words(overrides)
+    return start(_plan(overrides), typed)
+
+
+def start(plan: "Plan", typed: Sequence[str]) -> int:
+    """Print a plan, make its run folder and train; `typed` is saved there as the command.
+
+    If the folder has a run of the same plan, that run resumes.
+    """
+    from rlfactory.cli.new_run import create_run
+    from rlfactory.cli.resume import existing_config, replaces, resume_run, unfinished_run
+    from rlfactory.train.process.arguments import RunArguments
+    from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.utils.console import silence_notices
+
+    if is_non_main(plan.config["hardware"]):
+        return _run_non_main(plan, FORCE in typed)
+    require_possible(plan.config)
+    frozen = existing_config(plan)
+    replace = frozen is not None and replaces(plan, frozen)
+    if frozen is not None and not replace:
+        silence_notices()
+        return resume_run(plan, frozen, FORCE in typed, TAKE_OVER in typed)
+    if replace:
+        print(f"{plan.run_dir}: the run ended before its first checkpoint, and is replaced")
+    unfinished = unfinished_run(plan)
+    create_run(plan, shlex.join(["rlfactory", *typed]), replace=replace)
+    print(plan.table(color=sys.stdout.isatty()), flush=True)
+    if unfinished is not None:
+        command = f"rlfactory resume {shlex.quote(str(unfinished))}"
+        print(f"an unfinished run of this configuration: {command}", flush=True)
+    silence_notices()
+    return run_or_launch(RunArguments(plan.run_dir), plan.config)
+
+
+def _run_non_main(plan: "Plan", force: bool) -> int:
+    """Train as a rank other than 0; a launcher has started the same command as rank 0."""
+    import yaml
+
+    from rlfactory.train.process.worker import run_non_main_process
+    from rlfactory.utils.console import silence_notices
+
+    silence_notices()
+    return run_non_main_process(None, yaml.safe_load(plan.frozen()), force=force)
+
+
+def check(overrides: Sequence[str]) -> int:
+    """Print the plan only; PlanError if the run folder is in use by another run."""
+    from rlfactory.cli.resume import require_usable
+
+    if MULTIRUN_FLAGS & {*overrides}:
+        return check_multirun(overrides)
+    _refuse_words(overrides)
+    plan = _plan(overrides)
+    require_usable(plan)
+    print(plan.table(color=sys.stdout.isatty()))
+    return 0
+
+
+def check_multirun(words: Sequence[str]) -> int:
+    """Print the plans of all jobs of a multirun; PlanError with the problems of all."""
+    from rlfactory.cli.multirun_jobs import describe_jobs, planned_jobs
+
+    overrides = [word for word in words if word not in MULTIRUN_FLAGS]
+    _refuse_words(overrides)
+    jobs = planned_jobs(overrides)
+    print(describe_jobs(jobs))
+    return 0
+
+
+def list_options(words: Sequence[str]) -> int:
+    """Print the options of the named groups, or of all; of `GROUP OPTION`, the option itself."""
+    from rlfactory.config.options import describe_options
+    from rlfactory.config.words import searched
+
+    groups = [w for w in words if "=" not in w] or list(GROUPS)
+    if groups == ["sweeps"]:
+        return _sweep([])
+    group, *names = groups
+    if group in GROUPS and names and not {*names} & {*GROUPS}:
+        from rlfactory.cli.explain import describe_option
+
+        print("\n".join(describe_option(group, name, words) for name in names))
+        return 0
+    for group in groups:
+        described = describe_options(group, searched(words))
+        print(f"{group}: {GROUPS[group]}")
+        for name, line in described.items():
+            print(f"  {name:<20} {line}")
+    return 0
+
+
+def _evaluate(words: Sequence[str]) -> int:
+    from rlfactory.cli.run_commands import evaluate
+
+    return evaluate(words)
+
+
+def _serve(words: Sequence[str]) -> int:
+    from rlfactory.tools.serve.command import serve
+
+    return serve(words)
+
+
+def _sweep(words: Sequence[str]) -> int:
+    from rlfactory.sweep.command import sweep
+
+    return sweep(words)
+
+
+def _sync(words: Sequence[str]) -> int:
+    from rlfactory.cli.run_commands import sync
+
+    return sync(words)
+
+
+def explain_key(words: Sequence[str]) -> int:
+    """Print what a key, a group or an option means, and every file and override that sets it."""
+    from rlfactory.cli.explain import explain_words
+
+    print(explain_words(words))
+    return 0
+
+
+def _plan(overrides: Sequence[str]) -> "Plan":
+    from rlfactory.config.overrides import compose, plan_composed
+
+    composed = compose(overrides)
+    try:
+        return plan_composed(composed)
+    except PlanError as error:
+        raise PlanError(_with_places(error.problems, composed.overrides)) from error
+
+
+def _with_places(problems: Sequence[Problem], overrides: Sequence[str]) -> list[Problem]:
+    """Problems with the file and line that set the key, unless an override did."""
+    from rlfactory.cli.explain import defined_in
+
+    typed = {override_key(word) for word in sys.argv[1:]} | {override_key(o) for o in overrides}
+    places = {p.key: defined_in(p.key, overrides) for p in problems if p.key not in typed}
+    return [
+        replace(p, message=f"{p.message} (set in {place})") if (place := places.get(p.key)) else p
+        for p in problems
+    ]
+
+
+def _refuse_words(overrides: Sequence[str]) -> None:
+    """Raise PlanError for a word without `=`: a misspelt subcommand or flag."""
+    for word in overrides:
+        if "=" not in word and not word.startswith("~"):
+            guess = closest(word, [*COMMANDS, "--help", "--version"])
+            fix = f"rlfactory {guess or '--help'}"
+            if guess is not None and guess not in ("check", "list", "sweep", "--help", "--version"):
+                fix += " --help"  # these need arguments
+            raise PlanError([Problem(word, "is neither a command nor KEY=VALUE", fix)])
+
+
+if __name__ == "__main__":
+    main()

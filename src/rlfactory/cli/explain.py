@@ -1,0 +1,182 @@
+"""`rlfactory explain`: what a key means, and the files and overrides that set it, in order."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from rlfactory.config._hydra import (
+    ComposedConfig,
+    CompositionError,
+    Override,
+    defaults_list,
+    parse,
+)
+from rlfactory.config.dotted_keys import leaves, value_at
+from rlfactory.config.key_reference import key_reference
+from rlfactory.config.options import folders, options
+from rlfactory.config.overrides import SHARED, compose
+from rlfactory.config.peers.unknown_keys import explain_unknown
+from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.schema.root import COMPONENTS, GROUPS
+from rlfactory.config.words import searched, typed_value
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A file and line, or an override, that sets a key, and the value as written there."""
+
+    place: str
+    value: str
+
+
+_MISSING = object()
+
+
+def explain_words(words: Sequence[str]) -> str:
+    """What `rlfactory explain WORDS` prints.
+
+    The first word is a key, the last component of keys, `GROUP=OPTION`, or an option.
+
+    Raises:
+        PlanError: if an override is faulty, or the first word is not one of these.
+    """
+    first, *overrides = words or [""]
+    group, _, option = first.partition("=")
+    if option and group in GROUPS:
+        return describe_option(group, option, overrides)
+    if not first or option:
+        message = f"{first} sets a key" if first else "no key named"
+        raise PlanError([Problem(first or "KEY", message, "rlfactory explain optimizer.lr")])
+    composed = composed_config(overrides)
+    keys = [first] if _has(composed.values, first) else _keys_named(first, composed)
+    if not keys and (groups := [g for g in GROUPS if first in options(g, searched(overrides))]):
+        return "\n".join(describe_option(group, first, overrides) for group in groups)
+    if not keys:
+        values = composed.values
+        unknown = explain_unknown(first, None, *_where(first, values), values, searched(overrides))
+        raise PlanError([unknown])
+    return "\n".join(_describe(key, composed, overrides) for key in keys)
+
+
+def composed_config(overrides: Sequence[str]) -> ComposedConfig:
+    """The configuration of some overrides; PlanError if one of them is faulty."""
+    composed = compose(overrides)
+    if composed.problems:
+        raise PlanError(composed.problems)
+    return composed
+
+
+def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> str:
+    """An option's file, which has a comment on each key.
+
+    Raises:
+        PlanError: the group has no such option.
+    """
+    known = options(group, searched(overrides))
+    if option not in known:
+        message = f"there is no option {option}; known are {', '.join(sorted(known))}"
+        raise PlanError([Problem(group, message, f"rlfactory list {group}")])
+    lines = known[option].read_text(encoding="utf-8").splitlines()
+    shown = [line for line in lines if not line.startswith("# @package")]
+    return "\n".join([f"{group}={option}  ({known[option]})", *(f"  {line}" for line in shown)])
+
+
+def _value_and_origins(
+    key: str, composed: ComposedConfig, overrides: Sequence[str]
+) -> tuple[object, list[Origin]]:
+    recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
+    return value_at(composed.values, key), origins(key, [*recipe, *overrides])
+
+
+def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> str:
+    """A key with its value, meaning and origins."""
+    value, found = _value_and_origins(key, composed, overrides)
+    reference = key_reference(key, composed.values, composed.choices)
+    is_group = isinstance(value, Mapping)
+    shown = composed.choices.get(key, "") if is_group else typed_value(value)
+    lines = [f"{key} = {shown}" if shown else key, *(f"  {line}" for line in reference.lines())]
+    if is_group:
+        assert isinstance(value, Mapping)
+        below = [name for name in value if name != "_target_"]
+        return "\n".join([*lines, f"  keys: {', '.join(f'{key}.{name}' for name in below)}"])
+    for number, origin in enumerate(found, start=1):
+        last = "  <- counts" if number == len(found) else ""
+        lines.append(f"  {origin.value:<12} {origin.place}{last}")
+    return "\n".join(lines)
+
+
+def _has(values: Mapping[str, object], key: str) -> bool:
+    return value_at(values, key, _MISSING) is not _MISSING
+
+
+def _keys_named(name: str, composed: ComposedConfig) -> list[str]:
+    """The keys whose last component is a name without a dot."""
+    found = [] if "." in name else [*leaves(composed.values)]
+    return [key for key, _ in found if key.rpartition(".")[2] == name]
+
+
+def _where(key: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """A key up to its first unknown name, and the mapping that lacks that name."""
+    node: Mapping[str, object] = values
+    parts = key.split(".")
+    for depth, part in enumerate(parts, start=1):
+        inner = node.get(part)
+        if part not in node or not isinstance(inner, Mapping):
+            return ".".join(parts[:depth]), node
+        node = inner
+    return key, node
+
+
+def origins(key: str, overrides: Sequence[str]) -> list[Origin]:
+    """Every file and override that sets a key, in order."""
+    group, _, below = key.partition(".")
+    retargeted = group in COMPONENTS and any(
+        override_key(o) == f"{group}._target_" for o in overrides
+    )
+    in_files = [] if retargeted and below and key not in SHARED else _in_files(key, overrides)
+    return [*in_files, *_in_overrides(key, parse(overrides))]
+
+
+def defined_in(key: str, overrides: Sequence[str]) -> str | None:
+    """The file and line that a key's value comes from; None if no file sets it."""
+    try:
+        return next((o.place for o in reversed([*_in_files(key, overrides)])), None)
+    except CompositionError:
+        return None
+
+
+def _in_files(key: str, overrides: Sequence[str]) -> Iterator[Origin]:
+    places = folders(searched(overrides))
+    for config_path, package in defaults_list(overrides):
+        files = (folder / f"{config_path}.yaml" for folder in places)
+        path = next((file for file in files if file.is_file()), None)
+        prefix = "" if package == "_global_" else f"{package}." if package else ""
+        if path is None or not key.startswith(prefix):
+            continue
+        text = path.read_text(encoding="utf-8")
+        node = _lookup(yaml.compose(text), key.removeprefix(prefix).split("."))
+        if node is not None:
+            line, source = node.start_mark.line + 1, _source(node, text)
+            yield Origin(f"{path}:{line}", source)
+
+
+def _source(node: yaml.Node, text: str) -> str:
+    """A value as written in the file; `...` if it spans lines."""
+    written = text[node.start_mark.index : node.end_mark.index]
+    return "..." if "\n" in written else written
+
+
+def _lookup(node: yaml.Node | None, path: Sequence[str]) -> yaml.Node | None:
+    """The YAML node at a path of keys; None if there is none."""
+    for part in path:
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        node = next((value for name, value in node.value if name.value == part), None)
+    return node
+
+
+def _in_overrides(key: str, overrides: Sequence[Override]) -> Iterator[Origin]:
+    for override in overrides:
+        if override.key_or_group == key and "=" in (line := override.input_line or ""):
+            yield Origin(f"command line: {line}", line.partition("=")[2])

@@ -1,0 +1,83 @@
+"""Hydra's command line: multiruns with a run folder for each job, `--cfg` and completion."""
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rlfactory.cli.completion import complete
+from rlfactory.cli.hydra_flags import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
+from rlfactory.cli.multirun_jobs import job_folder, numbered, planned_jobs
+from rlfactory.config import _hydra
+from rlfactory.config._hydra import ComposedConfig
+from rlfactory.config.composites import force_add
+from rlfactory.config.overrides import completed, compose
+from rlfactory.config.problems import PlanError, override_key, report
+from rlfactory.config.words import SEARCHPATH
+
+SWEEPER = "hydra/sweeper"
+"""Chooses what draws the jobs one by one, so that they are not known in advance."""
+
+
+def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) -> int:
+    """Run a command with Hydra's flags (`-m`, `--cfg`, ...).
+
+    All jobs are planned, and their problems reported, before the first one begins. After a failed
+    job the others still run.
+
+    Args:
+        argv: the words of the command line.
+        launch: runs a job and returns its exit code.
+
+    Returns:
+        1 if a job failed, else 0.
+    """
+    wants_completion = COMPLETION_FLAGS & {*argv}
+    if wants_completion and complete(argv):
+        return 0
+    # `query=bash` and the like are no overrides
+    words = [] if wants_completion else [w for w in argv if "=" in w and w[0] != "-"]
+    names = []
+    if not MULTIRUN_FLAGS & {*argv}:
+        if problems := compose(words).problems:
+            raise PlanError(problems)
+    elif not any(override_key(word) == SWEEPER for word in words):
+        names = [job.name for job in planned_jobs(words)]
+    failed: list[str] = []
+    typed_places = [word for word in words if override_key(word) == SEARCHPATH]
+
+    def job(composed: ComposedConfig, overrides: list[str], sweep: Path, number: int) -> None:
+        name = (
+            names[number]
+            if names
+            else numbered(number, ",".join(o for o in overrides if o not in argv))
+        )
+        composed = completed(composed, [*typed_places, *overrides])
+        composed.values["run_dir"] = job_folder(composed, words, sweep, name)
+        try:
+            code = launch(composed)
+        except PlanError as error:
+            print(report(error.problems, overrides), file=sys.stderr)
+            code = 2
+        except Exception:  # a defect of one job must not end the others
+            traceback.print_exc()
+            code = 1
+        if code == 130:
+            raise KeyboardInterrupt
+        if code > 128:  # preempted: no time for another job
+            sys.exit(code)
+        if code:
+            failed.append(f"{name} (exit code {code})")
+
+    recipe = [] if MULTIRUN_FLAGS & {*argv} or wants_completion else _recipe_word(words)
+    _hydra.main(job, [*map(force_add, flags_first(argv)), *recipe])
+    if failed:
+        print("failed: " + ", ".join(failed), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _recipe_word(words: Sequence[str]) -> list[str]:
+    """The choice of a recipe that `--cfg` shows; empty if one is typed or there is none."""
+    recipe = compose(words).choices.get("recipe", "none")
+    typed = {override_key(word) for word in words}
+    return [] if recipe == "none" or "recipe" in typed else [f"recipe={recipe}"]

@@ -1,0 +1,160 @@
+"""Resuming a run by its original command: compare the configurations, then go on or refuse."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlfactory.cli.new_run import unusable
+from rlfactory.config.compat import check_frozen, upgrade, with_new_keys
+from rlfactory.config.diff import MISSING, differences, format_value
+from rlfactory.config.plan import Plan
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
+from rlfactory.run.lock import require_free
+from rlfactory.tools.extend import keep_config
+from rlfactory.utils.path_keys import with_absolute_paths
+
+Config = Mapping[str, Any]
+TIMESTAMP = len("2026-01-31_12-00-00")
+"""The length of the timestamp that begins the name of a run folder without `run_dir`."""
+SEARCHED = 20
+"""How many folders, the newest first, are searched for an unfinished run."""
+
+
+def existing_config(plan: Plan) -> Config | None:
+    """The configuration of the run in a plan's `run_dir`; None if there is no run."""
+    return None if plan.config["run_dir"] is None else _frozen_config(plan.run_dir)
+
+
+def _frozen_config(run: Path) -> Config | None:
+    path = RunFolder(run).config
+    if not os.path.isfile(path):  # also False for invalid names
+        return None
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return upgrade(content) if isinstance(content, dict) and "iterations" in content else None
+
+
+def require_same(plan: Plan, frozen: Config) -> None:
+    """Raise PlanError, with a problem for each key that differs, if a plan is another run."""
+    problems = check_frozen(frozen)
+    if problems:
+        raise PlanError([Problem(f"{plan.run_dir}: {p.key}", p.message) for p in problems])
+    current = yaml.safe_load(plan.frozen())
+    found = differences(with_absolute_paths(with_new_keys(frozen, current)), current)
+    old, new = frozen["iterations"], current["iterations"]
+    if {key for key, *_ in found} == {"iterations"} and new > old:
+        raise PlanError([_extension(plan.run_dir, old, new)])
+    for key, old, new in found:
+        message = (
+            f"the run in {plan.run_dir} began with {format_value(old)},"
+            f" and now it is {format_value(new)}"
+        )
+        remedy = "" if MISSING in (old, new) else f"{key}={format_value(old)}"
+        problems.append(Problem(key, message, remedy))
+    if problems:
+        last = problems[-1]
+        hint = f"{last.message}; --force goes on all the same, run_dir=FOLDER begins another run"
+        raise PlanError([*problems[:-1], Problem(last.key, hint, last.fix)])
+
+
+def _extension(run: Path, old: object, new: object) -> Problem:
+    """The problem of a command that only asks for more iterations than the run has."""
+    command = f"rlfactory resume {shlex.quote(str(run))} --until {new}"
+    message = f"the run in {run} has {old}, and now it is {new}; `{command}` extends it"
+    return Problem("iterations", message, command)
+
+
+def replaces(plan: Plan, frozen: Config) -> bool:
+    """Whether a plan may take the folder of another run, which has saved no checkpoint."""
+    folder = RunFolder(plan.run_dir)
+    if folder.has_checkpoint or not folder.status.is_file() or folder.read_status() == "done":
+        return False
+    require_unlocked(plan.run_dir, take_over=False)
+    current = yaml.safe_load(plan.frozen())
+    return bool(differences(with_absolute_paths(with_new_keys(frozen, current)), current))
+
+
+def require_usable(plan: Plan) -> None:
+    """PlanError if a plan's run folder can't be written, or another run uses it."""
+    try:
+        if (frozen := existing_config(plan)) is None:
+            require_unused(plan.run_dir)
+        elif not replaces(plan, frozen):
+            require_same(plan, frozen)
+    except RunFolderError as error:
+        raise unusable(error) from error
+
+
+def unfinished_run(plan: Plan) -> Path | None:
+    """The newest run of the same configuration that was stopped, for a plan without `run_dir`."""
+    if plan.config["run_dir"] is not None or not plan.run_dir.parent.is_dir():
+        return None
+    ending = plan.run_dir.name[TIMESTAMP:]
+    alike = [p for p in plan.run_dir.parent.iterdir() if p.name[TIMESTAMP:] == ending]
+    newest_first = sorted(alike, reverse=True)[:SEARCHED]
+    return next((path for path in newest_first if _is_unfinished(path, plan)), None)
+
+
+def _is_unfinished(path: Path, plan: Plan) -> bool:
+    """Whether a folder holds a run of this plan that can be resumed."""
+    folder = RunFolder(path)
+    try:
+        if not folder.has_checkpoint or folder.read_status() == "done":
+            return False
+        require_free(path)
+    except RunFolderError:  # no run, or one that somebody trains
+        return False
+    frozen = _frozen_config(path)
+    return frozen is not None and not differences(frozen, yaml.safe_load(plan.frozen()))
+
+
+def require_unlocked(path: Path, take_over: bool) -> None:
+    """Raise PlanError if another process holds the lock of a run folder."""
+    try:
+        require_free(path, take_over)
+    except RunFolderError as error:
+        raise PlanError([Problem("run_dir", str(error))]) from error
+
+
+def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> int:
+    """Resume the run in a plan's folder; with `force`, under the plan's configuration."""
+    from rlfactory.train.process.arguments import RunArguments
+    from rlfactory.train.process.launch import run_or_launch
+
+    folder = RunFolder(plan.run_dir)
+    require_unlocked(plan.run_dir, take_over)
+    if not force:
+        require_same(plan, frozen)
+    elif differences(frozen, yaml.safe_load(plan.frozen())):
+        _replace(folder, plan)
+        frozen = plan.config
+    elif is_done(plan.run_dir, frozen):
+        return 0
+    if not force and is_done(plan.run_dir, frozen):
+        return 0
+    arguments = RunArguments(plan.run_dir, force=force, take_over=take_over)
+    return run_or_launch(arguments, plan.config if force else frozen)
+
+
+def is_done(path: Path, frozen: Config) -> bool:
+    """Whether a run has finished; prints a line if so."""
+    folder = RunFolder(path)
+    if not folder.status.is_file() or folder.read_status() != "done":
+        return False
+    print(f"{path} is done, all of its {frozen['iterations']} iterations; see {folder.summary}")
+    return True
+
+
+def _replace(folder: RunFolder, plan: Plan) -> None:
+    """Replace a run's configuration by a plan's."""
+    keep_config(folder)
+    write_text(folder.config, plan.frozen())
+    write_text(folder.plan, plan.table())

@@ -1,0 +1,210 @@
+"""The commands that take a run folder: resume, sample, inspect, export, evaluate, sync."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlfactory.cli.relocations import relocations
+from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.hardware.environment import is_non_main
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.inputs import remember, with_inputs
+from rlfactory.utils.console import silence_notices
+from rlfactory.utils.live_objects import references_in
+from rlfactory.utils.path_keys import path_values
+
+EVALUATION_KEYS = (
+    *("evaluation", "eval_rewards", "scoring", "seed", "sample_batch", "prompt_cache"),
+    *("reward", "prompts", "hardware", "schedule", "precision", "memory"),
+)
+FORCE = "--force"
+DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
+
+
+def sample(words: Sequence[str]) -> int:
+    """Generate samples with a run's weights."""
+    from rlfactory.cli.arguments import sample_arguments
+
+    a = sample_arguments(words)
+    config = require_run(a.run)
+    moved = relocations(a.run, a.overrides, config)
+    prompts = a.prompt or _texts_of(a.prompts)
+    silence_notices()
+    from rlfactory.tools.sample import sample as run_sample
+    from rlfactory.tools.sampling_config import SamplingOptions
+
+    weights = a.weights or config["evaluation"]["weights"]
+    options = SamplingOptions(a.steps, a.size, a.guidance, a.temperature)
+    return run_sample(a.run, prompts, a.count, a.seed, a.out, weights, a.best, options, moved)
+
+
+def _texts_of(file: Path) -> list[str]:
+    from rlfactory.prompts.base import PromptError
+    from rlfactory.prompts.file import read_prompts
+
+    try:
+        return [prompt.text for prompt in read_prompts(file.expanduser())]
+    except PromptError as error:
+        raise PlanError([Problem("--prompts", str(error))]) from error
+
+
+def inspect(words: Sequence[str]) -> int:
+    """Analyse a run's language model with TransformerLens."""
+    from rlfactory.cli.arguments import inspect_arguments
+
+    a = inspect_arguments(words)
+    config = require_run(a.run)
+    moved = relocations(a.run, a.overrides, config)
+    weights = a.weights or config["evaluation"]["weights"]
+    silence_notices()
+    from rlfactory.tools.inspect.command import inspect as run_inspect
+
+    return run_inspect(a.run, weights, a.prompts, a.best, moved)
+
+
+def export(words: Sequence[str]) -> int:
+    """Write a run's weights for other libraries."""
+    from rlfactory.cli.arguments import export_arguments
+
+    a = export_arguments(words)
+    config = require_run(a.run)
+    moved = relocations(a.run, a.overrides, config)
+    weights = a.weights or config["evaluation"]["weights"]
+    silence_notices()
+    from rlfactory.tools.export.command import export as run_export
+    from rlfactory.tools.export.upload import Upload
+
+    style = None if a.format == "diffusers" else a.format
+    upload = Upload(a.push, a.private, a.run, a.to) if a.push else None
+    return run_export(a.run, a.to, a.merge, weights, a.best, moved, style=style, upload=upload)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """Evaluate a run's weights; overrides of EVALUATION_KEYS change how."""
+    best, words = "--best" in words, [word for word in words if word != "--best"]
+    if not words or "=" in words[0]:
+        raise PlanError([Problem("RUN", "no run folder named; type rlfactory evaluate RUN")])
+    from rlfactory.config.overrides import override_frozen, plan_composed
+    from rlfactory.config.words import SEARCHPATH
+
+    run, overrides = Path(words[0]), words[1:]
+    frozen = require_run(run)
+    moved = [
+        word for word in overrides if override_key(word) in path_values(frozen["model"], "model.")
+    ]
+    overrides = [_greedy(word, frozen) for word in overrides if word not in moved]
+    keys = [*EVALUATION_KEYS, *DECODING_KEYS]
+    message = f"can't be changed in an evaluation; allowed are {', '.join([*keys, 'model.path'])}"
+    refused = [
+        key
+        for word in overrides
+        if (key := override_key(word)) not in (*DECODING_KEYS, SEARCHPATH)
+        and key.split(".")[0] not in EVALUATION_KEYS
+    ]
+    if refused:
+        raise PlanError([Problem(key, message) for key in refused])
+    located = with_inputs(frozen, RunFolder(run), relocations(run, moved, frozen))
+    plan = plan_composed(override_frozen(located, overrides))
+    silence_notices()
+    from rlfactory.tools.evaluate import evaluate as run_evaluate
+
+    return run_evaluate(run, plan.config, best)
+
+
+def _greedy(word: str, frozen: Mapping[str, Any]) -> str:
+    """A word of an evaluation; a temperature of 0 takes the most likely token."""
+    key, _, value = word.partition("=")
+    is_tokens = key == "dynamics.temperature" and "temperature" in frozen["dynamics"]
+    is_zero = is_tokens and re.fullmatch(r"0*\.?0*", value) and value
+    return "dynamics.top_k=1" if is_zero else word
+
+
+def sync(words: Sequence[str]) -> int:
+    """Replay everything that run folders recorded to a logger, from the beginning."""
+    from rlfactory.cli.resume import require_unlocked
+    from rlfactory.tools.sync import chosen_logger, replay_to_logger
+
+    runs, overrides = [w for w in words if "=" not in w], [w for w in words if "=" in w]
+    if not runs:
+        raise PlanError([Problem("RUN", "no run folder named; type rlfactory sync RUN")])
+    configs = {Path(run): chosen_logger(require_run(Path(run)), overrides) for run in runs}
+    for run in configs:
+        require_unlocked(run, take_over=False)
+        if not RunFolder(run).metrics.is_file():
+            raise PlanError([Problem(str(run), "has no metrics.jsonl yet")])
+    silence_notices()
+    return max([replay_to_logger(run, config) for run, config in configs.items()])
+
+
+def resume(words: Sequence[str]) -> int:
+    """Resume a run from its newest checkpoint."""
+    from rlfactory.cli.arguments import resume_arguments
+    from rlfactory.cli.resume import is_done, require_unlocked
+    from rlfactory.tools.extend import extended, write_iterations
+    from rlfactory.train.process.arguments import RunArguments
+    from rlfactory.train.process.launch import require_possible, run_or_launch
+
+    a = resume_arguments(words)
+    frozen = require_run(a.run)
+    words = [word for word in a.overrides if override_key(word) != "iterations"]
+    moved, former = relocations(a.run, words, frozen), frozen["iterations"]
+    if (iterations := _iterations(a.overrides, a.until, former)) != former:
+        command = ["rlfactory", "resume", str(a.run), *words, "--until", str(iterations), FORCE]
+        options = {"forcing": FORCE, "command": shlex.join(command)}
+        frozen = extended(a.run, frozen, iterations, force=a.force, **options)
+        a.until = None
+    silence_notices()
+    if is_non_main(frozen["hardware"]):
+        from rlfactory.train.process.worker import run_non_main_process
+
+        return run_non_main_process(a.run, frozen, a.until, a.force)
+    if iterations == former and is_done(a.run, frozen) and not a.force:
+        return 0
+    require_unlocked(a.run, a.take_over)
+    require_possible(frozen)
+    remember(RunFolder(a.run), moved)
+    if iterations != former:
+        write_iterations(a.run, iterations)
+    return run_or_launch(RunArguments(a.run, a.until, a.force, a.take_over), frozen)
+
+
+def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
+    """The number of iterations that a run is resumed with, by `iterations=N` or `--until N`."""
+    typed = [word.partition("=")[2] for word in words if override_key(word) == "iterations"]
+    if not typed:
+        return former if until is None else max(until, former)
+    if not typed[-1].isdecimal() or int(typed[-1]) < 1:
+        message = f"is {typed[-1]}; allowed is a whole number >= 1"
+        raise PlanError([Problem("iterations", message)])
+    return int(typed[-1])
+
+
+def require_run(run: Path) -> Mapping[str, Any]:
+    """A run folder's configuration, upgraded to this version; PlanError if it has none."""
+    import yaml
+
+    from rlfactory.config.compat import check_frozen, upgrade, with_defaults
+
+    path = run / "config.yaml"
+    if not os.path.isfile(path):  # also False for names that are too long
+        message = "is no run folder: it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
+        raise PlanError([Problem(str(run), message)])
+    try:
+        frozen = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise PlanError([Problem(str(path), f"can't be read: {error}")]) from error
+    if not isinstance(frozen, dict):
+        raise PlanError([Problem(str(path), "holds no configuration")])
+    if names := references_in(frozen):
+        message = (
+            f"was started from Python with {', '.join(names)} in memory; there"
+            " rlfactory.load_run takes them, and resumes, samples and exports"
+        )
+        raise PlanError([Problem(str(run), message)])
+    frozen = upgrade(frozen)
+    if problems := check_frozen(frozen):
+        raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
+    return with_defaults(frozen)

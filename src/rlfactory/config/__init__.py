@@ -1,0 +1,1 @@
+"""From YAML files and overrides to a checked plan. Nothing here imports torch."""

@@ -1,0 +1,335 @@
+"""The adapter to Hydra, the only module that imports it or OmegaConf.
+
+Composes configurations, lists the search path, runs launcher plug-ins and Hydra's command line.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override as Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlfactory.config.paths import packaged_folder
+from rlfactory.config.problems import Problem
+from rlfactory.config.schema.targets import plugins
+
+# 1.4 deprecates the argument that 1.3 wants
+_VERSION = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
+
+CompositionError = (
+    *(HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError),
+    *(OSError, RecursionError),  # an unreadable file or one without a mapping; nested brackets
+)
+
+
+@dataclass(frozen=True)
+class ComposedConfig:
+    """A configuration as plain values, and what it was composed from.
+
+    Attributes:
+        values: the configuration, `${...}` resolved.
+        choices: the option chosen of each group.
+        problems: the problems of the overrides that were left out.
+        overrides: the overrides that were applied.
+        defaults: the values of the chosen options, before overrides of single keys.
+        notes: what the plan says about the choices.
+    """
+
+    values: dict[str, Any]
+    choices: dict[str, str]
+    problems: list[Problem] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class _InstalledPlugins(SearchPathPlugin):
+    """Adds the `conf` package of each installed plug-in to Hydra's search path."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for name, package in plugins().items():
+            search_path.append(provider=name, path=f"pkg://{package}")
+
+
+def _register_plugins() -> None:
+    Plugins.instance().register(_InstalledPlugins)
+
+
+def _initialised(work: Callable[[], Any]) -> Any:
+    """Call `work` while Hydra is initialised with our folder of configurations."""
+    _register_plugins()
+    running = GlobalHydra.instance().hydra  # a command line of Hydra whose job composes again
+    GlobalHydra.instance().clear()
+    try:
+        folder = str(packaged_folder("conf").resolve())
+        with initialize_config_dir(folder, **_VERSION), _fast_yaml():
+            return work()
+    finally:
+        GlobalHydra.instance().hydra = running
+
+
+@contextmanager
+def _fast_yaml() -> Iterator[None]:
+    """Let OmegaConf, which derives its loader from `yaml.SafeLoader`, parse with the C library.
+
+    Parsing in Python is a third of the time of composing.
+    """
+    python_loader = yaml.SafeLoader
+    yaml.SafeLoader = getattr(yaml, "CSafeLoader", python_loader)  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        yaml.SafeLoader = python_loader  # type: ignore[misc]
+
+
+def parse(overrides: Sequence[str]) -> list[Override]:
+    """Parse overrides; a HydraException names the one that can't be read."""
+    parsed: list[Override] = OverridesParser.create().parse_overrides(list(overrides))
+    return parsed
+
+
+class Composition:
+    """Composition in two steps: the chosen options are merged, then single values are changed.
+
+    After the first step the keys that exist are known, so overrides can be checked without
+    composing twice: composing takes most of the time of a refused command.
+    """
+
+    def __init__(self, chosen: Sequence[str]) -> None:
+        """Merge the files of the `chosen` options, those of plug-ins included."""
+        self._chosen = parse(chosen)
+        self._config = _composed(chosen)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values as written in the files, `${...}` unresolved."""
+        return _unresolved(self._config)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The option chosen of each group."""
+        return _choices(self._config.hydra.runtime.choices)
+
+    def replace(self, nodes: Mapping[str, Any]) -> None:
+        """Give groups other values, `${...}` unresolved, than their merged files."""
+        for group, node in nodes.items():
+            OmegaConf.update(self._config, group, node, merge=False, force_add=True)
+
+    def changed(self, overrides: Sequence[Override] = ()) -> ComposedConfig:
+        """The configuration with values changed, resolved."""
+        ConfigLoaderImpl._apply_overrides_to_config(list(overrides), self._config)
+        _record_overrides(self._config.hydra, self._chosen, overrides)
+        HydraConfig.instance().set_config(self._config)
+        return ComposedConfig(_plain(self._config), _choices(self._config.hydra.runtime.choices))
+
+
+_compositions = count()
+
+
+def _composed(chosen: Sequence[str]) -> DictConfig:
+    """A merged configuration that the caller may change.
+
+    Merges of our own files are cached; the first one is not, since most commands compose once and
+    a copy would only cost time.
+    """
+    if next(_compositions) == 0 or plugins() or any("hydra" in override for override in chosen):
+        return _merged(chosen)
+    config = deepcopy(_cached_merge(tuple(chosen), _packaged_files_state()))
+    config.hydra.runtime.cwd = os.getcwd()
+    return config
+
+
+def _merged(chosen: Sequence[str]) -> DictConfig:
+    config: DictConfig = _initialised(
+        lambda: compose("config", overrides=list(chosen), return_hydra_config=True)
+    )
+    return config
+
+
+# jobs of a sweep often share their choices; a copy takes a fifteenth of the time of merging
+@lru_cache(maxsize=512)
+def _cached_merge(chosen: tuple[str, ...], state: object) -> DictConfig:
+    """The merged files. `state` is part of the cache key, since the files may be edited."""
+    return _merged(chosen)
+
+
+def _packaged_files_state() -> tuple[tuple[str, int], ...]:
+    """The path and modification time of each of our configuration files."""
+    files = packaged_folder("conf").rglob("*.yaml")
+    return tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
+
+
+def _record_overrides(
+    hydra_config: DictConfig, chosen: Sequence[Override], changed: Sequence[Override]
+) -> None:
+    """Set what `${hydra:overrides.task}` and `${hydra:job.override_dirname}` resolve to."""
+    for override in changed:
+        overrides = hydra_config.overrides
+        kind = overrides.hydra if override.is_hydra_override() else overrides.task
+        kind.append(override.input_line)
+    naming = hydra_config.job.config.override_dirname
+    own = [override for override in [*chosen, *changed] if not override.is_hydra_override()]
+    hydra_config.job.override_dirname = get_overrides_dirname(
+        own, naming.exclude_keys, naming.item_sep, naming.kv_sep
+    )
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A file's content as Hydra reads it, `${...}` unresolved; empty if it is no mapping."""
+    stat = path.stat()
+    return deepcopy(_read_yaml(path, stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=512)
+def _read_yaml(path: Path, *state: int) -> dict[str, Any]:
+    """The content of a file. `state` is part of the cache key, since the file may be edited."""
+    with _fast_yaml():
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    return {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
+
+
+def read_option(path: Path, group: str) -> dict[str, Any] | None:
+    """A group's values in an option's file; None if they depend on other files."""
+    content = read_yaml(path)
+    companions = content.pop("defaults", [])  # of other groups
+    own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
+    if [*content] != [group] or not own or "${" in path.read_text("utf-8"):
+        return None
+    values = content[group]
+    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else None
+
+
+def _choices(recorded: Mapping[Any, Any]) -> dict[str, str]:
+    return {
+        str(group): str(option)
+        for group, option in recorded.items()
+        if not str(group).startswith("hydra/") and option is not None
+    }
+
+
+def _unresolved(config: DictConfig) -> dict[str, Any]:
+    with_hydra = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(with_hydra, dict)
+    return {str(key): value for key, value in with_hydra.items() if key != "hydra"}
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    own = OmegaConf.create(_unresolved(config))
+    values = OmegaConf.to_container(own, resolve=True, throw_on_missing=False)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def search_path() -> list[str | None]:
+    """The entries of Hydra's search path: our `conf`, the plug-ins' packages and Hydra's own."""
+
+    def work() -> list[str | None]:
+        loader = GlobalHydra.instance().config_loader()
+        return [entry.path for entry in loader.get_search_path().get_path()]
+
+    entries: list[str | None] = _initialised(work)
+    return entries
+
+
+def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
+    """The merged files in order, each with the package (the prefix of its keys)."""
+
+    def work() -> list[tuple[str, str]]:
+        loader = GlobalHydra.instance().config_loader()
+        result = loader.compute_defaults_list("config", list(overrides), hydra.types.RunMode.RUN)
+        return [
+            (default.config_path, default.package or "")
+            for default in result.defaults
+            if default.config_path and not default.config_path.startswith("hydra/")
+        ]
+
+    merged: list[tuple[str, str]] = _initialised(work)
+    return merged
+
+
+@dataclass(frozen=True)
+class _NumberedTask:
+    """A task function for Hydra's launchers that calls `work` with the number of its job."""
+
+    work: Callable[[int], int]
+
+    def __call__(self, config: DictConfig) -> int:
+        return self.work(config.number)
+
+
+def run_with_hydra_launcher(
+    launcher: str, words: Sequence[str], folder: Path, work: Callable[[int], int], count: int
+) -> list[Any]:
+    """Run `work(0)` ... `work(count - 1)` with a launcher plug-in of Hydra.
+
+    Args:
+        launcher: the option of `hydra/launcher`.
+        words: further overrides of Hydra's configuration.
+        folder: where the launcher writes its own files.
+        work: what each job does; may be pickled.
+        count: the number of jobs.
+
+    Returns:
+        What each job returned or raised.
+    """
+    quoted = str(folder.resolve()).replace("'", "\\'")
+    overrides = [
+        *(f"hydra/launcher={launcher}", "hydra/job_logging=none", "hydra/hydra_logging=none"),
+        *(f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"),
+        *("hydra.job.chdir=false", *words),
+    ]
+
+    def launched() -> list[Any]:
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration(None, overrides, hydra.types.RunMode.MULTIRUN)
+        context = hydra.types.HydraContext(config_loader=loader, callbacks=Callbacks(config))
+        plugin = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=_NumberedTask(work), config=config
+        )
+        jobs = [[f"+number={number}"] for number in range(count)]
+        return [job._return_value for job in plugin.launch(jobs, initial_job_idx=0)]
+
+    results: list[Any] = _initialised(launched)
+    return results
+
+
+def main(task: Callable[[ComposedConfig, list[str], Path, int], None], argv: Sequence[str]) -> None:
+    """Run Hydra's command line (multirun, `--cfg`, completion).
+
+    Args:
+        task: called for each job with its configuration, overrides, the folder of the
+            multirun, and the number of the job from 0.
+        argv: the words of the command line.
+    """
+    _register_plugins()
+
+    def job(config: DictConfig) -> None:
+        hydra_config = HydraConfig.get()
+        composed = ComposedConfig(_plain(config), _choices(hydra_config.runtime.choices))
+        sweep = Path(hydra_config.sweep.dir)
+        task(composed, list(hydra_config.overrides.task), sweep, int(hydra_config.job.num))
+
+    sys.argv = ["rlfactory", *argv]
+    folder = str(packaged_folder("conf").resolve())
+    hydra.main(config_path=folder, config_name="config", **_VERSION)(job)()

@@ -1,0 +1,64 @@
+"""Types of the rules, and functions that several rules use."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rlfactory.config.problems import Problem
+
+Config = Mapping[str, Any]
+Traits = Mapping[str, Mapping[str, Any]]
+Rule = Callable[[Config, Traits], Iterator[Problem]]
+
+
+def penalties(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    """Key, configuration and traits of the regularizer or, for a sum, of each of its terms."""
+    node, own_traits = config["regularizer"], traits["regularizer"]
+    if own_traits.get("requires") != "terms":
+        yield "regularizer", node, own_traits
+        return
+    terms = node.get("terms")
+    for name, term in terms.items() if isinstance(terms, Mapping) else ():
+        key = f"regularizer.terms.{name}"
+        yield key, term, traits.get(key, {})
+
+
+def rewards_of(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    """Key, configuration and traits of the reward or, if it is combined, of each of its parts; then
+    of the rewards that only evaluations compute.
+    """
+    parts = [*_parts(config, traits, "eval_rewards")]
+    if traits["reward"].get("made_of") == "parts":
+        parts = [*_parts(config, traits, "reward"), *parts]
+    else:
+        yield "reward", config["reward"], traits["reward"]
+    yield from parts
+
+
+def _parts(
+    config: Config, traits: Traits, key: str
+) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    parts = config[key].get("parts")
+    for name, part in parts.items() if isinstance(parts, Mapping) else ():
+        yield f"{key}.parts.{name}", part, traits.get(f"{key}.parts.{name}", {})
+
+
+def is_algorithm_mismatched(traits: Traits) -> bool:
+    """Whether the algorithm is for tokens and the model for images, or the reverse."""
+    if "algo" not in traits:  # its own problem is reported instead
+        return False
+    wants_tokens = traits["algo"].get("requires") == "tokens"
+    return wants_tokens != (traits["model"].get("process") == "tokens")
+
+
+def steps_trained(config: Config) -> int:
+    """The number of sampling steps in the window, which are those that are trained."""
+    window, steps = config["window"], int(config["schedule"]["steps"])
+    if "steps" in window:
+        return len(set(window["steps"]))
+    return int(window.get("size", steps - window.get("skip_last", 0)))
+
+
+def nearest_divisors(number: int, wanted: int) -> list[int]:
+    """The three divisors of a number that are nearest to `wanted`, nearest first."""
+    divisors = [n for n in range(1, number + 1) if number % n == 0]
+    return sorted(divisors, key=lambda n: abs(n - wanted))[:3]

@@ -1,0 +1,129 @@
+"""Rules on components with parts: combined rewards, evaluation rewards, and several loggers."""
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from rlfactory.config.checks.base import Config, Traits, rewards_of
+from rlfactory.config.problems import Problem, closest
+
+
+def _combined(config: Config, traits: Traits) -> Config | None:
+    """The node of a combined reward; None if the reward is a single one."""
+    return config["reward"] if traits["reward"].get("made_of") == "parts" else None
+
+
+def require_distinct_rewards(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`of` names at least one reward, none twice, none that has parts itself, none `combined`."""
+    for key in ("reward", "eval_rewards"):
+        names = config[key].get("of", []) if key != "reward" or _combined(config, traits) else []
+        for name in {n for n in names if names.count(n) > 1}:
+            message = f"names {name} twice; to have it twice, name a part of your own"
+            yield Problem(f"{key}.of", message, f"{key}.of=[{','.join(dict.fromkeys(names))}]")
+        if "combined" in names:
+            yield Problem(f"{key}.of", "a part can't be named combined, as their sum is")
+    for key, _, reward_traits in rewards_of(config, traits):
+        if reward_traits.get("made_of") == "parts":
+            yield Problem(key, "is made of parts itself; a part is a single reward")
+    node = _combined(config, traits)
+    if node is not None and not node["of"]:
+        remedy = "reward.of=[compressibility]"
+        yield Problem("reward.of", "is empty; name the rewards that it is made of", remedy)
+
+
+def require_known_parts(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Options by part name (weights, gates, clips, normalise) name parts that exist."""
+    node = _combined(config, traits)
+    for option in ("weights", "gates", "clips", "normalise") if node else ():
+        given = node[option] if node else None
+        if not isinstance(given, Mapping):
+            continue
+        for name in given:
+            if name not in config["reward"]["of"]:
+                yield _unknown_part(config, f"reward.{option}.{name}", name)
+        for name, value in given.items():
+            for other in value if isinstance(value, Mapping) else ():
+                if other not in config["reward"]["of"]:
+                    yield _unknown_part(config, f"reward.{option}.{name}.{other}", other)
+
+
+def _unknown_part(config: Config, key: str, name: str) -> Problem:
+    names = config["reward"]["of"]
+    guess = closest(name, names)
+    meant = f". Did you mean {guess}?" if guess else ""
+    remedy = f"{key.rpartition('.')[0]}.{guess}" if guess else ""
+    return Problem(key, f"reward.of names no {name}; it names {', '.join(names)}{meant}", remedy)
+
+
+def require_weighted_parts(config: Config, traits: Traits) -> Iterator[Problem]:
+    """At least one part has a weight other than 0."""
+    node = _combined(config, traits)
+    if node is None or not node["of"]:
+        return
+    weights = node["weights"] or {}
+    if all(weights.get(name, 1) == 0 for name in node["of"]):
+        message = "gives no part a weight other than 0, so nothing would be trained"
+        yield Problem("reward.weights", message, f"reward.weights.{node['of'][0]}=1")
+
+
+def require_ordered_clips(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A clip is two bounds, the lower one first, and one of them is a number."""
+    node = _combined(config, traits)
+    for name, bounds in ((node or {}).get("clips") or {}).items():
+        numbers = [bound for bound in bounds if bound is not None]
+        if len(bounds) != 2 or not numbers or numbers != sorted(numbers):
+            message = f"is {bounds}; allowed is [lower, upper], null for one of them"
+            yield Problem(f"reward.clips.{name}", message, f"reward.clips.{name}=[0,1]")
+
+
+def require_gdpo_advantage(config: Config, traits: Traits) -> Iterator[Problem]:
+    """GDPO needs an advantage that aggregates the parts' scores itself."""
+    node = _combined(config, traits)
+    if node is None or node["aggregate"] != "gdpo":
+        return
+    if traits["algo"].get("requires") == "tokens":
+        message = "is gdpo, and this algorithm has an advantage of its own; allowed is sum"
+        yield Problem("reward.aggregate", message, "reward.aggregate=sum")
+    elif config["advantage"].get("aggregate") != "gdpo":
+        message = "reward.aggregate=gdpo needs an advantage over several rewards"
+        yield Problem("advantage", message, "advantage=gdpo")
+    elif config["advantage"].get("weights") is not None:
+        message = "are those of reward.weights with reward.aggregate=gdpo"
+        yield Problem("advantage.weights", message, "advantage.weights=null")
+    if isinstance(node["normalise"], Mapping) or node["normalise"] != "none":
+        message = f"is {node['normalise']}, and gdpo normalises by group itself; allowed is none"
+        yield Problem("reward.normalise", message, "reward.normalise=none")
+
+
+def require_distinct_loggers(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`logger.of` names at least one logger, none twice, and none that has parts itself."""
+    if traits["logger"].get("made_of") != "parts":
+        return
+    names = config["logger"]["of"]
+    if not names:
+        remedy = "logger.of=[wandb,tensorboard]"
+        yield Problem("logger.of", "is empty; name the loggers that there are to be", remedy)
+    for name in {name for name in names if names.count(name) > 1}:
+        message = f"names {name} twice; to have it twice, name a part of your own"
+        yield Problem("logger.of", message, f"logger.of=[{','.join(dict.fromkeys(names))}]")
+    for name in names:
+        key = f"logger.parts.{name}"
+        if traits.get(key, {}).get("made_of") == "parts":
+            yield Problem(key, "is several itself; a part is a single logger")
+
+
+def require_installed_loggers(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The package that a logger imports is installed."""
+    keys = [f"logger.parts.{name}" for name in config["logger"].get("of", [])]
+    for key in ("logger", *keys):
+        package, extra = (traits.get(key, {}).get(name) for name in ("package", "extra"))
+        if package is not None and not _is_installed(package):
+            brings = f"'rlfactory[{extra}]'" if extra else package
+            message = f"needs the package {package}, which is not installed"
+            yield Problem(key, f"{message}; type pip install {brings}, or leave it out")
+
+
+def _is_installed(package: Any) -> bool:
+    spec = find_spec(package)
+    # a folder of that name without __init__.py has no origin
+    return spec is not None and spec.origin is not None

@@ -1,0 +1,101 @@
+"""Rules on prompts, and on what rewards read of samples and prompts."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rlfactory.config.checks.base import Config, Traits, rewards_of
+from rlfactory.config.checks.prompt_files import known_rows
+from rlfactory.config.problems import Problem
+from rlfactory.model.pipelines.local_models import is_offline
+from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
+from rlfactory.prompts.ops.quoted_words import quotation_problem
+
+
+def require_matching_media(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Every reward, also a part or one of evaluations, scores what the model generates."""
+    generated = traits["model"].get("media")
+    for key, _, reward_traits in rewards_of(config, traits):
+        scored = reward_traits.get("media")
+        if scored and generated and scored != generated:
+            message = f"this reward scores {scored}, and the model makes {generated}"
+            yield Problem(key, message, _other_reward(config, traits, key))
+
+
+def require_comparable_samples(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A reward that compares the samples of a prompt needs groups of two or more."""
+    rewards = (own for key, own in traits.items() if f"{key}.".startswith("reward."))
+    if config["group_size"] == 1 and any(own.get("compares_group") for own in rewards):
+        message = "is 1, but this reward compares the samples of a group; allowed are 2 or more"
+        yield Problem("group_size", message, "group_size=4")
+
+
+def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Prompts bring the metadata that each reward reads."""
+    rows = known_rows(config, traits)
+    provided = traits["prompts"].get("metadata") if rows is None else rows.columns
+    for key, _, reward_traits in rewards_of(config, traits):
+        required = reward_traits.get("metadata") or ()
+        missing = [name for name in required if provided is not None and name not in provided]
+        if missing:
+            columns = " and ".join(missing)
+            message = f"reads {columns} of each prompt, and these prompts have no such metadata"
+            yield Problem(key, message, _other_reward(config, traits, key))
+
+
+def require_prompt_feature(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Prompts have what a reward looks for in them: a quoted word, objects that it knows."""
+    rows = known_rows(config, traits)
+    for key, _, reward_traits in rewards_of(config, traits):
+        feature = reward_traits.get("prompt_feature")
+        required = {*(reward_traits.get("metadata") or ())}
+        if feature is None or (rows is not None and not required <= {*(rows.columns or ())}):
+            continue  # no metadata at all is a problem of its own
+        what, option, fault_of = FEATURES[feature]
+        fault = None
+        if rows is not None:
+            column = str(config["prompts"].get("column", "prompt"))
+            faults = (fault_of(str(row.get(column)), row) for row in rows.rows)
+            fault = next((found for found in faults if found), None)
+        elif (having := traits["prompts"].get("features")) is not None and feature not in having:
+            fault = "these prompts have none"
+        if fault:
+            # a file of prompts is what the user wants scored, so the reward has to give way
+            keeps = rows is not None or key != "reward"
+            fix = _other_reward(config, traits, key) if keeps else f"prompts={option}"
+            yield Problem(key, f"needs {what} in each prompt, and {fault}", fix)
+
+
+def _quoted_word_fault(prompt: str, row: Mapping[str, Any]) -> str | None:
+    return quotation_problem(prompt)
+
+
+def _objects_fault(prompt: str, row: Mapping[str, Any]) -> str | None:
+    problem = metadata_problem(row, OBJECTS)
+    return f"for {prompt!r} {problem}" if problem else None
+
+
+FEATURES: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str | None]]] = {
+    "quoted_word": (
+        'a word in straight double quotes, as in a sign that says "Open",',
+        "signs",
+        _quoted_word_fault,
+    ),
+    "coco_objects": ("objects that its detector knows", "geneval", _objects_fault),
+}
+"""What a reward may look for: in words, the prompts that have it, and what a row lacks."""
+
+
+def _other_reward(config: Config, traits: Traits, key: str) -> str:
+    """An override by which nothing of these prompts is read; empty for a part of a reward."""
+    if key == "reward":
+        return f"reward={plain_reward(traits)}"
+    group, _, name = key.partition(".parts.")
+    kept = [other for other in config[group].get("of", []) if other != name]
+    return f"{group}.of=[{','.join(kept)}]" if kept or group == "eval_rewards" else ""
+
+
+def plain_reward(traits: Traits) -> str:
+    """An option of `reward` that fits any prompts of a model."""
+    if traits["model"].get("media") == "texts":
+        return "sentiment"
+    return "compressibility" if is_offline() else "clipscore"

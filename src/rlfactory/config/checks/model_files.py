@@ -1,0 +1,219 @@
+"""Rules on files of models: model folders and their configurations, and the run to begin from."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.compat import upgrade
+from rlfactory.config.memory.model_parts import published_pipeline
+from rlfactory.config.problems import Problem
+from rlfactory.model.pipelines.adapter_files import (
+    AdapterFileError,
+    find_adapters,
+    read_adapters,
+)
+from rlfactory.model.pipelines.local_models import (
+    LANGUAGE_OPTION,
+    MODEL_INDEX,
+    OPTIONS,
+    PIPELINE_INDEX,
+    folder_of,
+    hub_cache,
+    is_language_model,
+    is_offline,
+    nearest_sizes,
+    pipeline_of,
+    sizes_of,
+    snapshot,
+    takes_guidance,
+)
+from rlfactory.utils.live_objects import is_reference
+
+
+def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`model.path` and `model.value_path` lead to models of the chosen kind."""
+    index = MODEL_INDEX if traits["model"].get("media") == "texts" else PIPELINE_INDEX
+    shipped = Path(__file__).parents[2] / "model" / "zoo" / "weights"
+    folders = sorted(p.parent for p in shipped.glob(f"*/{index}"))
+    names = [folder.name for folder in folders]
+    pipeline = traits["model"].get("pipeline")
+    fitting = [f.name for f in folders if pipeline is None or pipeline_of(f) == pipeline]
+    for key in ("path", "value_path"):
+        path = config["model"].get(key)
+        if not isinstance(path, str) or is_reference(path):
+            continue
+        if key == "path" and (fault := _family_fault(path, traits)):
+            yield Problem("model.path", *fault)
+        elif pipeline is not None and os.path.isfile(Path(path).expanduser()):
+            yield Problem("model.path", _single_file(path, pipeline))
+        elif wrong := _model_fault(path, index, names):
+            # a model of the hub that is not downloaded is asked for on purpose
+            fix = f"model.{key}=zoo:{fitting[-1]}" if fitting and not _is_hub_id(path) else ""
+            fix = "model.value_path=null" if key == "value_path" else fix
+            yield Problem(f"model.{key}", f"{path} {wrong}", fix)
+
+
+def _single_file(path: str, pipeline: str) -> str:
+    folder = Path(path).stem
+    return (
+        f"{path} is a single file, and a folder is needed; diffusers makes one:"
+        f" {pipeline}.from_single_file({path!r}).save_pretrained({folder!r}), where there is no"
+        " network with config=FOLDER of any pipeline of the family. Then type"
+        f" model.path={folder}"
+    )
+
+
+def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
+    """What is wrong with a model of another family, and the command that trains it."""
+    wanted, folder = traits["model"].get("pipeline"), folder_of(path)
+    of_texts = traits["model"].get("media") == "texts"
+    found = published_pipeline(path) if folder is None else pipeline_of(folder)
+    if (folder is None and found is None) or (wanted is None and not of_texts):
+        return None
+    if found is None and folder is not None:
+        writes = not of_texts and is_language_model(folder)
+        kind, option = ("language model", LANGUAGE_OPTION) if writes else (None, None)
+    elif found is not None and found != wanted:
+        kind, option = found, OPTIONS.get(found)
+    else:
+        return None
+    if kind is None:
+        return None
+    remedy = f"rlfactory model={option} model.path={path}" if option else ""
+    known = "" if option else f"; known are {', '.join(OPTIONS)}"
+    return f"{path} is a {kind}, not a {wanted or 'language model'}{known}", remedy
+
+
+def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
+    folder = Path(path).expanduser()
+    if path.startswith("zoo:"):
+        known = path.removeprefix("zoo:") in shipped
+        return None if known else f"does not ship; these do: {', '.join(shipped)}"
+    if os.path.isdir(folder):
+        return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
+    if not _is_hub_id(path):
+        return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
+    if is_offline() and snapshot(path) is None:
+        return (
+            f"is not in {hub_cache()}, and HF_HUB_OFFLINE is set; unset it, fetch it where there"
+            f" is a network (`hf download {path}`, behind `hf auth login` where its terms ask for a"
+            " login), or name a folder"
+        )
+    return None
+
+
+def _is_hub_id(path: str) -> bool:
+    """Whether a path that is no folder has the form OWNER/NAME."""
+    return not path.startswith(("/", ".", "~", "zoo:")) and path.count("/") == 1
+
+
+def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Image sizes are multiples of what the autoencoder and the network downscale by."""
+    folder, pipeline = _folder(config), traits["model"].get("pipeline")
+    found = sizes_of(folder, pipeline) if folder and pipeline else None
+    if found is None:
+        return
+    unit, largest = found
+    sizes = {
+        "model.size": config["model"].get("size"),
+        "evaluation.size": config["evaluation"]["size"],
+    }
+    for key, size in sizes.items():
+        if isinstance(size, int) and (size % unit or size > (largest or size)):
+            near = nearest_sizes(size, unit, largest)
+            most = f" up to {largest}" if largest else ""
+            shown = " and ".join(map(str, sorted(near)))
+            message = f"is {size}; this model takes multiples of {unit}{most}, nearest {shown}"
+            yield Problem(key, message, f"{key}={near[0]}")
+
+
+def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`model.embedded_guidance` is set exactly if the network takes guidance as an input."""
+    model, folder = config["model"], _folder(config)
+    takes = takes_guidance(folder) if folder and "embedded_guidance" in model else None
+    given = model.get("embedded_guidance")
+    if takes is None or takes == (given is not None):
+        return
+    key = "model.embedded_guidance"
+    if takes:
+        yield Problem(key, "is null, but this network takes guidance as an input", f"{key}=3.5")
+    else:
+        yield Problem(key, f"is {given:g}, but this network takes none", f"{key}=null")
+
+
+def require_cache_folder(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`prompt_cache` is a folder or null."""
+    given = config["prompt_cache"]
+    path = Path(given).expanduser() if given is not None else Path()
+    file = next((p for p in (path, *path.parents) if os.path.isfile(p)), None)
+    if file is not None:
+        yield Problem("prompt_cache", f"{file} is a file; allowed is a folder, or null")
+
+
+def require_run_folder(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`run_dir` is not the empty text, as of a shell variable that is not set."""
+    if config["run_dir"] == "":
+        message = "is empty; allowed is a folder, or null for a new one below outputs/"
+        yield Problem("run_dir", message, "run_dir=null")
+
+
+def _folder(config: Config) -> Path | None:
+    path: Any = config["model"].get("path")
+    return folder_of(path) if isinstance(path, str) else None
+
+
+def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`begin_from` names a run folder with a checkpoint of the same model class and fine-tuning, or
+    LoRA adapters of the same rank and alpha.
+    """
+    given = config.get("begin_from")
+    if given is None:
+        return
+    run = Path(given).expanduser()
+    former = _model_of(run)
+    if former is None and (file := find_adapters(run)) is not None:
+        yield from _adapter_problems(file, config["model"])
+        return
+    if former is None:
+        message = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
+        yield Problem("begin_from", f"{given} {message}")
+    elif not any((run / "checkpoints").glob("step_*")):
+        yield Problem("begin_from", f"{given} holds no checkpoint yet", f"rlfactory resume {given}")
+    elif fault := incompatible_model(former, config["model"]):
+        yield Problem("begin_from", f"{given} {fault}")
+
+
+def _adapter_problems(file: Path, model: Mapping[str, Any]) -> Iterator[Problem]:
+    try:
+        adapters = read_adapters(file)
+    except AdapterFileError as error:
+        yield Problem("begin_from", str(error))
+        return
+    wanted = {"finetune": "lora", "lora_rank": adapters.rank, "lora_alpha": adapters.alpha}
+    for key, value in wanted.items():
+        if model.get(key) != value:
+            message = f"is {model.get(key)}, and begin_from={file} needs {value}"
+            yield Problem(f"model.{key}", message, f"model.{key}={value}")
+
+
+def incompatible_model(former: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
+    """Why a model can't begin with the weights of a `former` one; None if it can."""
+    for key in ("_target_", "finetune"):
+        old, new = former.get(key), model.get(key)
+        if old != new:
+            return f"trained a model whose {key} is {old}, and here it is {new}"
+    return None
+
+
+def _model_of(run: Path) -> Mapping[str, Any] | None:
+    """The `model` node of a run's configuration; None if it is no run folder."""
+    try:
+        content = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        model = upgrade(content)["model"]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+        return None
+    return model if isinstance(model, Mapping) else None

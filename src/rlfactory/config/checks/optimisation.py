@@ -1,0 +1,132 @@
+"""Rules on optimisation: advantages, updates, times, weight averages, the optimizer."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched, nearest_divisors
+from rlfactory.config.problems import Problem
+
+
+def require_matching_algorithm(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Algorithms on tokens train language models; all others train image generators."""
+    if not is_algorithm_mismatched(traits):
+        return
+    by_group = _by_group(config, traits)
+    if traits["model"].get("process") == "tokens":
+        made, fix = "tokens", "algo=grpo_token" if by_group else "algo=ppo"
+    else:
+        made, fix = "images", "algo=grpo" if by_group else "algo=ddpo"
+    yield Problem("algo", f"this algorithm can't train a model that makes {made}", fix)
+
+
+def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
+    """An advantage relative to a group of one is always zero."""
+    if config["group_size"] == 1 and _by_group(config, traits):
+        message = "is 1, but advantages compare the samples of a group; allowed are 2 or more"
+        yield Problem("group_size", message, "group_size=12")
+
+
+def _by_group(config: Config, traits: Traits) -> bool:
+    """Whether advantages are relative to the group of a prompt."""
+    if traits["algo"].get("requires") == "tokens":
+        return config["algo"].get("baseline") in ("group", "rloo")
+    node = config["advantage"]
+    scopes = (node.get("mean"), node.get("std"))
+    is_global = scopes in (("global", "global"), ("global", "none"))
+    return bool(traits["advantage"].get("grouped")) and not (
+        is_global and node.get("aggregate") != "gdpo"
+    )
+
+
+def require_nonzero_weights(config: Config, traits: Traits) -> Iterator[Problem]:
+    """At least one of `advantage.weights` is not 0."""
+    weights = config["advantage"].get("weights")
+    if isinstance(weights, Mapping) and not any(weights.values()):
+        message = "gives no score a weight other than 0, so nothing would be trained"
+        yield Problem("advantage.weights", message, "advantage.weights=null")
+
+
+def require_buffer_fits(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A prompt's buffer can hold as many rewards as its statistics need."""
+    size, least = (config["advantage"].get(name, 0) for name in ("buffer_size", "min_count"))
+    if least > size:
+        message = f"is {least}, and a buffer holds {size}: no prompt would have its own statistics"
+        yield Problem("advantage.min_count", message, f"advantage.min_count={size}")
+
+
+def require_warmup_before_end(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The warm-up of `warmup_cosine` ends before its total."""
+    for key in ("ema", "old"):
+        node = config[key]
+        if node["schedule"] == "warmup_cosine" and node["warmup"] >= node["total"]:
+            message = f"is {node['warmup']}, and the schedule ends at total={node['total']}"
+            yield Problem(f"{key}.warmup", message, f"{key}.warmup={node['total'] // 10 or 1}")
+
+
+def require_single_update(config: Config, traits: Traits) -> Iterator[Problem]:
+    """On-policy algorithms (REINFORCE) make one update per iteration."""
+    updates, epochs = config["updates_per_iteration"], config["epochs"]
+    if traits["algo"].get("on_policy") and updates * epochs > 1:
+        for key, count in (("updates_per_iteration", updates), ("epochs", epochs)):
+            if count > 1:
+                message = f"is {count}; allowed is 1, since a second update is not on-policy"
+                yield Problem(key, f"{message} (algo=ddpo takes several)", f"{key}=1")
+
+
+def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Every update gets the same number of samples."""
+    samples = config["prompts_per_iteration"] * config["group_size"]
+    updates = config["updates_per_iteration"]
+    if samples % updates:
+        near = sorted(nearest_divisors(samples, updates))
+        message = f"is {updates}, which does not divide the {samples} samples of an iteration"
+        yield Problem(
+            "updates_per_iteration",
+            f"{message}; nearest are {', '.join(map(str, near))}",
+            f"updates_per_iteration={near[0]}",
+        )
+
+
+def require_times_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The range of times is not empty, and the schedule has enough steps to draw from."""
+    if traits["algo"].get("requires") != "forward_process":
+        return
+    times, steps = config["times"], config["schedule"]["steps"]
+    low, high = times.get("low") or 0.0, times.get("high") or 1.0
+    if low >= high:
+        message = f"is {low}, but the range of times ends at {high}"
+        yield Problem("times.low", message, "times.low=0")
+    # a fraction of the noise levels never draws its last step, whichever that is
+    in_sigmas = times.get("space") == "sigma"
+    end = steps - 1 if in_sigmas else int(steps * (times.get("fraction") or 1))
+    drawable = end - (times.get("first") == "never")
+    if traits["times"].get("from_schedule") and times.get("count", 0) > drawable:
+        message = (
+            f"is {times['count']}, more training steps than sampled ones:"
+            f" {max(drawable, 0)} of {steps} can be drawn"
+        )
+        remedy = (
+            f"times.count={drawable}" if drawable > 0 else f"schedule.steps={10 * times['count']}"
+        )
+        yield Problem("times.count", message, remedy)
+
+
+def require_valid_optimizer(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Learning rate, betas and the other numbers of the optimizer are in range."""
+    optimizer = config["optimizer"]
+    rate, betas = optimizer.get("lr"), optimizer.get("betas")
+    if isinstance(rate, int | float) and not 0 < rate < math.inf:
+        yield Problem("optimizer.lr", f"is {rate}; allowed is a number > 0", "optimizer.lr=1e-4")
+    if betas is not None and (len(_valid_betas(betas)) != 2 or len(betas) != 2):
+        message = f"is {betas}; allowed are two numbers >= 0 and < 1"
+        yield Problem("optimizer.betas", message, "optimizer.betas=[0.9,0.999]")
+    for name in ("eps", "weight_decay", "momentum"):
+        value = optimizer.get(name, 0)
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            message = f"is {value}; allowed is a number >= 0"
+            yield Problem(f"optimizer.{name}", message, f"optimizer.{name}=0")
+
+
+def _valid_betas(betas: object) -> list[float]:
+    numbers = betas if isinstance(betas, list | tuple) else []
+    return [b for b in numbers if isinstance(b, int | float) and 0 <= b < 1]

@@ -1,0 +1,121 @@
+"""Rules on precision, attention and guidance, and on several processes."""
+
+from collections.abc import Iterator
+
+from rlfactory.config.checks.base import Config, Traits, nearest_divisors
+from rlfactory.config.problems import Problem
+from rlfactory.config.schema.signature import read_signature
+
+DETERMINISTIC_ATTENTION = ("native", "_native_efficient", "_native_flash", "_native_math")
+_BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"
+
+
+def require_groups_divide(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Every process samples the same number of full groups."""
+    node, prompts = config["hardware"], config["prompts_per_iteration"]
+    processes = node.get("processes", 1)
+    if prompts % processes:
+        near = nearest_divisors(prompts, processes)
+        listed = ", ".join(map(str, sorted(near)))
+        more = -(-prompts // processes) * processes
+        message = f"is {processes}, which does not divide the {prompts} groups of an iteration"
+        yield Problem(
+            "hardware.processes",
+            f"{message}; nearest are {listed}, or prompts_per_iteration={more}",
+            f"hardware.processes={near[0]}",
+        )
+
+
+def require_shardable(config: Config, traits: Traits) -> Iterator[Problem]:
+    """FSDP2 shards a network, but no critic of its own; and what it has trained parameters of are
+    DTensors, which bitsandbytes' optimizers do not know.
+    """
+    if config["hardware"].get("strategy") != "fsdp2":
+        return
+    if config["model"].get("value_path") is not None:
+        message = "fsdp2 does not shard a critic of its own; allowed is a value head"
+        yield Problem("hardware.strategy", message, "model.value_path=null")
+    optimizer = str(config["optimizer"].get("_target_"))
+    if config["model"].get("finetune") != "lora" and optimizer.startswith("bitsandbytes."):
+        message = "fsdp2 with full fine-tuning shards moments in float32; 8-bit ones are for LoRA"
+        yield Problem("optimizer", message, "optimizer=adamw")
+
+
+def require_shards_divide(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`shard_size` divides the processes; it and the other options of sharding need `fsdp2`."""
+    node = config["hardware"]
+    size, processes = node.get("shard_size"), node.get("processes", 1)
+    if node.get("strategy") != "fsdp2":
+        for key, default in (("shard_size", None), ("offload", False), ("defer_reduce", False)):
+            if node.get(key, default) != default:
+                message = f"is {node[key]}, and hardware.strategy=ddp shards nothing"
+                yield Problem(f"hardware.{key}", message, "hardware.strategy=fsdp2")
+    elif size is not None and processes % size:
+        near = nearest_divisors(processes, size)
+        listed = ", ".join(map(str, sorted(near)))
+        message = f"is {size}, which does not divide the {processes} processes; nearest: {listed}"
+        yield Problem("hardware.shard_size", message, f"hardware.shard_size={near[0]}")
+
+
+def require_equal_replay_precision(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Recorded log-probabilities of sampling steps are compared in the precision of sampling."""
+    rollout, learning = config["precision"]["rollout"], config["precision"]["learning"]
+    replays = traits["algo"].get("requires") == "transitions"
+    if replays and rollout != learning and config["algo"].get("old_log_probs") == "sampled":
+        message = (
+            f"is sampled, in {rollout}, and learning computes in {learning}: the ratio of a"
+            " replayed step would not start at 1"
+        )
+        yield Problem("algo.old_log_probs", message, "algo.old_log_probs=recomputed")
+
+
+def require_sufficient_weight_precision(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A network with half-precision weights computes in that precision only.
+
+    A language model that is trained in full has float32 weights whatever is set.
+    """
+    weights, *computed = (config["precision"][key] for key in ("weights", "rollout", "learning"))
+    others = sorted({*computed} - {weights})
+    is_image_model = traits["model"].get("media") == "images"
+    is_frozen = is_image_model or config["model"].get("finetune") == "lora"
+    if is_frozen and weights != "float32" and others:
+        message = f"is {weights}, but the network also computes in {' and '.join(others)}"
+        yield Problem("precision.weights", message, "precision.weights=float32")
+
+
+def require_known_attention(config: Config, traits: Traits) -> Iterator[Problem]:
+    """`memory.attention` is a backend of diffusers, for a network that has a choice."""
+    backend = config["memory"]["attention"]
+    if backend is None or traits["model"].get("media") != "images":
+        return
+    known = sorted(
+        name for name in read_signature(_BACKENDS).class_constants.values() if isinstance(name, str)
+    )
+    if not traits["model"].get("attention_backends", True):
+        message = "is set, but this network has torch's attention, which chooses by itself"
+        yield Problem("memory.attention", message, "memory.attention=null")
+    elif backend.lower() not in known:
+        message = f"is {backend}; diffusers knows {', '.join(known)}"
+        yield Problem("memory.attention", message, "memory.attention=native")
+
+
+def require_deterministic_attention(config: Config, traits: Traits) -> Iterator[Problem]:
+    """In deterministic mode attention is torch's own, which has deterministic kernels."""
+    backend = str(config["memory"]["attention"] or "native").lower()
+    if config["hardware"].get("deterministic") is not True or backend in DETERMINISTIC_ATTENTION:
+        return
+    message = f"is {backend}, whose backward pass differs from run to run (hardware.deterministic)"
+    yield Problem("memory.attention", message, "memory.attention=native")
+
+
+def require_guidance_above_one(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Guidance is 1 (none) or more; a negative prompt has an effect only above 1."""
+    guidance, negative = (config["model"].get(key) for key in ("guidance", "negative_prompt"))
+    if guidance is None or guidance > 1:
+        return
+    if 0 < guidance < 1:
+        message = f"is {guidance:g}; allowed is 1 (no guidance) or more"
+        yield Problem("model.guidance", message, "model.guidance=1")
+    elif negative:
+        message = f"is {guidance:g}, no guidance, so model.negative_prompt={negative} is not read"
+        yield Problem("model.guidance", message, "model.guidance=4.5")

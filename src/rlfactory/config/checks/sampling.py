@@ -1,0 +1,158 @@
+"""Rules on sampling: schedule, window, dynamics, branches."""
+
+from collections.abc import Iterator
+
+from rlfactory.config.checks.base import (
+    Config,
+    Traits,
+    is_algorithm_mismatched,
+    penalties,
+    steps_trained,
+)
+from rlfactory.config.problems import Problem
+
+
+def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Dynamics are for the model's noise process; those without a `process` fit every process."""
+    model_process = traits["model"].get("process")
+    own_process = traits["dynamics"].get("process", model_process)
+    if is_algorithm_mismatched(traits) and (own_process == "tokens") != (model_process == "tokens"):
+        return  # they follow from the algorithm, which has a problem of its own
+    if own_process is None and model_process == "tokens":
+        message = "these step through noise, and the model makes tokens"
+        yield Problem("dynamics", message, "dynamics=token")
+    elif own_process and model_process and own_process != model_process:
+        message = f"these are for a {own_process} process, the model's is {model_process}"
+        yield Problem("dynamics", message, f"dynamics={_fitting_dynamics(model_process, traits)}")
+
+
+def _fitting_dynamics(process: str, traits: Traits) -> str:
+    """An option of `dynamics` that fits the model's process and the algorithm."""
+    if process == "tokens":
+        return "token"
+    if traits["algo"].get("requires") != "transitions":
+        return "ode"
+    return "ddim" if process == "vp" else "flow_sde"
+
+
+def require_matching_schedule(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Noise levels are those of the model's process; models of tokens ignore them."""
+    own_process, model_process = traits["schedule"].get("process"), traits["model"].get("process")
+    if own_process and model_process in ("flow", "vp") and own_process != model_process:
+        remedy = "schedule=leading" if model_process == "vp" else "schedule=uniform"
+        message = f"this one is for a {own_process} process, the model's is {model_process}"
+        yield Problem("schedule", message, remedy)
+
+
+def require_step_likelihood(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Policy gradients on sampling steps need dynamics with a log-likelihood."""
+    if traits["algo"].get("requires") == "transitions" and not traits["dynamics"].get(
+        "has_log_prob"
+    ):
+        message = "this algorithm needs the likelihood of each step, and these dynamics have none"
+        process = traits["model"].get("process", "flow")
+        yield Problem("dynamics", message, f"dynamics={_fitting_dynamics(process, traits)}")
+
+
+def require_derived_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
+    """An algorithm whose ratio is derived for one step form needs dynamics of that form.
+
+    Dynamics without a likelihood are reported by `require_step_likelihood`.
+    """
+    required, dynamics = traits["algo"].get("required_dynamics"), traits["dynamics"]
+    if not required or not dynamics.get("has_log_prob"):
+        return
+    if dynamics.get("step_form") != required:
+        message = f"this algorithm's ratio is derived for the steps of {required} alone"
+        if traits["model"].get("process") == "vp":
+            yield Problem("algo", f"{message}, and the model's process is vp", "algo=ddpo")
+        else:
+            yield Problem("dynamics", message, f"dynamics={required}")
+
+
+def require_window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A window holds at least one step, and only steps of the schedule."""
+    if traits["algo"].get("requires") != "transitions":
+        return
+    steps, window = config["schedule"]["steps"], config["window"]
+    low = window.get("low", 0)
+    high = window.get("high") or max(steps - traits["window"].get("margin", 0), 1)
+    outside = [step for step in _integers(window.get("steps")) if step >= steps]
+    if outside:
+        inside = ",".join(str(step) for step in window["steps"] if step < steps)
+        message = f"{outside} lie outside the {steps} steps, 0 to {steps - 1}"
+        yield Problem("window.steps", message, f"window.steps=[{inside}]")
+    if "steps" in window and not window["steps"]:
+        yield Problem("window.steps", "is empty, so nothing would be trained", "window.steps=[0,1]")
+    if window.get("skip_last", 0) >= steps:
+        message = f"skips {window['skip_last']} of {steps} steps, so nothing would be trained"
+        yield Problem("window.skip_last", message, "window.skip_last=1")
+    if high > steps:
+        message = f"is {high}, but there are {steps} steps"
+        yield Problem("window.high", message, f"window.high={steps}")
+    elif low >= high:
+        message = f"is {low}, but the steps to choose from end at {high - 1}"
+        yield Problem("window.low", message, "window.low=0")
+    elif window.get("size", 1) > high - low:
+        message = f"is {window['size']}, but steps {low} to {high - 1} are {high - low}"
+        yield Problem("window.size", message, f"window.size={high - low}")
+
+
+def _integers(value: object) -> list[int]:
+    return [v for v in value if isinstance(v, int)] if isinstance(value, list) else []
+
+
+def require_noise_in_last_step(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A trained step has noise, since its likelihood or divergence divides by the deviation."""
+    if traits["algo"].get("requires") != "transitions" or not _may_include_last(config, traits):
+        return
+    dynamics = config["dynamics"]
+    if dynamics.get("final_alpha") == "one" and not dynamics.get("min_std"):
+        message = "is one, so the last step has neither noise nor likelihood, and the window has it"
+        yield Problem("dynamics.final_alpha", message, "dynamics.final_alpha=first")
+    if not traits["dynamics"].get("last_step_is_deterministic"):
+        return
+    if dynamics.get("log_prob_of") == "gaussian":
+        message = "is gaussian, but the last step has no noise and so no density"
+        yield Problem("dynamics.log_prob_of", message, "dynamics.log_prob_of=quadratic")
+    if any(own.get("divides_by_step_std") for _, _, own in penalties(config, traits)):
+        message = "divides by the noise of a step, and the window's last has none"
+        yield Problem("regularizer", message, "regularizer=kl_v")
+
+
+def _may_include_last(config: Config, traits: Traits) -> bool:
+    """Whether the window can include the last step, which ends at time 0."""
+    steps, window = config["schedule"]["steps"], config["window"]
+    window_traits = traits["window"]
+    if "steps" in window:
+        return steps - 1 in window["steps"]
+    if "skip_last" in window:
+        return bool(window["skip_last"] == 0)
+    high = window.get("high") or steps - window_traits.get("margin", 0)
+    if window_traits.get("noisier_half") and not window.get("high"):
+        high = max(steps // 2, window.get("low", 0) + window.get("size", 1))
+    return bool(high >= steps)
+
+
+def require_branches_fill_groups(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Branches need stochastic steps to differ, and their number divides a group."""
+    branches, size, at = config["branches"], config["group_size"], config["branch_at"]
+    if (branches, at) == (1, "window"):
+        return
+    if traits["algo"].get("requires") != "transitions":
+        message = "is {}, but without stochastic steps samples of one start are the same"
+        if branches != 1:
+            yield Problem("branches", message.format(branches), "branches=1")
+        if at != "window":
+            yield Problem("branch_at", message.format(at), "branch_at=window")
+        return
+    slots = steps_trained(config) if at == "step" else 1
+    if size % (branches * slots):
+        each = f" at each of {slots} steps" if at == "step" else ""
+        message = f"is {branches}{each}, which does not divide a group of {size}"
+        yield Problem(
+            "branches", message, f"group_size={-(-size // (branches * slots)) * branches * slots}"
+        )
+    elif at == "step" and branches == 1 and slots == size:
+        message = "is 1, so each sample would have a step of its own and nothing to compare with"
+        yield Problem("branches", message, "branches=4")

@@ -1,0 +1,231 @@
+"""Rules on Python functions of the user's own: found, and callable as they will be called.
+
+They are read, not imported: a plan runs none of the user's code.
+"""
+
+import ast
+import importlib.util
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rlfactory.config.checks.base import Config, Traits, rewards_of
+from rlfactory.config.checks.prompt_files import known_rows
+from rlfactory.config.problems import Problem, closest
+from rlfactory.config.prompt_data import nearest_file
+from rlfactory.utils.live_objects import is_reference
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a reward calls a function: its arguments, by position or by name.
+
+    Attributes:
+        arguments: the names of those that there always are.
+        columns: the names of those that the prompts bring; None if they are not known.
+        by_name: whether they are passed by keyword, each only if the function takes it.
+    """
+
+    arguments: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    by_name: bool = False
+
+
+def require_callable_functions(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A reward's function exists, and takes the arguments with which it is called."""
+    for key, node, own in rewards_of(config, traits):
+        arguments, spec = own.get("function_arguments"), node.get("function")
+        if not arguments or not isinstance(spec, str) or is_reference(spec) or spec == "???":
+            continue
+        call = Call(tuple(arguments), _columns(config, traits), own.get("passes_by_name", False))
+        if (fault := _fault(spec, call)) is not None:
+            message, better = fault
+            fix = f"{key}.function={better}" if better else ""
+            yield Problem(f"{key}.function", message, fix)
+
+
+def _columns(config: Config, traits: Traits) -> tuple[str, ...] | None:
+    """The metadata of the prompts, as far as it is known without loading them."""
+    rows = known_rows(config, traits)
+    if rows is None:
+        return traits["prompts"].get("metadata")
+    return tuple(name for name in rows.columns or () if name != "prompt")
+
+
+def _fault(spec: str, call: Call) -> tuple[str, str] | None:
+    """What is wrong with `MODULE:NAME`, and a similar name that exists; None if it is right."""
+    place, _, name = spec.rpartition(":")
+    if not place and name.endswith(".py"):
+        place, name = name, ""
+    elif not place and "." in name:
+        place, _, name = name.rpartition(".")
+    path = _source(place)
+    if path is None:
+        if place.endswith(".py"):
+            near = nearest_file(Path(place).expanduser())
+            has_it = near is not None and name and _fault(f"{near}:{name}", call) is None
+            return f"{spec}: there is no file {place}", f"{near}:{name}" if has_it else ""
+        if _is_importable(place):
+            return None  # compiled, or built in: it has no source to read
+        wanted = "package.module:name or path/to/file.py:name"
+        return f"{spec}: there is no module {place or name} to import; allowed is {wanted}", ""
+    module = _parsed(path, path.stat().st_mtime_ns)
+    if isinstance(module, str):
+        return f"{spec}: {module}", ""
+    if missing := _missing_import(module, path):
+        return f"{spec}: {path.name} imports {missing}, which is not installed", ""
+    fitting = [n for n, node in _functions(module).items() if _call_fault(node, call) is None]
+    guess = closest(name, fitting) or next(iter(fitting), None)
+    better = f"{place}:{guess}" if guess else ""
+    if not name:
+        return f"{spec} names no function; {path.name} has {_listed(_functions(module))}", better
+    if (node := _defined(module, name)) is None:
+        if _has_star_import(module):
+            return None
+        return f"{spec}: {path.name} has no {name}; it has {_listed(_functions(module))}", better
+    if ":" not in spec:
+        return f"{spec} is neither package.module:name nor path/to/file.py:name", f"{place}:{name}"
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        if isinstance(node.value, ast.Constant | ast.List | ast.Dict | ast.Tuple | ast.Set):
+            return f"{spec}: {name} is {ast.unparse(node.value):.40}, not a function", better
+        return None
+    fault = _call_fault(node, call) if isinstance(node, Function) else None
+    return None if fault is None else (f"{spec}: {name} {fault}", "")
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(names) if names else "no function"
+
+
+def _source(place: str) -> Path | None:
+    """The source file of `path/to/file.py` or `package.module`; None if there is no such file."""
+    if place.endswith(".py"):
+        path = Path(place).expanduser()
+        return path if os.path.isfile(path) else None
+    top, *rest = place.split(".")
+    spec = _found(top)
+    if spec is None:
+        return None
+    if not rest:
+        return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+    for location in spec.submodule_search_locations or ():
+        base = Path(location).joinpath(*rest)
+        for path in (base.with_suffix(".py"), base / "__init__.py"):
+            if path.is_file():
+                return path
+    return None
+
+
+def _is_importable(module: str) -> bool:
+    return bool(module) and _found(module.partition(".")[0]) is not None
+
+
+def _found(top: str) -> Any:
+    """The spec of a top-level module, which is found without importing anything."""
+    if top in sys.builtin_module_names:
+        return importlib.util.find_spec("sys")
+    try:
+        return importlib.util.find_spec(top) if top else None
+    except (ImportError, ValueError):  # a module of this process without a spec
+        return None
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: Path, state: int) -> ast.Module | str:
+    """A file's syntax tree, or why it can't be parsed."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        return f"{path.name} is no Python: {error.msg} in line {error.lineno}"
+    except (OSError, ValueError) as error:
+        return f"{path.name} can't be read: {error}"
+
+
+def _missing_import(module: ast.Module, path: Path) -> str | None:
+    """A module that a file imports whenever it is run, and that can't be found."""
+    if "sys.path" in ast.unparse(module):
+        return None  # it looks elsewhere
+    for item in module.body:
+        names: Sequence[str] = ()
+        if isinstance(item, ast.Import):
+            names = [alias.name for alias in item.names]
+        elif isinstance(item, ast.ImportFrom) and item.module and not item.level:
+            names = [item.module]
+        for name in names:
+            top = name.partition(".")[0]
+            if top not in sys.modules and _found(top) is None:
+                return top
+    return None
+
+
+def _functions(module: ast.Module) -> Mapping[str, Function]:
+    """The functions that a file defines for others."""
+    defined = [item for item in module.body if isinstance(item, Function)]
+    return {item.name: item for item in defined if not item.name.startswith("_")}
+
+
+def _defined(module: ast.Module, name: str) -> ast.stmt | None:
+    """The statement that gives a name its value, whether or not it stands inside an `if`."""
+    top = [item for item in module.body if name in _names_bound(item)]
+    nested = (item for item in ast.walk(module) if isinstance(item, ast.stmt))
+    return top[-1] if top else next((item for item in nested if name in _names_bound(item)), None)
+
+
+def _names_bound(item: ast.stmt) -> set[str]:
+    """The names that a statement gives a value."""
+    if isinstance(item, Function | ast.ClassDef):
+        return {item.name}
+    if isinstance(item, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in item.names}
+    targets = item.targets if isinstance(item, ast.Assign) else []
+    if isinstance(item, ast.AnnAssign):
+        targets = [item.target]
+    nodes = (node for target in targets for node in ast.walk(target))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _has_star_import(module: ast.Module) -> bool:
+    imports = [item for item in ast.walk(module) if isinstance(item, ast.ImportFrom)]
+    return any(alias.name == "*" for item in imports for alias in item.names)
+
+
+def _call_fault(node: Function, call: Call) -> str | None:
+    """Why a function can't be called as a reward calls it; None if it can, or can't be known."""
+    if node.decorator_list:
+        return None
+    if not call.by_name:
+        return _positional_fault(node.args, call)
+    if node.args.posonlyargs:
+        names = ", ".join(item.arg for item in node.args.posonlyargs)
+        return f"takes {names} by position only, and is called by name"
+    if call.columns is None:
+        return None
+    known = [*call.arguments, *call.columns]
+    unknown = [name for name in _required(node.args) if name not in known]
+    if not unknown:
+        return None
+    return f"takes {', '.join(unknown)}, and these prompts bring {', '.join(known)}"
+
+
+def _positional_fault(args: ast.arguments, call: Call) -> str | None:
+    """Why a function can't be called with all arguments by position."""
+    count, taken = len(call.arguments), [*args.posonlyargs, *args.args]
+    least = len(taken) - len(args.defaults)
+    keywords = [a.arg for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is None]
+    if least <= count and (count <= len(taken) or args.vararg) and not keywords:
+        return None
+    names = ", ".join([*(item.arg for item in taken), *keywords])
+    return f"takes ({names}), and is called with ({', '.join(call.arguments)})"
+
+
+def _required(args: ast.arguments) -> list[str]:
+    """The parameters without a default that can be passed by name."""
+    least = len(args.args) - len(args.defaults)
+    only = [a.arg for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is None]
+    return [item.arg for item in args.args[: max(least, 0)]] + only

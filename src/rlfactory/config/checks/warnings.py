@@ -1,0 +1,50 @@
+"""Warnings about combinations that are allowed and rarely intended."""
+
+from collections.abc import Iterator
+
+from rlfactory.config.checks.base import Config, Traits, penalties
+
+
+def cautions(config: Config, traits: Traits) -> Iterator[str]:
+    """Notes of a plan on combinations that are allowed and rarely intended."""
+    node, dynamics = config["regularizer"], config["dynamics"]
+    if node.get("placement") == "loss" and node.get("estimator") == "k3":
+        yield "k3 in the loss follows the forward divergence; exact or k2 follow the one meant"
+    truncated = dynamics.get("top_k", 0) > 0 or dynamics.get("top_p", 1) < 1
+    if node.get("placement") == "reward" and truncated:
+        yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
+    yield from _unstable_awm(config, traits)
+    yield from _ignored_by_language_models(config, traits)
+    stop, evaluation = config["stop"], config["evaluation"]
+    names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
+    if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:
+        yield "stop.kl goes by kl/reference, and no term of this sum is named reference"
+    if (stop["kl"], stop["reward"]) != (None, None) and not evaluation["every"]:
+        yield "the best checkpoint is looked for at evaluations: evaluation.every=10 has some"
+
+
+def _unstable_awm(config: Config, traits: Traits) -> Iterator[str]:
+    """A note if AWM has neither a clip range nor a penalty toward the old policy."""
+    algo = config.get("algo", {})
+    unclipped = "clip_range" in algo and algo["clip_range"] is None
+    if not (unclipped and traits["algo"].get("unstable_unclipped")):
+        return
+    penalties_to_old = (
+        (node.get("reference") == "old" or "compare" in node)
+        and node["coefficient"].get("value") != 0
+        for _, node, _ in penalties(config, traits)
+    )
+    if not any(penalties_to_old):
+        yield (
+            "AWM with neither a clip_range nor a penalty toward the old policy rose and then"
+            " wandered in the prototype: algo.clip_range=1 or regularizer=kl_ema holds it"
+        )
+
+
+def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:
+    """A note if options that only image models read are set for a language model."""
+    if traits["model"].get("process") != "tokens":
+        return
+    for key in ("compile", "attention"):
+        if config["memory"][key]:
+            yield f"memory.{key} is for image models: this one does not read it"

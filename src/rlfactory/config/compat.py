@@ -1,0 +1,218 @@
+"""Frozen configurations of other versions: moved targets, removed keys, missing keys, safety.
+
+A run folder keeps the `config.yaml` it began with. `upgrade` rewrites what this version has moved
+or removed, `with_defaults` adds keys that came later and change no result, and `check_frozen` says
+what can't be read or may not be imported. Readers call `upgrade` first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import yaml
+
+from rlfactory.config.diff import NO_EFFECT_ON_RESULTS
+from rlfactory.config.paths import packaged_folder
+from rlfactory.config.problems import Problem
+from rlfactory.config.schema.root import COMPONENTS, RootConfig
+from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.targets import is_allowed
+
+Config = Mapping[str, Any]
+RENAMED = {
+    "rlfactory.advantage": "rlfactory.algo.advantage",
+    "rlfactory.dynamics.window.Fixed": "rlfactory.dynamics.window.FixedSteps",
+    "rlfactory.reward.geneval_reward": "rlfactory.reward.geneval",
+}
+"""Import paths, or beginnings of import paths, that moved: old to new."""
+
+REMOVED = {
+    "rlfactory.hardware.deepspeed": (
+        "to resume this run, type its command again with hardware=fsdp2 and --force: checkpoints"
+        " load under any hardware"
+    )
+}
+"""Import paths, or beginnings of import paths, that are gone: what to use instead."""
+
+REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
+"""Keys that changed no result and are gone; they are dropped from older configurations."""
+
+
+FORMER_SNAPSHOT = (True, "auto")
+"""The default of `checkpoint.snapshot` in older configurations, and the one of this version."""
+
+
+def upgrade(frozen: Config) -> dict[str, Any]:
+    """A configuration with moved targets under their new paths and without removed keys."""
+    upgraded: dict[str, Any] = _with_new_paths(frozen)
+    for key in REMOVED_KEYS:
+        group, _, name = key.partition(".")
+        if isinstance(node := upgraded.get(group), dict) and key not in _schema_keys(RootConfig):
+            upgraded[group] = {other: value for other, value in node.items() if other != name}
+    return upgraded
+
+
+def new_path(target: str) -> str | None:
+    """Where a target that moved is now; None for one that did not move."""
+    old = _entry(target, RENAMED)
+    return None if old is None else RENAMED[old] + target.removeprefix(old)
+
+
+def removal_note(target: str) -> str | None:
+    """What to use instead of a target that was removed; None for any other."""
+    old = _entry(target, REMOVED)
+    return None if old is None else REMOVED[old]
+
+
+def with_defaults(frozen: Config) -> dict[str, Any]:
+    """A configuration with this version's defaults of the keys it lacks that change no result."""
+    if not missing_keys(frozen):
+        return dict(frozen)
+    defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
+    return {
+        **frozen,
+        **{k: _merged(defaults[k], frozen.get(k)) for k in NO_EFFECT_ON_RESULTS if k in defaults},
+    }
+
+
+def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
+    """A configuration with the keys of its components that came later, and the default of
+    `checkpoint.snapshot` that has changed since, which changes no result.
+
+    Added are those that `current` sets, with the constructor's default, which is what a component
+    without the key does.
+    """
+    filled = dict(frozen)
+    options, now = frozen.get("checkpoint"), current.get("checkpoint")
+    if isinstance(options, Mapping) and isinstance(now, Mapping):
+        pair = (options.get("snapshot"), now.get("snapshot"))
+        if pair == FORMER_SNAPSHOT:
+            filled["checkpoint"] = {**options, "snapshot": now["snapshot"]}
+    for group in COMPONENTS:
+        node, other = frozen.get(group), current.get(group)
+        if not isinstance(node, Mapping) or not isinstance(other, Mapping):
+            continue
+        target = node.get("_target_")
+        if not isinstance(target, str) or target != other.get("_target_"):
+            continue
+        try:
+            parameters = read_signature(target).parameters
+        except TargetError:
+            continue
+        filled[group] = {
+            **node,
+            **{
+                name: parameters[name].default
+                for name in other
+                if name not in node and name in parameters and parameters[name].default is not ...
+            },
+        }
+    return filled
+
+
+def missing_keys(frozen: Config) -> list[str]:
+    """The keys that a configuration lacks, of those that change no result."""
+    return [
+        key
+        for key in _missing_root_keys(frozen, RootConfig, "")
+        if key.split(".")[0] in NO_EFFECT_ON_RESULTS
+    ]
+
+
+def check_frozen(frozen: Config) -> list[Problem]:
+    """Problems of a frozen, upgraded configuration: targets that may not be imported or were
+    removed, and missing keys that change results.
+    """
+    trust = frozen.get("trust")
+    trusted = [str(package) for package in trust] if isinstance(trust, list) else []
+    refused = []
+    for key, target in _targets(frozen, ""):
+        if note := removal_note(target):
+            refused.append(Problem(key, f"{target} was removed; {note}"))
+        elif not is_allowed(target, trusted):
+            message = f"{target} lies outside the packages that may be named here"
+            refused.append(Problem(key, message))
+    missing = [
+        *_missing_root_keys(with_defaults(frozen), RootConfig, ""),
+        *_missing_component_keys(frozen),
+    ]
+    if not missing:
+        return refused
+    message = (
+        f"config.yaml lacks {', '.join(missing)}: the run was started by another version of"
+        " rlfactory; resume it with that version, or start a new run"
+    )
+    return [*refused, Problem(missing[0], message)]
+
+
+def _entry(target: str, table: Mapping[str, str]) -> str | None:
+    """The entry of a table that a target is or lies below."""
+    return next((old for old in table if f"{target}.".startswith(f"{old}.")), None)
+
+
+def _with_new_paths(value: Any) -> Any:
+    """A value with every `_target_` inside it under its new path."""
+    if isinstance(value, list):
+        return [_with_new_paths(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: (new_path(item) or item)
+        if name == "_target_" and isinstance(item, str)
+        else _with_new_paths(item)
+        for name, item in value.items()
+    }
+
+
+def _schema_keys(schema: Any, prefix: str = "") -> set[str]:
+    """The dotted keys of a dataclass and of the dataclasses inside it."""
+    keys = {f"{prefix}{field.name}" for field in fields(schema)}
+    for field in fields(schema):
+        if isinstance(field.type, type) and is_dataclass(field.type):
+            keys |= _schema_keys(field.type, f"{prefix}{field.name}.")
+    return keys
+
+
+def _missing_root_keys(values: Config, schema: Any, prefix: str) -> Iterator[str]:
+    """The keys of a dataclass that a mapping lacks."""
+    for field in fields(schema):
+        key, inner = f"{prefix}{field.name}", values.get(field.name)
+        if field.name not in values:
+            yield key
+        elif isinstance(field.type, type) and is_dataclass(field.type):
+            below = inner if isinstance(inner, Mapping) else {}
+            yield from _missing_root_keys(below, field.type, f"{key}.")
+
+
+def _missing_component_keys(frozen: Config) -> Iterator[str]:
+    """The components that a configuration lacks, and their missing keys without a default."""
+    for group in COMPONENTS:
+        node = frozen.get(group)
+        if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+            yield group
+            continue
+        try:
+            needed = read_signature(node["_target_"]).parameters
+        except TargetError:
+            continue  # building the component reports the missing package
+        yield from (f"{group}.{n}" for n, p in needed.items() if p.required and n not in node)
+
+
+def _targets(value: object, key: str) -> Iterator[tuple[str, str]]:
+    """Every import path in a configuration, with its key."""
+    pairs = enumerate(value) if isinstance(value, list) else ()
+    for name, inner in value.items() if isinstance(value, Mapping) else pairs:
+        below = f"{key}.{name}" if key else str(name)
+        if name == "_target_":
+            yield below, str(inner)
+        else:
+            yield from _targets(inner, below)
+
+
+def _merged(default: Any, given: Any) -> Any:
+    """A mapping with another one's values on top."""
+    if not isinstance(default, Mapping) or not isinstance(given, Mapping):
+        return default if given is None else given
+    below = {k: _merged(v, given[k]) if k in given else v for k, v in default.items()}
+    return {**given, **below}

@@ -1,0 +1,138 @@
+"""Composite components: each name in a list, as `reward.of=[...]`, becomes a part with options."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlfactory.config._hydra import ComposedConfig, Composition, CompositionError, read_option
+from rlfactory.config.options import options
+from rlfactory.config.problems import PlanError, Problem, closest
+from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.static_names import TargetError
+
+COMPOSITE_KEYS = {"reward": "reward", "eval_rewards": "reward", "logger": "logger"}
+"""Keys that may have `of` (names) and `parts` (options for each name),
+with the group that the names are options of."""
+
+# below these keys any part's name is a key, and parts are known only once `of` is read
+_PART_KEYS = re.compile(
+    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts)[.=]"
+)
+
+
+def force_add(word: str) -> str:
+    """An override of a part's option with `++`, which Hydra accepts before the part exists."""
+    return f"++{word.lstrip('+')}" if _PART_KEYS.match(word.lstrip("+")) else word
+
+
+def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> ComposedConfig:
+    """Add a part for each name in `of`: the values of that option, overridden by those given.
+
+    A part with its own `_target_` stays as given. `places` are searched for options too.
+    """
+    values, problems = dict(composed.values), list(composed.problems)
+    media = _media(values.get("model"))
+    for key, group in COMPOSITE_KEYS.items():
+        node = values.get(key)
+        if not isinstance(node, Mapping) or not _is_composite(node):
+            continue
+        known = _group_options(group, tuple(places))
+        parts: dict[str, Any] = {}
+        for name in node["of"]:
+            given = node["parts"].get(name, {})
+            if not isinstance(given, Mapping):
+                problems.append(Problem(f"{key}.parts.{name}", f"is {given!r}; allowed is options"))
+            elif "_target_" in given:
+                parts[name] = given
+            elif name in known:
+                parts[name] = {**_option(group, name, tuple(places)), **given}
+            else:
+                own = _own_part(key, group, name, media)
+                problems.append(_unknown(key, group, name, [*known], node["of"], own))
+        unnamed = [name for name in node["parts"] if name not in node["of"]]
+        problems += [_unnamed_part(key, name, node["of"]) for name in unnamed]
+        values[key] = {**node, "parts": parts}
+    return replace(composed, values=values, problems=problems)
+
+
+def _is_composite(node: Mapping[str, Any]) -> bool:
+    """Whether a node has names and parts of the right types; `make_plan` reports other mistakes."""
+    of, parts = node.get("of"), node.get("parts")
+    return isinstance(of, list) and isinstance(parts, Mapping) and all(map(_is_name, of))
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str)
+
+
+def option_values(group: str, name: str) -> Mapping[str, Any]:
+    """The values of a group's option; PlanError if the group has no such option."""
+    if name in (known := _group_options(group, ())):
+        return _option(group, name, ())
+    raise PlanError([_unknown(group, group, name, [*known], [name])])
+
+
+# cached: Hydra can't be initialised again while its command line runs a job
+@cache
+def _group_options(group: str, places: tuple[str, ...]) -> Mapping[str, Path]:
+    return options(group, places)
+
+
+@cache
+def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values of an option of a group."""
+    try:
+        values = read_option(_group_options(group, places)[name], group)
+        if values is not None:
+            return values
+        quoted = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
+        searched = [f"hydra.searchpath=[{quoted}]"] if places else []
+        node = Composition([*searched, f"{group}={name}"]).changed().values[group]
+    except CompositionError:
+        return {}  # the plan then reports the missing _target_
+    return node if isinstance(node, Mapping) else {}
+
+
+def _unknown(
+    key: str, group: str, name: str, known: Sequence[str], of: Sequence[str], own: str = ""
+) -> Problem:
+    guess = closest(name, known, 0.75)  # a name of the user's own is like some other by chance
+    message = f"there is no {group} {name}; known are {', '.join(sorted(known))}{own}"
+    if guess is None:
+        return Problem(f"{key}.of", message, f"rlfactory list {group}")
+    corrected = ",".join(guess if other == name else other for other in of)
+    return Problem(f"{key}.of", f"{message}. Did you mean {guess}?", f"{key}.of=[{corrected}]")
+
+
+def _own_part(key: str, group: str, name: str, media: str) -> str:
+    """What to type for a part of one's own, in words."""
+    part = f"{key}.parts.{name}"
+    if group == "reward" and media in FUNCTIONS:
+        target = f"{part}._target_={FUNCTIONS[media]}"
+        return f"; a function of your own is {target} {part}.function=rewards.py:{name}"
+    return f"; {part}._target_=CLASS makes a part of your own"
+
+
+FUNCTIONS = {
+    "texts": "rlfactory.reward.function.Function",
+    "images": "rlfactory.reward.image_function.ImageFunction",
+}
+"""The rewards that call a function, by what a model generates."""
+
+
+def _media(model: object) -> str:
+    """What a model generates, `images` or `texts`; empty where its class can't be read."""
+    try:
+        signature = read_signature(str(model["_target_"])) if isinstance(model, Mapping) else None
+    except (KeyError, TargetError):
+        return ""
+    return str(signature.class_constants.get("media", "")) if signature else ""
+
+
+def _unnamed_part(key: str, name: str, of: Sequence[str]) -> Problem:
+    named = ",".join([*of, name])
+    message = f"has options, but {key}.of names no {name}"
+    return Problem(f"{key}.parts.{name}", message, f"{key}.of=[{named}]")

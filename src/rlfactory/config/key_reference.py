@@ -1,0 +1,170 @@
+"""What a key of the configuration means: the comment at its definition, its type and default."""
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlfactory.config.dotted_keys import value_at
+from rlfactory.config.layers import is_global
+from rlfactory.config.options import options
+from rlfactory.config.paths import packaged_folder
+from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
+from rlfactory.config.schema.signature import Parameter, read_signature
+from rlfactory.config.schema.static_names import TargetError, find_definition
+from rlfactory.config.schema.typecheck import describe
+from rlfactory.config.words import typed_value
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class KeyReference:
+    """The documentation of a key.
+
+    Attributes:
+        meaning: in words, with units; empty if nothing says it.
+        kind: the values that are allowed, in words.
+        default: as it is typed; None if it has no default.
+    """
+
+    meaning: str
+    kind: str
+    default: str | None
+
+    def lines(self) -> list[str]:
+        """The reference for a terminal."""
+        default = [] if self.default is None else [f"default {self.default}"]
+        about = "; ".join([*([self.kind] if self.kind else []), *default])
+        return [line for line in (self.meaning, about) if line]
+
+
+def root_file() -> Path:
+    """The file of the root's own keys."""
+    return packaged_folder("conf") / "config.yaml"
+
+
+def key_reference(key: str, config: Config, choices: Mapping[str, str]) -> KeyReference:
+    """What a key means in a configuration.
+
+    Args:
+        key: a dotted key that the configuration has.
+        config: the composed values.
+        choices: the option chosen of each group.
+    """
+    group = key.partition(".")[0]
+    if group not in COMPONENTS:
+        return _reference(key, root_file(), config)
+    if group == key:
+        return KeyReference(GROUPS[group], f"options: {', '.join(options(group))}", None)
+    return _reference(key, options(group).get(choices.get(group, "")), config)
+
+
+def file_reference(path: Path) -> dict[str, KeyReference]:
+    """The keys to which a YAML file gives values, in its order, and what they mean."""
+    content = _content(path)
+    found = {key: value_at(content, key) for key in comments(path)}
+    return {
+        key: _reference(key, path, content)
+        for key, value in found.items()
+        if not isinstance(value, Mapping) or not value
+    }
+
+
+def _reference(key: str, path: Path | None, config: Config) -> KeyReference:
+    """What a key means; `path` is the file that gives it a value, `config` has its component."""
+    parameter, target = _parameter(key, config)
+    meaning = "" if path is None else comments(path).get(key, "")
+    meaning = meaning or argument_text(target, key.rpartition(".")[2])
+    default = ... if path is None else value_at(_content(path), key, ...)
+    if default is ...:
+        default = parameter.default
+    is_shown = default not in (..., "???") and not (isinstance(default, Mapping) and default)
+    kind = parameter.kind
+    in_words = "" if kind is Any or is_dataclass(kind) else describe(kind)
+    return KeyReference(meaning, in_words, typed_value(default) if is_shown else None)
+
+
+def _parameter(key: str, config: Config) -> tuple[Parameter, str]:
+    """The type and default of a key by annotations, and the target that takes it, if any."""
+    unknown = Parameter(Any, required=False)
+    node: Any = config
+    parameter, target = Parameter(RootConfig, required=True), ""
+    for part in key.split("."):
+        target = str(node.get("_target_", "")) if isinstance(node, Mapping) else ""
+        if target:
+            known = _signature(target)
+        elif is_dataclass(parameter.kind):
+            known = {f.name: Parameter(f.type, required=True) for f in fields(parameter.kind)}
+        else:
+            known = {}
+        parameter = known.get(part, unknown)
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return parameter, target
+
+
+def _signature(target: str) -> Mapping[str, Parameter]:
+    try:
+        return read_signature(target).parameters
+    except TargetError:  # of a package that is not installed
+        return {}
+
+
+def argument_text(target: str, name: str) -> str:
+    """What the docstrings of a class say of an argument; empty if nothing."""
+    module, _, attribute = target.rpartition(".")
+    try:
+        _, node = find_definition(module, attribute)
+    except TargetError:
+        return ""
+    documented = [n for n in ast.walk(node) if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+    for part in documented:
+        text = ast.get_docstring(part) or ""
+        if found := re.search(
+            rf"^ {{4}}{re.escape(name)}: (.+(?:\n {{6,}}.+)*)", text, re.MULTILINE
+        ):
+            return " ".join(found[1].split())
+    return ""
+
+
+@cache
+def comments(path: Path) -> dict[str, str]:
+    """The keys of a YAML file in order, each with the comment on its line; empty without one."""
+    text = path.read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    _collect(yaml.compose(text, yaml.SafeLoader), _prefix(path), text.splitlines(), found)
+    return found
+
+
+def _prefix(path: Path) -> str:
+    """What the keys of a file lie below: its group, unless they begin at the root."""
+    is_root = path == root_file() or is_global(path)
+    return "" if is_root else f"{path.parent.name}."
+
+
+def _collect(node: yaml.Node | None, prefix: str, lines: list[str], found: dict[str, str]) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for name, value in node.value:
+        key = f"{prefix}{name.value}"
+        if name.value == "_target_" or key in ("defaults", "hydra"):
+            continue
+        mapping = isinstance(value, yaml.MappingNode) and value.value
+        end = name.end_mark if mapping else value.end_mark
+        rest = lines[end.line][end.column :] if end.line < len(lines) else ""
+        comment = re.search(r"(?:^|\s)#\s*(.+)$", rest)
+        found[key] = comment[1].strip() if comment else ""
+        _collect(value, f"{key}.", lines, found)
+
+
+@cache
+def _content(path: Path) -> dict[str, Any]:
+    """The values that a file gives, from the root on."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = content if isinstance(content, dict) else {}
+    return {path.parent.name: content} if _prefix(path) else content

@@ -1,0 +1,203 @@
+"""Live objects in a configuration: the options they stand in for, and their `object:NAME`."""
+
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+from rlfactory.config._hydra import ComposedConfig
+from rlfactory.config.composites import FUNCTIONS, option_values
+from rlfactory.config.live_rewards import RewardPart, are_several, reward_parts
+from rlfactory.config.options import options
+from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.schema.signature import live_signature, read_signature
+from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, OPTIONS, TEXT_TO_IMAGE
+from rlfactory.utils.live_objects import PREFIX
+
+NAMES = ("model", "tokenizer", "reward", "prompts", "algo")
+"""What can be handed over instead of an option."""
+SMALL = 50_000_000
+"""Parameters below which a network gets the settings of the shipped small model of its kind."""
+
+
+@dataclass(frozen=True)
+class LiveArguments:
+    """The live objects of a call.
+
+    Attributes:
+        objects: the objects by the name that a configuration gives them.
+        rewards: the parts of the reward by name, where several were handed over; their objects are
+            named `reward.NAME`.
+    """
+
+    objects: Mapping[str, Any]
+    rewards: Mapping[str, RewardPart] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> tuple["LiveArguments", dict[str, Any]]:
+        """The live objects among keyword arguments, and the other arguments.
+
+        Raises:
+            PlanError: a language model comes without its tokenizer, or a tokenizer without one; or
+                one of several rewards is none.
+        """
+        live = {k: v for k, v in given.items() if k in NAMES and _is_live(k, v)}
+        settings = {k: v for k, v in given.items() if k not in live and v is not None}
+        tokenizer = live.pop("tokenizer", None)
+        if "model" in live and not _is_pipeline(live["model"]):
+            if tokenizer is None:
+                message = "is a language model without its tokenizer; hand over tokenizer= too"
+                raise PlanError([Problem("model", message)])
+            live["model"] = (live["model"], tokenizer)
+        elif tokenizer is not None:
+            raise PlanError([Problem("tokenizer", "is for a language model, handed over as model")])
+        parts = reward_parts(live.pop("reward")) if are_several(live.get("reward")) else {}
+        live |= {f"reward.{name}": part.reward for name, part in parts.items() if part.is_live}
+        return cls(live, parts), settings
+
+    def words(self, typed: Sequence[str]) -> list[str]:
+        """The options to begin with, for objects whose option was not typed."""
+        keys = {override_key(word) for word in typed}
+        words = ["reward=combine"] if self.rewards else []
+        if "model" in self.objects and "model" not in keys:
+            words.append(f"model={model_option(self.objects['model'])}")
+        if "algo" in self.objects and "algo" not in keys:
+            words.append(f"algo={algo_option(self.objects['algo'])}")
+        return words
+
+
+def apply_live(composed: ComposedConfig, arguments: LiveArguments) -> ComposedConfig:
+    """The configuration in which live objects take the place of options."""
+    values, choices = dict(composed.values), dict(composed.choices)
+    typed = {override_key(word) for word in composed.overrides}
+    appliers: Mapping[str, Callable[..., Mapping[str, Any]]] = {
+        "model": _model_node,
+        "reward": _reward_node,
+        "prompts": lambda *_: {"_target_": f"{PREFIX}prompts"},
+        "algo": _algo_node,
+    }
+    for name, apply in appliers.items():
+        if name in arguments.objects:
+            values[name] = dict(apply(arguments.objects[name], values, typed))
+            if name != "model":
+                choices[name] = _name_of(arguments.objects[name])
+    if arguments.rewards:
+        values["reward"] = dict(_combined_node(arguments.rewards, values))
+    return replace(composed, values=values, choices=choices)
+
+
+def model_option(model: Any) -> str:
+    """The option of the group `model` whose settings a live model takes; PlanError if none fits."""
+    if isinstance(model, tuple):
+        return f"tiny_{LANGUAGE_OPTION}" if _size_of(model[0]) < SMALL else LANGUAGE_OPTION
+    kind = TEXT_TO_IMAGE.sub("", type(model).__name__)
+    if kind not in OPTIONS:
+        known = ", ".join([*OPTIONS, "causal language models"])
+        raise PlanError([Problem("model", f"is a {kind}; known are {known}")])
+    small = _SMALL_OPTIONS[OPTIONS[kind]]
+    return small if _size_of(_network_of(model)) < SMALL else OPTIONS[kind]
+
+
+_SMALL_OPTIONS = {"sd14": "tiny_sd", "sd35": "tiny_sd3", "flux": "tiny_flux"}
+
+
+def algo_option(algo: Any) -> str:
+    """The option of the nearest shipped ancestor of an algorithm, or one that learns from the same
+    samples; PlanError for what is no algorithm.
+    """
+    kind = algo if isinstance(algo, type) else type(algo)
+    files = {n: yaml.safe_load(path.read_text("utf-8")) for n, path in options("algo").items()}
+    targets = {content["algo"]["_target_"]: name for name, content in files.items()}
+    for ancestor in kind.__mro__:
+        if found := targets.get(f"{ancestor.__module__}.{ancestor.__qualname__}"):
+            return found
+    if (requires := getattr(kind, "requires", None)) in _BY_REQUIREMENT:
+        return _BY_REQUIREMENT[requires]
+    message = f"{kind.__name__} derives from no Algorithm; see docs/extend/algorithm.md"
+    raise PlanError([Problem("algo", message, "rlfactory list algo")])
+
+
+_BY_REQUIREMENT = {"transitions": "grpo", "forward_process": "awm", "tokens": "ppo"}
+"""The option with whose companions an algorithm begins that derives from `Algorithm` itself."""
+
+
+def _model_node(model: Any, values: Mapping[str, Any], typed: set[str]) -> Mapping[str, Any]:
+    node = {**values["model"], "path": f"{PREFIX}model"}
+    if _is_pipeline(model) and "model.size" not in typed and (size := _native_size(model)):
+        node["size"] = min(node["size"], size)
+    return node
+
+
+def _algo_node(algo: Any, values: Mapping[str, Any], typed: set[str]) -> Mapping[str, Any]:
+    """The options of the algorithm that it derives from, as far as it takes them."""
+    known = live_signature("algo", algo).parameters
+    kept = {k: v for k, v in values["algo"].items() if k in known or f"algo.{k}" in typed}
+    return {**kept, "_target_": f"{PREFIX}algo"}
+
+
+def _reward_node(reward: Any, values: Mapping[str, Any], typed: set[str]) -> Mapping[str, Any]:
+    """The node of a single reward; a function has its options as they were typed."""
+    node = _live_reward_node(reward, "reward", values)
+    own = values["reward"] if values["reward"].get("_target_") == node["_target_"] else {}
+    return {**own, **node}
+
+
+def _live_reward_node(reward: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A function becomes the shipped reward of functions of texts or images."""
+    if isinstance(reward, type) or not _is_function(reward):
+        return {"_target_": f"{PREFIX}{name}"}
+    media = read_signature(values["model"]["_target_"]).class_constants["media"]
+    return {"_target_": FUNCTIONS[media], "function": f"{PREFIX}{name}"}
+
+
+def _combined_node(rewards: Mapping[str, RewardPart], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`reward=combine` of several rewards; weights that were typed win."""
+    node = values["reward"]
+    parts = {
+        name: _live_reward_node(part.reward, f"reward.{name}", values)
+        if part.is_live
+        else option_values("reward", part.reward)
+        for name, part in rewards.items()
+    }
+    weights = {name: part.weight for name, part in rewards.items() if part.weight is not None}
+    return {**node, "of": [*parts], "parts": parts, "weights": {**weights, **node["weights"]}}
+
+
+def _is_live(name: str, value: object) -> bool:
+    """Whether a keyword's value is an object, and neither an option nor settings."""
+    if name == "reward" and are_several(value):
+        return True
+    return not isinstance(value, str | Mapping | None)
+
+
+def _is_function(reward: Any) -> bool:
+    """Whether an object is called with samples, rather than an instance of `Reward`."""
+    return callable(reward) and not hasattr(type(reward), "score")
+
+
+def _is_pipeline(model: Any) -> bool:
+    return hasattr(model, "components") and hasattr(model, "vae")
+
+
+def _network_of(pipe: Any) -> Any:
+    return getattr(pipe, "transformer", None) or pipe.unet
+
+
+def _size_of(network: Any) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _native_size(pipe: Any) -> int | None:
+    """The image edge in pixels that a pipeline's network was made for, if its config says so."""
+    sample = getattr(_network_of(pipe).config, "sample_size", None)
+    factor = getattr(pipe, "vae_scale_factor", None)
+    return int(sample * factor) if isinstance(sample, int) and factor else None
+
+
+def _name_of(value: Any) -> str:
+    """A short name for the run folder and the plan; of prompts, how many there are."""
+    if hasattr(value, "eval_prompts") and isinstance(value, Sized):
+        return f"{len(value)} prompts"
+    named = value if hasattr(value, "__name__") else type(value)
+    return str(named.__name__).strip("<>")

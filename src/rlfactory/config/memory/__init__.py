@@ -1,0 +1,1 @@
+"""Memory estimate of a run: arithmetic on its configuration, without torch."""

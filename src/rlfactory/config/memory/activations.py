@@ -1,0 +1,214 @@
+"""Activation memory of a network, by family: sampling, forward and backward pass.
+
+The coefficients are bytes per token (or latent pixel) and channel of a block. They were counted on
+networks of fake tensors at their full width (scripts/bench/ghost.py), where every storage that
+autograd keeps is seen; tests compare the formulas with that count. docs/estimate.md explains them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Family = Literal["flux", "sd3", "unet"]
+Config = Mapping[str, Any]
+
+
+PIXELS_TOGETHER = 1024**2
+"""Pixels of images that are decoded together, at most."""
+LARGEST_TILE = 512
+"""Pixels of a tile's edge with `memory.vae_tiling`."""
+NETWORK_CLASSES = {
+    *("FluxTransformer2DModel", "SD3Transformer2DModel", "UNet2DConditionModel"),
+    None,
+}
+
+
+class UnknownNetwork(ValueError):
+    """A network of a family without memory formulas."""
+
+
+@dataclass(frozen=True)
+class ComputeOptions:
+    """What activation memory depends on besides the network.
+
+    Attributes:
+        half: computed in half precision by autocast, else in float32.
+        full: all weights are trained, else LoRA adapters.
+        rank: the rank of the adapters.
+        checkpointing: gradient checkpointing, which recomputes blocks in the backward pass.
+    """
+
+    half: bool = False
+    full: bool = False
+    rank: int = 32
+    checkpointing: bool = False
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of an activation's element."""
+        return 2 if self.half else 4
+
+    def coefficient(self, lora: float, lora_half: float, full: float, full_half: float) -> float:
+        """The one of four coefficients that these options select."""
+        if self.full:
+            return full_half if self.half else full
+        return lora_half if self.half else lora
+
+
+@dataclass(frozen=True)
+class ActivationBytes:
+    """Activation memory of one training item or sample, in bytes.
+
+    Attributes:
+        saved: what autograd keeps after a forward pass.
+        backward: the most that the backward pass holds on top of `saved`.
+        sampling: the most that a forward pass without a gradient holds.
+    """
+
+    saved: float
+    backward: float
+    sampling: float
+
+
+def family_of(network: Config) -> Family:
+    """The family of a network's configuration.
+
+    A saved configuration names its class; a published one is recognised by its keys.
+
+    Raises:
+        UnknownNetwork: if it is of another family.
+    """
+    if network.get("_class_name") not in NETWORK_CLASSES:
+        raise UnknownNetwork(f"{network['_class_name']} is of no known family")
+    if "num_single_layers" in network:
+        return "flux"
+    if "caption_projection_dim" in network:
+        return "sd3"
+    if "down_block_types" in network and "cross_attention_dim" in network:
+        return "unet"
+    raise UnknownNetwork("no network of a family that is known")
+
+
+def activation_bytes(
+    network: Config, edge: int, text: int, options: ComputeOptions
+) -> ActivationBytes:
+    """The activation memory of one item of `edge` x `edge` latents and `text` tokens."""
+    formulas = {"flux": _flux, "sd3": _sd3, "unet": _unet}
+    return formulas[family_of(network)](network, edge, text, options)
+
+
+def _flux(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """Double blocks, then single blocks, all on the joint sequence of image and text tokens."""
+    tokens = (edge // 2) ** 2 + text
+    width = network["num_attention_heads"] * network["attention_head_dim"]
+    double, single = network["num_layers"], network["num_single_layers"]
+    double_bytes = tokens * (
+        width * options.coefficient(52.3, 28.7, 96.2, 68.1) + _adapters(4, options)
+    )
+    single_bytes = tokens * (
+        width * options.coefficient(48.2, 24.3, 84.1, 60.1) + _adapters(3, options)
+    )
+    row = tokens * width
+    backward = row * options.coefficient(44.0, 50.0, 44.0, 50.0)
+    sampling = row * options.coefficient(60.3, 56.0, 60.3, 56.0)
+    if options.checkpointing:
+        inputs = (double + single + 1) * row * options.element_size
+        return ActivationBytes(inputs, max(double_bytes, single_bytes) + backward, sampling)
+    return ActivationBytes(double * double_bytes + single * single_bytes, backward, sampling)
+
+
+def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """Joint blocks; some have a second attention on the image alone, the last drops the text."""
+    image = (edge // network["patch_size"]) ** 2
+    tokens, layers = image + text, network["num_layers"]
+    width = network["num_attention_heads"] * network["attention_head_dim"]
+    seconds = len(network.get("dual_attention_layers") or ())
+    row = width * options.coefficient(56.6, 28.7, 100.3, 74.2) + _adapters(4, options)
+    second = image * width * options.coefficient(24.2, 12.1, 40.2, 38.2)
+    backward = tokens * width * options.coefficient(24.0, 13.7, 24.0, 15.7)
+    sampling = tokens * width * options.coefficient(45.2, 28.1, 45.2, 28.1)
+    if options.checkpointing:
+        inputs = (layers + 1) * tokens * width * options.element_size
+        return ActivationBytes(
+            inputs, tokens * row + (second if seconds else 0) + backward, sampling
+        )
+    joint = ((layers - 1) * tokens + image + 0.6 * text) * row
+    return ActivationBytes(joint + seconds * second, backward, sampling)
+
+
+def _unet(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """Residual convolution blocks, transformer blocks, and down- and upsamplers between levels."""
+    residuals = transformers = inputs = resampled = 0.0
+    largest = 0.0
+    for kind, pixels, channels_in, channels_out in unet_blocks(network, edge):
+        if kind == "residual":
+            residuals += pixels * (channels_in + channels_out)
+            inputs += pixels * channels_in
+        elif kind == "transformer":
+            transformers += pixels * channels_in
+            largest = max(largest, pixels * channels_in)
+        else:
+            resampled += pixels * channels_in
+    block = options.coefficient(105.0, 54.0, 126.0, 75.0)
+    backward = largest * options.coefficient(40.0, 18.1, 40.0, 18.1)
+    sampling = largest * options.coefficient(104.0, 55.2, 104.0, 55.2)
+    resampled_bytes = resampled * options.element_size
+    if options.checkpointing:
+        # a transformer's norm and its two projections lie outside of the recomputed part
+        kept = (
+            inputs * options.element_size
+            + transformers * options.coefficient(16, 10, 16, 10)
+            + resampled_bytes
+        )
+        return ActivationBytes(kept, largest * block + backward, sampling)
+    kept = residuals * options.coefficient(12, 8, 12, 10) + transformers * block + resampled_bytes
+    return ActivationBytes(kept, backward, sampling)
+
+
+def unet_blocks(network: Config, edge: int) -> Iterator[tuple[str, int, int, int]]:
+    """The blocks of a UNet in order: kind, pixels, input channels, output channels.
+
+    Kinds are `residual`, `transformer`, `downsample` (with the pixels before it) and `upsample`
+    (with those after it).
+    """
+    widths, layers = list(network["block_out_channels"]), network["layers_per_block"]
+    pixels, channels = edge**2, widths[0]
+    skips = [channels]
+    for level, (kind, width) in enumerate(zip(network["down_block_types"], widths, strict=True)):
+        for _ in range(layers):
+            yield "residual", pixels, channels, width
+            if "Attn" in kind:
+                yield "transformer", pixels, width, width
+            channels = width
+            skips.append(channels)
+        if level < len(widths) - 1:
+            yield "downsample", pixels, channels, channels
+            pixels //= 4
+            skips.append(channels)
+    yield "residual", pixels, channels, channels
+    yield "transformer", pixels, channels, channels
+    yield "residual", pixels, channels, channels
+    for level, (kind, width) in enumerate(
+        zip(network["up_block_types"], widths[::-1], strict=True)
+    ):
+        for _ in range(layers + 1):
+            yield "residual", pixels, channels + skips.pop(), width
+            if "Attn" in kind:
+                yield "transformer", pixels, width, width
+            channels = width
+        if level < len(widths) - 1:
+            pixels *= 4
+            yield "upsample", pixels, channels, channels
+
+
+def _adapters(count: int, options: ComputeOptions) -> float:
+    """Bytes per token that autograd keeps between the two matrices of `count` adapters."""
+    return 0.0 if options.full else float(count * options.rank * options.element_size)
+
+
+def decoding_bytes(autoencoder: Config, size: int, images: int) -> float:
+    """The most that decoding holds, in bytes: three float32 tensors at full resolution with the
+    channels of the last level but one.
+    """
+    widths = autoencoder["block_out_channels"]
+    return float(3 * widths[min(1, len(widths) - 1)] * size**2 * 4 * images)

@@ -1,0 +1,95 @@
+"""How much memory the device has, and which errors mean that it ran out. Imports no torch."""
+
+import os
+
+from rlfactory.config.checks.base import Config
+from rlfactory.config.prediction.devices import gpu_models, gpu_of
+from rlfactory.hardware.environment import visible_gpus
+
+GIB = 2**30
+USABLE_FRACTION = 0.94
+"""The fraction of a GPU that a run can use; the CUDA context and fragmentation take the rest."""
+OUT_OF_MEMORY_MESSAGES = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
+def available_memory(config: Config) -> tuple[float | None, str]:
+    """The device's memory in bytes, None if it is not known on this machine; and its name.
+
+    `hardware.memory_gb` overrides that of `hardware.gpu`, and both what is detected. Of several
+    visible GPUs the smallest counts.
+    """
+    node = config["hardware"]
+    if (given := node.get("memory_gb")) is not None:
+        return float(given) * GIB, "the device"
+    if node.get("gpu") in gpu_models() and (named := gpu_of(node)) is not None:
+        return named.memory, f"the {named.name}"
+    if node.get("device") != "cpu" and (gpus := visible_gpus()):
+        sizes = [gpu.memory_mib for gpu in gpus if gpu.memory_mib is not None]
+        return min(sizes) * 2.0**20 if len(sizes) == len(gpus) else None, "the GPU"
+    if node.get("device") == "cuda":
+        return None, "the GPU"
+    return _physical_memory(), "this machine"
+
+
+def on_gpu(config: Config) -> bool:
+    """Whether the run will use a GPU, as far as this machine can tell."""
+    node = config["hardware"]
+    device, planned = node.get("device"), node.get("memory_gb") is not None
+    planned = planned or node.get("gpu") in gpu_models()
+    return device == "cuda" or (device != "cpu" and (has_gpu() or planned))
+
+
+def describe_device(config: Config) -> str:
+    """The device that a run would use here, in words."""
+    node = config["hardware"]
+    if (named := named_gpu(config)) is not None:
+        return f"{named}, as hardware.gpu says"
+    if not on_gpu(config):
+        asked = node.get("device") == "cpu"
+        return "the CPU" if asked else "the CPU: no GPU was found"
+    gpus = visible_gpus()
+    if not gpus:
+        return "a GPU; none was found here"
+    sizes = {gpu.memory_mib for gpu in gpus}
+    memory = "" if None in sizes else " of " + " and ".join(f"{s / 1024:.0f}" for s in sizes if s)
+    return f"{len(gpus)} GPU{'s' * (len(gpus) > 1)}{memory}{' GiB' if memory else ''}"
+
+
+def named_gpu(config: Config) -> str | None:
+    """The GPU that `hardware.gpu` names for the plan; None if it names none."""
+    node = config["hardware"]
+    named = gpu_of(node) if node.get("gpu") in gpu_models() else None
+    return None if named is None else named.name
+
+
+def has_gpu() -> bool:
+    """Whether this process sees an NVIDIA GPU."""
+    return bool(visible_gpus())
+
+
+def _physical_memory() -> float | None:
+    """The machine's memory in bytes; None where the system does not report it."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device, or the machine, ran out of memory.
+
+    Errors are recognised by class name and message, and also as the cause of another error, since
+    some libraries wrap them.
+    """
+    by_class = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
+    by_message = isinstance(error, RuntimeError) and any(
+        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
+    )
+    cause = error.__cause__
+    return by_class or by_message or (cause is not None and is_out_of_memory(cause))

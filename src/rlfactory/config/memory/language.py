@@ -1,0 +1,176 @@
+"""Peak memory of a run on texts, estimated by phase from its configuration."""
+
+from dataclasses import dataclass
+
+from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.config.memory.activations import ComputeOptions
+from rlfactory.config.memory.device_memory import on_gpu
+from rlfactory.config.memory.language_shapes import LanguageShape, language_shape_of
+from rlfactory.config.memory.sharding import BYTES, ShardedShares, shares_of
+from rlfactory.config.memory.terms import (
+    PROGRAM,
+    Estimate,
+    RewardMemory,
+    gradient_bytes,
+    host_bytes,
+    replicated,
+    training_state,
+)
+
+PROMPT_TOKENS = {
+    "rlfactory.prompts.movies.Movies": 12,
+    "rlfactory.prompts.randomwalks.RandomWalkPrompts": 2,
+}
+"""Tokens of the longest prompt, where the source is known; with the token before it."""
+OTHER_PROMPT_TOKENS = 512
+"""Tokens assumed of the longest prompt of any other source."""
+MAX_LOGITS = {False: 2**25, True: 2**28}
+"""How many logits are held at once on a CPU and on a GPU (`model.text_base`); of more, a chunk of a
+quarter of them."""
+LEARNING_LOGITS, SAMPLING_LOGITS = 8, 4
+"""Float32 arrays of logits that learning and sampling hold at once."""
+
+
+@dataclass(frozen=True)
+class TextBatches:
+    """Rows and tokens of the passes of a run on texts.
+
+    Attributes:
+        prompt, response: the most tokens of each.
+        sampled, learned: responses in one pass while sampling and while learning.
+    """
+
+    prompt: int
+    response: int
+    sampled: int
+    learned: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a response with its prompt."""
+        return self.prompt + self.response
+
+
+def text_batches(config: Config) -> TextBatches:
+    """The batches of one process."""
+    samples = config["prompts_per_iteration"] * config["group_size"]
+    own = max(1, int(samples * shares_of(config).samples))
+    target = str(config["prompts"]["_target_"])
+    return TextBatches(
+        prompt=PROMPT_TOKENS.get(target, OTHER_PROMPT_TOKENS),
+        response=int(config["dynamics"]["length"]),
+        sampled=min(config["sample_batch"], own),
+        learned=min(config["micro_batch"], own),
+    )
+
+
+def text_options(config: Config, when: str) -> ComputeOptions:
+    """What a language model's activations depend on."""
+    model = config["model"]
+    return ComputeOptions(
+        half=BYTES[config["precision"][when]] == 2,
+        full=model["finetune"] == "full",
+        rank=model["lora_rank"],
+        checkpointing=bool(config["memory"]["gradient_checkpointing"]),
+    )
+
+
+def trained_numbers(config: Config, shape: LanguageShape) -> float:
+    """The trained parameters of the language model, without the critic's."""
+    model = config["model"]
+    targets = model.get("lora_targets")
+    if model["finetune"] == "full":
+        return shape.parameters
+    return shape.adapters(model["lora_rank"], len(targets) if targets else None)
+
+
+def logits_at_once(config: Config, shape: LanguageShape, tokens: int) -> int:
+    """Tokens whose logits are held together while learning from `tokens` response tokens."""
+    limit = MAX_LOGITS[on_gpu(config)]
+    if tokens * shape.vocabulary <= limit:
+        return tokens
+    return max(1, limit // 4 // shape.vocabulary)
+
+
+def estimate_language(config: Config, traits: Traits) -> Estimate | None:
+    """The estimate of a run on texts; None if its network is not known."""
+    model = config["model"]
+    if not {"finetune", "lora_rank", "path"} <= model.keys():
+        return None
+    shape = language_shape_of(str(model["path"]))
+    critic = language_shape_of(model.get("value_path"))
+    if shape is None or (critic is None and model.get("value_path")):
+        return None
+    full = model["finetune"] == "full"
+    shares = shares_of(config)
+    trained = trained_numbers(config, shape)
+    own = shares if full else replicated(shares)
+    state = training_state(config, traits, trained, own)
+    frozen = 0.0 if full else shape.parameters * BYTES[config["precision"]["weights"]]
+    rewards = RewardMemory.of(config, traits)
+    resident = {
+        "weights": shares.resident * frozen + state.pop("weights"),
+        **state,
+        # in full in every process: weights and moments in float32
+        "critic": 12.0 * critic.parameters if critic else 0.0,
+        "rewards": rewards.resident,
+        "the program": 0.0 if on_gpu(config) else PROGRAM,
+    }
+    gradient, scratch = gradient_bytes(config, trained, own)
+    gradient += 4.0 * critic.parameters if critic else 0.0
+    blocks = shares.unsharded_blocks(shape.parameters, shape.layers)
+    whole = shares.unsharded_network(shape.parameters)
+    comparing = whole if not shares.is_sharded else blocks
+    phases = {
+        "prefilling": whole + _prefilling(config, shape, shares),
+        "generating": whole + _generating(config, shape, shares),
+        "scoring": rewards.scoring,
+        "learning": gradient + comparing + blocks + _learning(config, traits, shape, shares),
+        "updating": gradient + scratch,
+    }
+    return Estimate(resident, phases, trained, host_bytes(config, resident, shares))
+
+
+def _cache(config: Config, shape: LanguageShape) -> float:
+    """Bytes of the KV cache, which is allocated for the longest response of every row."""
+    batches = text_batches(config)
+    size = BYTES[config["precision"]["rollout"]]
+    return batches.sampled * batches.tokens * shape.cached(size)
+
+
+def _copies(config: Config, shape: LanguageShape, when: str, shares: ShardedShares) -> float:
+    """The half-precision copies that autocast makes of float32 weights."""
+    stored = "float32" if config["model"]["finetune"] == "full" else config["precision"]["weights"]
+    half = BYTES[config["precision"][when]] == 2
+    return 2.0 * shape.parameters if half and stored == "float32" and not shares.is_sharded else 0.0
+
+
+def _prefilling(config: Config, shape: LanguageShape, shares: ShardedShares) -> float:
+    batches, size = text_batches(config), BYTES[config["precision"]["rollout"]]
+    tokens = batches.sampled * batches.prompt * shape.transient(size)
+    return _cache(config, shape) + tokens + _copies(config, shape, "rollout", shares)
+
+
+def _generating(config: Config, shape: LanguageShape, shares: ShardedShares) -> float:
+    logits = 4.0 * SAMPLING_LOGITS * text_batches(config).sampled * shape.vocabulary
+    return _cache(config, shape) + logits + _copies(config, shape, "rollout", shares)
+
+
+def _learning(config: Config, traits: Traits, shape: LanguageShape, shares: ShardedShares) -> float:
+    """A micro-batch: what autograd keeps of all layers, or their inputs and one layer; logits of a
+    chunk; what the reference's pass holds is less.
+    """
+    batches, options = text_batches(config), text_options(config, "learning")
+    rows = batches.learned * batches.tokens
+    kept = rows * shape.saved(options)
+    transient = rows * shape.transient(options.element_size)
+    if options.checkpointing:
+        inputs = rows * shape.layers * shape.hidden * options.element_size
+        layers = inputs + kept + transient
+    else:
+        layers = shape.layers * kept + transient
+    answered = batches.learned * batches.response
+    states = 4.0 * answered * shape.hidden * 2
+    logits = 4.0 * LEARNING_LOGITS * shape.vocabulary * logits_at_once(config, shape, answered)
+    compared = any(True for _ in penalties(config, traits))
+    return layers + states * (1 + compared) + logits + _copies(config, shape, "learning", shares)

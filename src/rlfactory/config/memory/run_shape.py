@@ -1,0 +1,68 @@
+"""Shapes of a run on images that memory and time follow from: latents, text tokens, batches."""
+
+from collections.abc import Mapping
+
+from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.config.memory.activations import ComputeOptions, family_of
+from rlfactory.config.memory.model_parts import Part
+from rlfactory.config.memory.sharding import BYTES
+from rlfactory.config.nfe import reference_of
+
+
+def latent_edge(parts: Mapping[str, Part], size: int) -> int:
+    """Width and height of the latents of images that are `size` pixels wide."""
+    return int(size // 2 ** (len(parts["vae"].config["block_out_channels"]) - 1))
+
+
+def text_tokens(config: Config, parts: Mapping[str, Part], network: Part) -> int:
+    """Text tokens of the network's input."""
+    model, encoder = config["model"], parts.get("text_encoder")
+    clip = int(encoder.config.get("max_position_embeddings", 77)) if encoder else 77
+    clip_tokens = {"flux": 0, "sd3": clip, "unet": clip}
+    return clip_tokens[family_of(network.config)] + int(model.get("text_tokens", 0))
+
+
+def passes(config: Config) -> int:
+    """Rows of the batch for each sample: two with classifier-free guidance."""
+    return 2 if (config["model"].get("guidance") or 0) > 1 else 1
+
+
+def largest_size(config: Config) -> int:
+    """The larger image width of training and evaluation, in pixels."""
+    return int(max(config["model"]["size"], config["evaluation"]["size"] or 0))
+
+
+def is_half(config: Config, when: str) -> bool:
+    """Whether the network computes in half precision in `rollout` or `learning`."""
+    return BYTES[config["precision"][when]] == 2
+
+
+def frozen_bytes(config: Config) -> int:
+    """Bytes of a frozen parameter."""
+    return BYTES[config["precision"]["weights"]]
+
+
+def compute_options(config: Config, when: str) -> ComputeOptions:
+    """What a pass's activations depend on."""
+    model = config["model"]
+    return ComputeOptions(
+        half=is_half(config, when),
+        full=model["finetune"] == "full",
+        rank=model["lora_rank"],
+        checkpointing=bool(config["memory"]["gradient_checkpointing"]),
+    )
+
+
+def weight_sets(config: Config, traits: Traits) -> set[str]:
+    """The weight sets besides the policy, each a copy of the trained parameters.
+
+    `ema` is kept where it is evaluated, or compared with.
+    """
+    names = {*(traits["algo"].get("compared_weight_sets") or ()), config["algo"].get("behaviour")}
+    names |= {reference_of(node) for _, node, _ in penalties(config, traits)}
+    if config["evaluation"].get("weights", "ema") == "ema":
+        names.add("ema")
+    without_copy = {None, "policy"}
+    if config["model"]["finetune"] == "lora":
+        without_copy.add("reference")  # it is the network without its adapters
+    return names - without_copy

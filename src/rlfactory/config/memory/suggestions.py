@@ -1,0 +1,158 @@
+"""Suggestions for a run that does not fit into memory: the options that save most."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.memory.device_memory import GIB, USABLE_FRACTION, available_memory
+from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.sharding import processes_of
+from rlfactory.config.memory.terms import Estimate
+from rlfactory.config.schema.root import COMPONENTS
+from rlfactory.config.schema.signature import read_signature
+
+MAX_SUGGESTIONS = 3
+HOST_WORTH_A_ROW = 8.0 * GIB
+"""Main memory of a process from which on the plan mentions it."""
+BF16 = {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"}
+SWITCHES = ("gradient_checkpointing", "offload_text", "offload_weights", "vae_slicing")
+TEXT_SWITCHES = ("gradient_checkpointing", "offload_weights")
+"""The switches of `memory` that language models read."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """An override, and by how many bytes it lowers the peak on top of those before it."""
+
+    override: str
+    saves: float
+
+    def __str__(self) -> str:
+        return f"{self.override} (saves {self.saves / GIB:.1f})"
+
+
+def describe(config: Config, found: Estimate | None) -> str:
+    """The estimate in words, and the memory that the device has."""
+    if found is None:
+        return f"not known before {config['model'].get('path')} is loaded"
+    available, device = available_memory(config)
+    each = "in each process " if processes_of(config) > 1 else ""
+    return f"{each}{found}" + (f"; {device} has {available / GIB:.0f}" if available else "")
+
+
+def describe_host(found: Estimate) -> str:
+    """Main memory of a process beside its device's."""
+    return f"about {found.host / GIB:.1f} GiB a process, for the snapshot and a checkpoint"
+
+
+def notes(config: Config, traits: Traits, found: Estimate | None) -> Iterator[str]:
+    """A warning if the run will not fit."""
+    available, device = available_memory(config)
+    if found is None or available is None or found.peak <= USABLE_FRACTION * available:
+        return
+    short = f"this needs about {found.peak / GIB:.1f} GiB and {device} has {available / GIB:.0f}"
+    yield f"{short}{_in_words(suggestions(config, traits))}"
+
+
+def explain_out_of_memory(error: BaseException, config: Config) -> str:
+    """The message for an out-of-memory error: what was expected, which options help, the error."""
+    first_line = str(error).strip().partition("\n")[0].partition(". ")[0]
+    return f"{out_of_memory_message(config, traits_of(config))}\n{first_line}"
+
+
+def out_of_memory_message(config: Config, traits: Traits) -> str:
+    """What the plan expected, and the options that help most."""
+    found = estimate(config, traits)
+    expected = "" if found is None else f"; the plan expected {found}"
+    return f"out of memory{expected}{_in_words(suggestions(config, traits))}"
+
+
+def _in_words(suggested: tuple[list[Suggestion], float | None]) -> str:
+    """Suggestions as the end of a sentence."""
+    chosen, peak = suggested
+    if not chosen:
+        return ""
+    listed = ", ".join(map(str, chosen) if peak is not None else (s.override for s in chosen))
+    leaves = "" if peak is None else f", which leaves about {peak / GIB:.1f}"
+    return f". What helps most, in this order: {listed}{leaves}"
+
+
+def suggestions(config: Config, traits: Traits) -> tuple[list[Suggestion], float | None]:
+    """The options that lower the peak most, chosen greedily, and the peak with all of them.
+
+    The peak is None where the run can't be estimated; then the first options are suggested.
+    """
+    now = estimate(config, traits)
+    if now is None:
+        first = [override for override, _ in options(config, traits)][:MAX_SUGGESTIONS]
+        return [Suggestion(override, 0.0) for override in first], None
+    chosen: dict[str, Suggestion] = {}
+    while True:
+        changed = [(word, with_changes(config, values)) for word, values in options(config, traits)]
+        estimated = [(word, c, e) for word, c in changed if (e := estimate(c, traits)) is not None]
+        if not estimated:
+            break
+        override, smaller_config, smaller = min(estimated, key=lambda entry: entry[2].peak)
+        if now.peak - smaller.peak < 0.02 * now.peak:
+            break
+        key = override.partition("=")[0]
+        if key not in chosen and len(chosen) == MAX_SUGGESTIONS:
+            break
+        before = chosen[key].saves if key in chosen else 0.0  # a batch that was halved already
+        chosen[key] = Suggestion(override, before + now.peak - smaller.peak)
+        config, now = smaller_config, smaller
+    return [*chosen.values()], now.peak
+
+
+def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each override that could save memory, with the values that it changes."""
+    images = traits["model"].get("media") == "images"
+    yield from _shared_options(config, SWITCHES if images else TEXT_SWITCHES)
+    for name in ("micro_batch", "sample_batch"):
+        if config[name] > 1:
+            fewer = max(config[name] // 2, 1)
+            yield f"{name}={fewer}", {name: fewer}
+    if config["model"].get("finetune") == "full":
+        yield "model.finetune=lora", {"model.finetune": "lora"}
+        if "8bit" not in config["optimizer"]["_target_"]:
+            yield "optimizer=adamw_8bit", {"optimizer._target_": "bitsandbytes.optim.AdamW8bit"}
+
+
+def _shared_options(
+    config: Config, switches: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Options of precision and memory."""
+    if "float32" in config["precision"].values():
+        yield "precision=bf16", {"precision": BF16}
+    for name in switches:
+        if not config["memory"][name]:
+            yield f"memory.{name}=true", {f"memory.{name}": True}
+
+
+def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The configuration with values at dotted keys replaced; mappings are merged."""
+    changed = dict(config)
+    for key, value in changes.items():
+        head, _, rest = key.partition(".")
+        inner = changed.get(head)
+        if rest:
+            changed[head] = with_changes(inner if isinstance(inner, Mapping) else {}, {rest: value})
+        elif isinstance(value, Mapping) and isinstance(inner, Mapping):
+            changed[head] = {**inner, **value}
+        else:
+            changed[head] = value
+    return changed
+
+
+def traits_of(config: Config) -> Traits:
+    """The class constants of a frozen configuration's components, by key."""
+    traits = {
+        key: read_signature(config[key]["_target_"]).class_constants
+        for key in COMPONENTS
+        if key != "optimizer"
+    }
+    terms = config["regularizer"].get("terms") or {}
+    for name, node in terms.items():
+        traits[f"regularizer.terms.{name}"] = read_signature(node["_target_"]).class_constants
+    return traits

@@ -1,0 +1,170 @@
+"""The number of function evaluations (NFE) of an iteration: forward passes of the network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlfactory.config.checks.base import Config, Traits, penalties, steps_trained
+from rlfactory.utils.batch_sizes import learning_passes, sampling_passes
+
+
+def describe_accumulation(config: Config, traits: Traits) -> str:
+    """How many micro-batches an update accumulates, in words."""
+    items, size = update_items(config, traits)
+    return f"{items} items an update / {config['micro_batch']} = {-(-items // size)} accumulated"
+
+
+def update_items(config: Config, traits: Traits) -> tuple[int, int]:
+    """The training items of an update and of a micro-batch.
+
+    With one ratio for each sample a micro-batch holds complete samples if one fits, as in
+    `TrainingItems.split`.
+    """
+    samples = config["prompts_per_iteration"] * config["group_size"]
+    per_sample, size = items_per_sample(config, traits), config["micro_batch"]
+    items = samples // config["updates_per_iteration"] * per_sample
+    if one_ratio_per_sample(config, traits) and size >= per_sample:
+        size -= size % per_sample
+    return items, size
+
+
+def one_ratio_per_sample(config: Config, traits: Traits) -> bool:
+    """Whether all items of a sample have one ratio."""
+    return bool(
+        traits["algo"].get("one_ratio_per_sample") or config["algo"].get("ratio") == "sum_first"
+    )
+
+
+def describe_nfe(config: Config, traits: Traits) -> str:
+    """The forward passes for a sample, in words."""
+    if traits["model"].get("process") == "tokens":
+        return f"{config['dynamics']['length']} forward passes at most to sample a text, 1 to learn"
+    guidance = _guidance(config)
+    compared = guidance * nfe_compare(config, traits)
+    comparing = f" {compared:g} to compare policies on it," if compared else ""
+    return (
+        f"{guidance * nfe_sample(config, traits):g} forward passes to sample an image,"
+        f"{comparing} {guidance * nfe_train(config, traits)} to learn from it"
+    )
+
+
+def nfe_per_iteration(config: Config, traits: Traits) -> float:
+    """The forward passes of an iteration on images; 0 for texts."""
+    if traits["model"].get("process") == "tokens":
+        return 0.0
+    per_sample = nfe_sample(config, traits) + nfe_compare(config, traits)
+    per_sample += nfe_train(config, traits)
+    samples = int(config["prompts_per_iteration"] * config["group_size"])
+    return _guidance(config) * per_sample * samples
+
+
+def _guidance(config: Config) -> int:
+    """Forward passes per prediction: two with classifier-free guidance."""
+    return 2 if config["model"].get("guidance", 1) > 1 else 1
+
+
+def items_per_sample(config: Config, traits: Traits) -> int:
+    """Training items per sample; each is one forward and backward pass."""
+    requires = traits["algo"].get("requires")
+    if requires != "transitions":
+        return 1 if requires == "tokens" else int(config["times"].get("count", 1))
+    drawn = 1 if config["branch_at"] == "step" else steps_trained(config)
+    return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
+
+
+def nfe_train(config: Config, traits: Traits) -> int:
+    """Forward passes with a gradient per sample, in all epochs."""
+    return items_per_sample(config, traits) * int(config["epochs"])
+
+
+def nfe_compare(config: Config, traits: Traits) -> float:
+    """Forward passes per sample without a gradient while learning, for other weight sets and old
+    log-likelihoods.
+    """
+    others = set(traits["algo"].get("compared_weight_sets") or ())
+    others |= {reference_of(node) for _, node, _ in penalties(config, traits)} - {None}
+    return nfe_train(config, traits) * len(others) + nfe_old_log_likelihoods(config, traits)
+
+
+def nfe_old_log_likelihoods(config: Config, traits: Traits) -> float:
+    """Forward passes per sample for old log-likelihoods: of a surrogate before the first update,
+    and again for the ratios of samples that micro-batches divide; of sampling steps where
+    they are recomputed.
+    """
+    algo, epochs = config["algo"], config["epochs"]
+    updates, items = config["updates_per_iteration"], items_per_sample(config, traits)
+    is_skipped = algo.get("shortcut", True) and algo.get("behaviour", "policy") == "policy"
+    share = (updates - 1) / updates if is_skipped and epochs == 1 else 1
+    if not traits["algo"].get("has_surrogate_likelihood"):
+        return share * items if recomputes_old_log_probs(config, traits) else 0
+    is_divided = one_ratio_per_sample(config, traits) and config["micro_batch"] < items
+    return share * items * (1 + epochs if is_divided else 1)
+
+
+def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
+    """Whether log-probabilities of sampling steps are recomputed before the first update, as
+    `algo.ops.old_log_probs` decides while training.
+    """
+    option, precision = config["algo"].get("old_log_probs"), config["precision"]
+    if traits["algo"].get("requires") != "transitions" or option in (None, "sampled"):
+        return False
+    if option == "recomputed" or precision["rollout"] != precision["learning"]:
+        return True
+    if precision["learning"] == "float32":
+        return False
+    samples = config["prompts_per_iteration"] * config["group_size"]
+    processes = config["hardware"].get("processes")
+    samples //= processes if isinstance(processes, int) else 1
+    passes = learning_passes(
+        samples * items_per_sample(config, traits),
+        config["updates_per_iteration"],
+        config["micro_batch"],
+    )
+    passes |= sampling_passes(
+        samples,
+        config["sample_batch"],
+        branches=config["branches"],
+        steps=steps_trained(config),
+        branch_at=config["branch_at"],
+    )
+    return len(passes) > 1
+
+
+def reference_of(node: Mapping[str, Any]) -> str | None:
+    """The weight set that a penalty compares with; None if it evaluates none."""
+    if "compare" in node:
+        return "old" if node["compare"] == "prediction" else None
+    return node.get("reference")
+
+
+def nfe_sample(config: Config, traits: Traits) -> float:
+    """Forward passes to sample an image, on average over branches, which share their first steps.
+
+    Of a moving window the first position is counted.
+    """
+    steps, branches = int(config["schedule"]["steps"]), int(config["branches"])
+    if traits["algo"].get("requires") != "transitions":
+        return steps
+    window = window_steps(config)
+    if config["branch_at"] == "step":
+        return sum(
+            (i - before) / (branches * len(window)) + _passes_from(i, 1, config) / len(window)
+            for before, i in zip([0, *window], window, strict=False)
+        )
+    return window[0] / branches + _passes_from(window[0], window[-1] - window[0] + 1, config)
+
+
+def _passes_from(first: int, drawn: int, config: Config) -> int:
+    """Forward passes from step `first` on; the tail after `drawn` steps may be shortened."""
+    rest = int(config["schedule"]["steps"]) - first - drawn
+    if config["tail"] is None or not rest:
+        return drawn + rest
+    return drawn + max(1, int(rest * config["tail"] + 1e-9))
+
+
+def window_steps(config: Config) -> list[int]:
+    """The steps of a window; of a moving one, those of its first position."""
+    window = config["window"]
+    if "steps" in window:
+        return sorted(set(window["steps"]))
+    low = int(window.get("low", 0))
+    return list(range(low, low + steps_trained(config)))

@@ -1,0 +1,64 @@
+"""The options of each group: their files on the search path, and a line about each."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from rlfactory.config._hydra import search_path
+from rlfactory.config.problems import PlanError, Problem, closest
+from rlfactory.config.schema.root import GROUPS
+
+
+def describe_options(group: str, places: Sequence[str] = ()) -> dict[str, str]:
+    """A group's options and the first comment of each one's file; `places` are searched too."""
+    if group not in GROUPS:
+        guess = closest(group, GROUPS)
+        suggestion = f" Did you mean {guess}?" if guess else ""
+        message = f"is no group; groups are {', '.join(GROUPS)}.{suggestion}"
+        raise PlanError([Problem(group, message, f"rlfactory list {guess or ''}".rstrip())])
+    return {name: first_comment(path) for name, path in options(group, places).items()}
+
+
+def first_comment(path: Path) -> str:
+    """The first comment line of a YAML file that is no directive to Hydra."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    comments = [line.lstrip("# ") for line in lines if line.startswith("#")]
+    return next((text for text in comments if not text.startswith("@package")), "")
+
+
+def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
+    """A group's options by name, with their files; of two with one name, the first counts.
+
+    An option in a subfolder has the subfolder in its name: `peer/nft`.
+    """
+    files: dict[str, Path] = {}
+    for folder in (parent / group for parent in folders(places)):
+        for file in sorted(folder.rglob("*.yaml")):
+            files.setdefault(file.relative_to(folder).with_suffix("").as_posix(), file)
+    return files
+
+
+def folders(places: Sequence[str] = ()) -> list[Path]:
+    """The folders that hold options: ours, the plug-ins', then `places`."""
+    paths = [*search_path(), *places]
+    return [folder for path in paths if (folder := _folder(path)) is not None]
+
+
+def _folder(path: str | None) -> Path | None:
+    """The folder behind an entry of the search path; None for Hydra's own entries."""
+    if path is None or path.startswith("structured:"):
+        return None
+    if path.startswith("file://"):
+        return Path(path.removeprefix("file://"))
+    if path.startswith("pkg://"):
+        package = path.removeprefix("pkg://")
+        return None if package.startswith("hydra") else _package_folder(package)
+    return Path(path)
+
+
+def _package_folder(package: str) -> Path | None:
+    try:
+        spec = find_spec(package)
+    except ImportError:
+        return None
+    return Path(spec.origin).parent if spec and spec.origin else None

@@ -1,0 +1,122 @@
+"""What a plan says of where its values come from: the nearest published run, what was typed."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from rlfactory.config.diff import format_value
+from rlfactory.config.dotted_keys import value_at
+from rlfactory.config.memory.device_memory import on_gpu
+from rlfactory.config.memory.model_parts import parts_of
+from rlfactory.config.options import options
+from rlfactory.config.plan import Plan
+from rlfactory.config.schema.root import COMPONENTS
+from rlfactory.config.schema.signature import read_signature
+from rlfactory.hardware.cpu import has_instructions
+
+Config = Mapping[str, Any]
+SHOWN = 6
+"""Departures that a note lists."""
+GROUPS = ("schedule", "window", "times", "advantage", "dynamics", "regularizer", "precision")
+KEYS = (
+    *("model.finetune", "model.size", "model.guidance", "model.embedded_guidance"),
+    *("model.lora_rank", "schedule.steps", "dynamics.noise_level", "algo.clip_range"),
+    *("optimizer.lr", "prompts_per_iteration", "group_size", "updates_per_iteration"),
+    *("iterations", "times.count", "evaluation.steps", "evaluation.size"),
+)
+FULL_SIZE = 100e6
+"""Parameters of a network from which on it is no small model."""
+
+
+def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | None:
+    """What to type for the published run nearest to a plan, and whether it is of this pair.
+
+    The preset chosen, or what the recipe's file names: `# published: peer/NAME KEY=VALUE...`, or
+    `# nearest: ...` where nobody has published the algorithm for the model.
+    """
+    chosen = choices.get("experiment", "")
+    if chosen.startswith("peer/"):
+        return [f"experiment={chosen}"], True
+    path = options("recipe").get(choices.get("recipe", ""))
+    text = "" if path is None else path.read_text(encoding="utf-8")
+    found = re.search(r"^# (published|nearest): (.+)$", text, flags=re.M)
+    if found is None:
+        return None
+    return f"experiment={found[2]}".split(), found[1] == "published"
+
+
+def departures(
+    config: Config, choices: Mapping[str, str], published: Config, their: Mapping[str, str]
+) -> str:
+    """What differs from a published run, theirs in brackets; empty if nothing of weight does."""
+    groups = [group for group in GROUPS if group in choices]
+    found = [f"{g}={choices[g]} ({their[g]})" for g in groups if choices[g] != their[g]]
+    for key in KEYS:
+        group, _, name = key.rpartition(".")
+        ours, theirs = _effective(config, key), _effective(published, key)
+        compared = group not in COMPONENTS or name in config[group]
+        if compared and (group not in GROUPS or group in choices) and ours != theirs:
+            found.append(f"{key}={_shown(ours)} ({_shown(theirs)})")
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"{', '.join(found[:SHOWN])}{more}"
+
+
+def origin_notes(plan: Plan, typed: Collection[str]) -> Iterator[str]:
+    """Notes on options that were chosen and do not suit what they meet.
+
+    Args:
+        typed: the keys of the command line.
+    """
+    if slow := " and ".join(_slow_types(plan.config)):
+        yield f"this CPU has no {slow} instructions: precision=fp32 is several times as fast"
+    if "dynamics" in typed and _is_noise_wasted(plan.config):
+        yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
+    path, option = str(plan.config["model"].get("path")), plan.choices["model"]
+    full = FULL_SIZED.get(str(plan.config["model"]["_target_"]))
+    if "model.path" in typed and option.startswith("tiny_") and full and _is_full_size(path):
+        yield (
+            f"{path} is of full size, and model={option} has the settings of a small one:"
+            f" model={full} model.path={path}"
+        )
+
+
+def _slow_types(config: Config) -> list[str]:
+    """The types that a run would compute in on a CPU that has no instructions for them."""
+    used = {str(config["precision"].get(name, "float32")) for name in ("rollout", "learning")}
+    halves = [] if on_gpu(config) else sorted(used - {"float32"})
+    return [dtype for dtype in halves if not has_instructions(dtype)]
+
+
+def _is_noise_wasted(config: Config) -> bool:
+    """Whether final samples alone are learned from, and sampling is stochastic."""
+    by_final_samples = _traits(config, "algo").get("requires") == "forward_process"
+    return by_final_samples and bool(_traits(config, "dynamics").get("has_log_prob"))
+
+
+def _traits(config: Config, group: str) -> Mapping[str, Any]:
+    return read_signature(config[group]["_target_"]).class_constants
+
+
+def _is_full_size(path: str) -> bool:
+    """Whether the largest network of a model is no small one, as far as is known."""
+    parts = parts_of(path) or {}
+    return max((part.parameters for part in parts.values()), default=0) > FULL_SIZE
+
+
+FULL_SIZED = {
+    "rlfactory.model.sd.SD": "sd14",
+    "rlfactory.model.sd3.SD3": "sd35",
+    "rlfactory.model.flux.Flux": "flux",
+}
+"""The option of `model` for a full-size model of each class."""
+
+
+def _effective(config: Config, key: str) -> Any:
+    """A key's value; for what an evaluation takes from training, training's."""
+    stand_in = {"evaluation.steps": "schedule.steps", "evaluation.size": "model.size"}.get(key)
+    value = value_at(config, key)
+    return value_at(config, stand_in) if value is None and stand_in is not None else value
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else format_value(value)

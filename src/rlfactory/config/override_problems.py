@@ -1,0 +1,135 @@
+"""Problems of single overrides: options and keys that there are none of."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from rlfactory.config._hydra import Override
+from rlfactory.config.layers import is_global
+from rlfactory.config.options import options
+from rlfactory.config.peers.unknown_keys import explain_unknown, peer_problem
+from rlfactory.config.peers.unknown_options import explain_option, words_together
+from rlfactory.config.problems import Problem, closest
+from rlfactory.config.schema.root import GROUPS
+
+
+def override_problems(
+    override: Override, places: Sequence[str], overrides: Sequence[str]
+) -> Iterator[Problem]:
+    key = override.key_or_group
+    if override.is_sweep_override():
+        multirun = f"rlfactory -m {shlex.join(overrides)}"
+        message = "has several values, and each is a run of its own"
+        values = (override.input_line or "").partition("=")[2].split(",")
+        together = words_together(key, values, options(key, places) if key in GROUPS else ())
+        if together:
+            message += f" (type {multirun}); all in one run is {' '.join(together)}"
+        yield Problem(key, message, multirun, together)
+    elif key in GROUPS and not override.is_delete():
+        yield from _choice_problems(override, places)
+
+
+def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Problem]:
+    group, option = override.key_or_group, str(override.value())
+    known = options(group, places)
+    if override.package is not None:
+        yield Problem(group, "can't be moved elsewhere with @", f"{group}={option}")
+    elif override.is_add() and group != "experiment":
+        yield Problem(group, "is chosen already, so + can't add it", f"{group}={option}")
+    elif override.value() is None:
+        yield Problem(group, "needs an option", f"rlfactory list {group}")
+    elif option not in known:
+        yield explain_option(group, option, known)
+    elif group == "experiment" and not is_global(known[option]):
+        message = (
+            f"{known[option]} needs the first line # @package _global_: its keys are the root's"
+        )
+        yield Problem(group, message)
+
+
+def unreadable_file(override: Override, places: Sequence[str]) -> Problem | None:
+    """The problem of a chosen option's file that can't be read or holds no mapping."""
+    group = override.key_or_group
+    path = options(group, places).get(str(override.value())) if group in GROUPS else None
+    try:
+        content = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return Problem(group, f"{path} can't be read: {' '.join(str(error).split())}")
+    if content is None or isinstance(content, dict):
+        return None
+    return Problem(group, f"{path} holds no mapping of keys to values")
+
+
+def missing_option(
+    error: Exception, chosen: Sequence[Override], places: Sequence[str]
+) -> Problem | None:
+    """The problem of a file whose `defaults:` choose an option that there is not."""
+    found = re.search(r"Could not find '([\w/]+)/([^/']+)'", str(error))
+    if found is None or found[1] not in GROUPS:
+        return None
+    group, option = found.groups()
+    files = [options(o.key_or_group, places).get(str(o.value())) for o in chosen if _is_choice(o)]
+    naming = [str(file) for file in files if file and option in file.read_text("utf-8")]
+    known = sorted(options(group, places))
+    guess = closest(option, known)
+    meant = f". Did you mean {guess}?" if guess else ""
+    where = f" (chosen in {naming[-1]})" if naming else ""
+    message = f"there is no option {option}; known are {', '.join(known)}{meant}{where}"
+    return Problem(group, message, f"{group}={guess}" if guess else f"rlfactory list {group}")
+
+
+def _is_choice(override: Override) -> bool:
+    return override.key_or_group in GROUPS and not override.is_delete()
+
+
+def key_problems(
+    others: Sequence[Override], values: Mapping[str, Any], places: Sequence[str]
+) -> list[Problem]:
+    """Problems of overrides of keys that do not exist; `+` keys are checked by `make_plan`."""
+    mistakes = [check_key(override, values, places) for override in others]
+    return [mistake for mistake in mistakes if mistake is not None]
+
+
+def check_key(
+    override: Override, values: Mapping[str, Any], places: Sequence[str]
+) -> Problem | None:
+    """The problem of an override's key in the configuration that it changes; None if it exists."""
+    key, node = override.key_or_group, values  # type: str, Any
+    parts = key.split(".")
+    if parts[0] == "hydra" or override.is_force_add():
+        return None
+    typed = _typed_value(override)
+    for depth, part in enumerate(parts):
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+        elif isinstance(node, Mapping) and part in node:
+            node = node[part]
+        elif (override.is_add() and depth > 0) or (isinstance(node, str) and "${" in node):
+            return None
+        else:
+            known = dict(node) if isinstance(node, Mapping) else {}
+            known |= dict.fromkeys(GROUPS) if depth == 0 else {}
+            at = ".".join(parts[: depth + 1])
+            return explain_unknown(key, typed, at, known, values, places)
+    if override.is_add() and not isinstance(override.value(), list | dict):
+        return Problem(key, "exists already, so + can't add it", f"{key}={override.value()}")
+    if isinstance(node, Mapping) and typed and not isinstance(override.value(), dict | None):
+        return peer_problem(key, typed, values) or _value_for_mapping(key, typed, node)
+    return None
+
+
+def _value_for_mapping(key: str, typed: str, node: Mapping[str, Any]) -> Problem | None:
+    """The problem of a single value for a key of the root that has keys of its own."""
+    if key.partition(".")[0] in GROUPS:
+        return None  # the types of components are checked with the plan
+    message = f"is {typed}; allowed is a mapping of {', '.join(node)}"
+    return Problem(key, message, f"rlfactory explain {key}")
+
+
+def _typed_value(override: Override) -> str | None:
+    """The value of an override as typed; None for `~KEY`."""
+    line = override.input_line or ""
+    return line.partition("=")[2] if "=" in line else None

@@ -1,0 +1,256 @@
+"""Overrides: each is parsed and checked by itself, to report every mistake, and then composed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlfactory.config._hydra import (
+    ComposedConfig,
+    Composition,
+    CompositionError,
+    Override,
+    parse,
+)
+from rlfactory.config.composites import COMPOSITE_KEYS, expand_parts
+from rlfactory.config.layers import layers_of, other_model, replaced_nodes
+from rlfactory.config.options import folders, options
+from rlfactory.config.origins import departures, nearest_published, origin_notes
+from rlfactory.config.override_problems import (
+    check_key,
+    key_problems,
+    missing_option,
+    override_problems,
+    unreadable_file,
+)
+from rlfactory.config.peers.unknown_keys import verified
+from rlfactory.config.plan import Plan, make_plan, with_notes
+from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.processes import with_process_count
+from rlfactory.config.recipes import recipe_of
+from rlfactory.config.schema.root import COMPONENTS, GROUPS
+from rlfactory.config.unused import unused_notes
+from rlfactory.config.words import SEARCHPATH, read, searched
+
+
+def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
+    """Compose a configuration, leaving out faulty overrides.
+
+    Args:
+        overrides: the words of the command.
+        verify: whether what is suggested for unknown names is tried first.
+
+    Returns:
+        The configuration, with a Problem for each override that was left out.
+
+    Raises:
+        PlanError: if nothing can be composed.
+    """
+    problems: list[Problem] = []
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
+    places = searched(overrides)
+    wrong = [p for o in parsed for p in override_problems(o, places, overrides)]
+    problems += wrong
+    asked = len(problems) - len(wrong)
+    kept = [o for o in parsed if not any(p.key == o.key_or_group for p in wrong)]
+    if any(p.key in GROUPS for p in wrong):
+        # which keys a component has depends on the faulty choice
+        kept = [o for o in kept if o.key_or_group.split(".")[0] not in COMPONENTS]
+    chosen = [o for o in kept if _chooses(o, places)]
+    composition, chosen = _with_recipe(chosen, places, problems)
+    layers = layers_of(composition.choices, folders(places))
+    replaced = replaced_nodes(composition.choices, layers)
+    composition.replace(replaced)
+    contradicted, notes = other_model(composition.choices, layers, overrides, folders(places))
+    problems += contradicted
+    defaults = composition.values
+    others = [o for o in kept if o not in chosen and not _deletes_what_is_gone(o, replaced)]
+    if notes:
+        others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
+    mistakes = key_problems(others, defaults, places)
+    problems += mistakes
+    others = [o for o in others if o.key_or_group not in {p.key for p in mistakes}]
+    try:
+        composed = composition.changed(others)
+    except CompositionError as error:
+        raise PlanError([*problems, _explained(error)]) from error
+    kept = [*chosen, *others]
+    if verify:
+        problems = [*problems[:asked], *verified(problems[asked:], overrides, _has_plan)]
+    composed = replace(
+        composed, problems=problems, overrides=_lines(kept), defaults=defaults, notes=notes
+    )
+    return _complete(reset_retargeted(composed, _lines(kept)), places)
+
+
+def _has_plan(words: Sequence[str]) -> bool | None:
+    """Whether words give a plan; None where they can't even be composed."""
+    try:
+        composed = compose(words, verify=False)
+    except PlanError:
+        return None
+    if composed.problems:
+        return None
+    try:
+        make_plan(composed.values, composed.choices)
+    except PlanError:
+        return False
+    return True
+
+
+def _complete(composed: ComposedConfig, places: Sequence[str]) -> ComposedConfig:
+    """A configuration with what follows from its values: parts of composites, and processes."""
+    expanded = expand_parts(composed, places)
+    return replace(expanded, values=with_process_count(expanded.values))
+
+
+def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether an override deletes a key that was left out with its option."""
+    group, _, name = override.key_or_group.partition(".")
+    return override.is_delete() and group in replaced and name not in replaced[group]
+
+
+def _with_recipe(
+    chosen: Sequence[Override], places: Sequence[str], problems: Sequence[Problem]
+) -> tuple[Composition, list[Override]]:
+    """The merged options with the recipe that their model and algorithm have, and the choices."""
+    composition = _composed(chosen, places, problems)
+    if any(o.key_or_group == "recipe" for o in chosen):
+        return composition, [*chosen]
+    node = composition.values.get("model")  # none after `~model`, which the plan reports
+    path = node.get("path") if isinstance(node, Mapping) else None
+    recipe = recipe_of(composition.choices, path, folders(places))
+    if recipe is None:
+        return composition, [*chosen]
+    chosen = [*chosen, *parse([f"recipe={recipe}"])]
+    return _composed(chosen, places, problems), chosen
+
+
+def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
+    """A job's configuration that Hydra's own command line composed, as `compose` has it.
+
+    Hydra knows no recipes, nor that keys of an option that is not chosen are left out.
+    """
+    places = searched(words)
+    choices, paths = composed.choices, folders(places)
+    recipe = recipe_of(choices, composed.values["model"].get("path"), paths)
+    is_typed = any(override_key(word) == "recipe" for word in words)
+    if (recipe is None or is_typed) and not replaced_nodes(choices, layers_of(choices, paths)):
+        return _complete(reset_retargeted(composed, words), places)
+    return compose(words)
+
+
+def plan_from_words(*words: str) -> Plan:
+    """The plan of the words typed after `rlfactory`, for scripts and notebooks."""
+    composed = compose(words)
+    return plan_composed(composed)
+
+
+def plan_composed(composed: ComposedConfig) -> Plan:
+    """The plan of a composed configuration; PlanError with all of its problems."""
+    made = make_plan(composed.values, composed.choices, composed.problems, composed.defaults)
+    typed = {override_key(word) for word in composed.overrides}
+    unused = unused_notes(made.config, composed.choices, made.choices, composed.overrides)
+    origin = origin_notes(made, typed)
+    return with_notes(made, [*composed.notes, *unused, *origin, *_departures(made)])
+
+
+def _departures(made: Plan) -> list[str]:
+    """A note on where a plan departs from the published run that is nearest to it."""
+    nearest = nearest_published(made.choices)
+    if nearest is None:
+        return []
+    words, is_of_this_pair = nearest
+    if not is_of_this_pair:
+        return [f"unpublished for this model; nearest published: {' '.join(words)}"]
+    found = compose(words)
+    text = departures(made.config, made.choices, found.values, found.choices)
+    return [f"nearest published: {' '.join(words)}; here {text}"] if text else []
+
+
+SHARED = frozenset({"optimizer.lr"})
+"""Keys that keep their values when another `_target_` is typed: every optimizer has them."""
+
+
+def reset_retargeted(composed: ComposedConfig, overrides: Sequence[str]) -> ComposedConfig:
+    """Drop the option's values of components whose `_target_` was typed; typed keys stay."""
+    values, choices = dict(composed.values), dict(composed.choices)
+    typed = {override_key(o) for o in overrides}
+    kept = typed | SHARED
+    for group in COMPONENTS:
+        node = values.get(group)
+        if f"{group}._target_" in typed and isinstance(node, dict) and "_target_" in node:
+            own = {k: v for k, v in node.items() if f"{group}.{k}" in kept}
+            values[group], choices[group] = own, str(own["_target_"]).rpartition(".")[2]
+    return replace(composed, values=values, choices=choices)
+
+
+def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> ComposedConfig:
+    """A frozen configuration with overrides; choosing an option replaces the entire group."""
+    values = {key: value for key, value in frozen.items() if key != "choices"}
+    choices, problems = dict(frozen.get("choices", {})), []  # type: dict[str, str], list[Problem]
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
+    places_typed = [o for o in overrides if override_key(o) == SEARCHPATH]
+    for override in parsed:
+        if (group := override.key_or_group) in GROUPS:
+            composed = compose([*places_typed, *_lines([override])])
+            problems += composed.problems
+            values[group], choices[group] = composed.values[group], composed.choices[group]
+    for override in parsed:
+        key = override.key_or_group
+        if key in GROUPS or key == SEARCHPATH:
+            continue
+        if key.removesuffix(".of") in COMPOSITE_KEYS:
+            values = _without_parts(values, key.removesuffix(".of"), override.value())
+        if (mistake := check_key(override, values, searched(places_typed))) is not None:
+            problems.append(mistake)
+        else:
+            values = _with(values, key.split("."), override.value())
+    composed = ComposedConfig(values, choices, problems, defaults=frozen)
+    return _complete(composed, searched(places_typed))
+
+
+def _without_parts(values: dict[str, Any], key: str, of: object) -> dict[str, Any]:
+    """The values without the parts of `key` that its new names leave out."""
+    node, names = values.get(key), of if isinstance(of, list) else []
+    if not isinstance(node, Mapping) or "parts" not in node:
+        return values
+    kept = {name: part for name, part in node["parts"].items() if name in names}
+    return {**values, key: {**node, "parts": kept}}
+
+
+def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
+    inner = value if len(path) == 1 else _with(values.get(path[0], {}), path[1:], value)
+    return {**values, path[0]: inner}
+
+
+def _lines(parsed: Sequence[Override]) -> list[str]:
+    return [o.input_line for o in parsed if o.input_line]
+
+
+def _chooses(override: Override, places: Sequence[str]) -> bool:
+    """Whether an override chooses which files are merged, rather than setting a value."""
+    key = override.key_or_group
+    if key in GROUPS or key == SEARCHPATH or "/" in key or override.package is not None:
+        return True
+    # a user's own group, which differs from a new key only by its folder
+    return override.is_add() and "." not in key and bool(options(key, places))
+
+
+def _composed(
+    chosen: Sequence[Override], places: Sequence[str], problems: Sequence[Problem]
+) -> Composition:
+    try:
+        return Composition(_lines(chosen))
+    except CompositionError as error:
+        unread = [p for o in chosen if (p := unreadable_file(o, places)) is not None]
+        if not unread and (missing := missing_option(error, chosen, places)) is not None:
+            unread = [missing]
+        raise PlanError([*problems, *(unread or [_explained(error)])]) from error
+
+
+def _explained(error: Exception) -> Problem:
+    """An error of composing as a problem with a one-line message."""
+    parts = str(getattr(error, "full_key", None) or "").split(".")
+    key = ".".join(parts[1:] if len(parts) > 1 and parts[0] == parts[1] else parts)
+    text = str(error) if "line" in str(error) else str(error).split("\n    full_key")[0]
+    return Problem(key or "configuration", " ".join(text.split()))

@@ -1,0 +1,1 @@
+"""Names and configuration files of other libraries, in the words of this one's command."""

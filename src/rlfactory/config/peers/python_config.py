@@ -1,0 +1,166 @@
+"""Configurations of ml_collections, written as Python functions, read without being imported.
+
+Understood are assignments to attributes, arithmetic on constants, calls of other functions of the
+file and of those of files beside it. What else there is, is reported and not run.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
+PURE: Mapping[str, Callable[..., Any]] = {f.__name__: f for f in (int, float, max, min, round)}
+
+
+class Unreadable(ValueError):
+    """An expression that is not understood."""
+
+
+@dataclass
+class PythonConfig:
+    """A configuration.
+
+    Attributes:
+        values: its attributes, nested.
+        variables: the local variables of its function.
+        unread: lines that were not understood.
+    """
+
+    values: dict[str, Any]
+    variables: dict[str, Any]
+    unread: list[str] = field(default_factory=list)
+
+
+def functions(file: Path) -> dict[str, ast.FunctionDef]:
+    """The functions of a file; SyntaxError if it is no Python."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def read(file: Path, name: str) -> PythonConfig:
+    """The configuration that a function without arguments returns.
+
+    Raises:
+        KeyError: the file has no such function.
+        SyntaxError: the file is no Python.
+    """
+    reader = _Reader(file, functions(file))
+    return reader.run(name)
+
+
+@dataclass
+class _Reader:
+    file: Path
+    known: Mapping[str, ast.FunctionDef]
+    unread: list[str] = field(default_factory=list)
+    variables: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, name: str) -> PythonConfig:
+        for statement in self.known[name].body:
+            try:
+                self._statement(statement)
+            except (Unreadable, TypeError, KeyError, ArithmeticError, ValueError):
+                self.unread.append(ast.unparse(statement))
+        returned = self.variables.get("return")
+        values = returned if isinstance(returned, dict) else {}
+        return PythonConfig(values, self.variables, self.unread)
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                found = self._value(value)
+                for target in targets:
+                    self._assign(target, found)
+            case ast.Return(value=ast.expr() as value):
+                self.variables["return"] = self._value(value)
+            case ast.If(test=test, body=body, orelse=other):
+                for statement in body if self._value(test) else other:
+                    self._statement(statement)
+            case ast.Assert() | ast.Pass() | ast.Import() | ast.ImportFrom():
+                pass
+            case ast.Expr(value=ast.Constant()):
+                pass  # a docstring
+            case _:
+                raise Unreadable(ast.unparse(node))
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        match target:
+            case ast.Name(id=name):
+                self.variables[name] = value
+            case ast.Attribute(value=owner, attr=name):
+                self._value(owner)[name] = value
+            case _:
+                raise Unreadable(ast.unparse(target))
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name) if name in self.variables:
+                return self.variables[name]
+            case ast.Attribute(value=owner, attr=name):
+                return self._value(owner)[name]
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return [self._value(item) for item in items]
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+                return {self._value(k): self._value(v) for k, v in pairs if k is not None}
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+                return OPERATORS[type(op)](self._value(left), self._value(right))
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
+                return OPERATORS[type(op)](self._value(operand))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
+                return OPERATORS[type(op)](self._value(left), self._value(right))
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return self._value(body if self._value(test) else other)
+            case ast.JoinedStr(values=parts):
+                return "".join(self._text(part) for part in parts)
+            case ast.Call(func=function, args=arguments):
+                return self._call(ast.unparse(function), arguments)
+        raise Unreadable(ast.unparse(node))
+
+    def _text(self, part: ast.expr) -> str:
+        return str(self._value(part.value if isinstance(part, ast.FormattedValue) else part))
+
+    def _call(self, name: str, arguments: list[ast.expr]) -> Any:
+        if name in self.known:
+            return self._called(_Reader(self.file, self.known, self.unread), name)
+        if name.endswith("ConfigDict"):
+            return dict(self._value(arguments[0])) if arguments else {}
+        if name == "os.getcwd":
+            return ""
+        values = [self._value(argument) for argument in arguments]
+        if name == "os.path.join":
+            return "/".join(str(value) for value in values if value != "")
+        if name in PURE:
+            return PURE[name](*values)
+        module, _, attribute = name.rpartition(".")
+        beside = self.file.with_name(f"{module}.py")
+        if module.isidentifier() and beside.is_file() and attribute in (known := functions(beside)):
+            return self._called(_Reader(beside, known, self.unread), attribute)
+        raise Unreadable(name)
+
+    def _called(self, reader: "_Reader", name: str) -> Any:
+        """The configuration of another function; its `gpu_number` and the like stay its own."""
+        found = reader.run(name)
+        if "return" not in found.variables:
+            raise Unreadable(name)
+        return found.values

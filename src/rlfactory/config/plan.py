@@ -1,0 +1,212 @@
+"""Plans: a composed configuration is checked, and its budget derived, without importing torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlfactory.config.checks import RULES
+from rlfactory.config.checks.base import Traits
+from rlfactory.config.checks.prompt_files import undownloaded_prompts
+from rlfactory.config.checks.warnings import cautions
+from rlfactory.config.diff import format_value
+from rlfactory.config.dotted_keys import value_at
+from rlfactory.config.evaluation_prompts import describe_evaluation
+from rlfactory.config.live_rows import described_choice
+from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.processes import describe_processes, process_notes
+from rlfactory.config.schema.root import COMPONENTS, GROUPS
+from rlfactory.config.schema.signature import Signature
+from rlfactory.config.schema_problems import (
+    DEFAULT,
+    MISSING,
+    nested_problems,
+    node_problems,
+    root_problems,
+)
+from rlfactory.utils.path_keys import with_absolute_paths
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked configuration.
+
+    Attributes:
+        config: all values.
+        choices: the option chosen of each group that matters here.
+        derived: rows of the printed plan that follow from the values.
+        run_dir: the run folder.
+        evaluations: forward passes of the network in an iteration on images; 0 for texts.
+    """
+
+    config: Config
+    choices: Mapping[str, str]
+    derived: Mapping[str, str]
+    run_dir: Path
+    evaluations: float
+
+    def frozen(self) -> str:
+        """The content of the run folder's config.yaml."""
+        content = {**self.config, "run_dir": str(self.run_dir), "choices": dict(self.choices)}
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+    def table(self, *, color: bool = False) -> str:
+        """The printed plan: choices, derived rows and the run folder, a line each."""
+        chosen = {group: self.choices[group] for group in GROUPS if group in self.choices}
+        rows = {g: described_choice(name, self.config.get(g)) for g, name in chosen.items()}
+        if rows.get("recipe") == "none":
+            del rows["recipe"]
+        rows |= {**self.derived, "run folder": str(self.run_dir)}
+        width = max(map(len, rows))
+        bold, dim, reset = ("\033[1m", "\033[2m", "\033[0m") if color else ("", "", "")
+        style = {"algo": bold} | dict.fromkeys(self.derived, dim)
+        lines = []
+        for name, text in rows.items():
+            start = style.get(name, "")
+            lines.append(f"{start}{name:<{width}}  {text}{reset if start else ''}")
+        return "\n".join(lines)
+
+
+def make_plan(
+    config: Config,
+    choices: Mapping[str, str],
+    found: Sequence[Problem] = (),
+    defaults: Config | None = None,
+) -> Plan:
+    """Check a configuration and derive its budget.
+
+    Args:
+        config: the composed values.
+        choices: the option chosen of each group.
+        found: problems that composing found.
+        defaults: the values before single keys were overridden, for suggestions.
+
+    Raises:
+        PlanError: with all problems, `found` first.
+    """
+    problems = [*found, *root_problems(config)]
+    signatures: dict[str, Signature] = {}
+    for key in COMPONENTS:
+        problems += node_problems(config, key, config.get(key), signatures)
+    problems += nested_problems(config, "eval_rewards", config.get("eval_rewards"), signatures)
+    # an override that could not be read or applied leaves its key without a value
+    faulty_words = {problem.key for problem in found}
+    problems = [p for i, p in enumerate(problems) if i < len(found) or p.key not in faulty_words]
+    traits = {key: signature.class_constants for key, signature in signatures.items()}
+    # rules can't read the traits of a component without a signature
+    faulty = [*(p.key for p in problems), *(key for key in COMPONENTS if key not in signatures)]
+    for rule, reads in RULES.items():
+        # a rule does not run on keys that already have a problem
+        if not any(_overlaps(key, read) for key in faulty for read in reads):
+            problems += rule(config, traits)
+    if problems:
+        raise PlanError([_with_default(problem, defaults or {}) for problem in problems])
+    return Plan(
+        with_absolute_paths(config),
+        _visible_choices(choices, traits),
+        _derive(config, traits),
+        _run_dir(config, choices),
+        nfe_per_iteration(config, traits),
+    )
+
+
+def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
+    """A plan with further notes, numbered on from its own."""
+    first = 1 + sum(name.startswith("note ") for name in plan.derived)
+    numbered = {f"note {i}": text for i, text in enumerate(notes, start=first)}
+    return replace(plan, derived={**plan.derived, **numbered})
+
+
+def _visible_choices(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
+    """The choices that have an effect.
+
+    Language models have no noise levels, and their algorithms have their own advantages. Algorithms
+    on sampling steps learn at the times of these steps.
+    """
+    image_groups = {"schedule", "window", "advantage"}
+    hidden = image_groups if traits["model"].get("process") == "tokens" else set()
+    hidden |= {"times"} if traits["algo"].get("requires") != "forward_process" else {"window"}
+    return {group: option for group, option in choices.items() if group not in hidden}
+
+
+def _overlaps(one: str, other: str) -> bool:
+    """Whether two keys are the same, or one lies below the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _with_default(problem: Problem, defaults: Config) -> Problem:
+    """A problem with DEFAULT in its fix filled in; without a fix if there is no plain default."""
+    key, _, value = problem.fix.rpartition("=")
+    if value != DEFAULT:
+        return problem
+    default = value_at(defaults, key.lstrip("+"), MISSING)
+    plain = isinstance(default, int | float | None) or (
+        isinstance(default, str) and default != MISSING and default.isidentifier()
+    )
+    plain = plain or (
+        isinstance(default, list) and all(isinstance(v, int | float) for v in default)
+    )
+    return replace(problem, fix=f"{key}={format_value(default)}" if plain else "")
+
+
+def _derive(config: Config, traits: Traits) -> dict[str, str]:
+    """Rows of the printed plan: samples, updates, forward passes, memory, notes."""
+    from rlfactory.config.memory.device_memory import describe_device
+    from rlfactory.config.memory.estimate import estimate
+
+    # not needed for a refused plan
+    from rlfactory.config.memory.suggestions import (
+        HOST_WORTH_A_ROW,
+        describe,
+        describe_host,
+        notes,
+    )
+    from rlfactory.config.prediction.prediction import describe_time
+
+    groups, size = config["prompts_per_iteration"], config["group_size"]
+    samples, updates = groups * size, config["updates_per_iteration"]
+    total = updates * config["epochs"]
+    several = f"{config['epochs']} passes x {updates} = {total}"
+    passes = several if total > updates else f"{updates}"
+    iterations = config["iterations"]
+    rows = {
+        "samples": f"{groups} groups x {size} = {samples} an iteration,"
+        f" {samples // updates} an update",
+        "updates": f"{passes} an iteration x {iterations} = {total * iterations}",
+        "micro-batches": describe_accumulation(config, traits),
+        "passes": describe_nfe(config, traits),
+    }
+    if processes := describe_processes(config):
+        rows["processes"] = processes
+    rows["evaluated on"] = describe_evaluation(config, traits)
+    rows["device"] = describe_device(config)
+    remarks = [*cautions(config, traits), *process_notes(config)]
+    remarks += map(str, undownloaded_prompts(config))
+    if traits["model"].get("media") == "images":
+        rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"
+    estimated = estimate(config, traits)
+    rows["peak memory"] = describe(config, estimated)
+    if estimated is not None and estimated.host >= HOST_WORTH_A_ROW:
+        rows["host memory"] = describe_host(estimated)
+    remarks += notes(config, traits, estimated)
+    if (time := describe_time(config, traits)) is not None:
+        rows["time"] = time
+    return rows | {f"note {i}": text for i, text in enumerate(remarks, start=1)}
+
+
+def _run_dir(config: Config, choices: Mapping[str, str]) -> Path:
+    if config["run_dir"]:
+        return Path(config["run_dir"]).expanduser()
+    words = [choices.get(group, "custom") for group in ("algo", "model", "reward")]
+    timestamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    folder = Path("outputs") / f"{timestamp}_{'-'.join(words)}-s{config['seed']}"
+    # another run of this second
+    others = (folder.with_name(f"{folder.name}_{number}") for number in count(2))
+    return next(path for path in chain([folder], others) if not path.exists())

@@ -1,0 +1,238 @@
+"""FLOPs, bytes and launches of passes of image networks, from their configurations.
+
+FLOPs are those that torch's FlopCounterMode counts. Bytes (for each token and channel of a block)
+and launches were counted on fake tensors at full width (scripts/bench/work.py); tests count again.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlfactory.config.memory.activations import ComputeOptions, family_of, unet_blocks
+from rlfactory.config.prediction.work import Work, rate_of, total
+
+Config = Mapping[str, Any]
+Four = tuple[float, float, float, float]
+"""A number for adapters in float32 and half precision, and for all weights in both."""
+
+BYTES: Mapping[str, tuple[Four, Four]] = {
+    "double": ((369.0, 395.7, 289.0, 321.0), (489.0, 521.8, 549.9, 535.0)),
+    "single": ((320.8, 338.6, 260.8, 289.0), (448.9, 476.7, 489.2, 485.0)),
+    "joint": ((305.1, 283.7, 225.1, 230.0), (425.2, 426.0, 486.2, 470.0)),
+    "dual": ((92.9, 112.8, 92.9, 112.8), (213.1, 239.1, 297.4, 297.4)),
+    "residual": ((30.4, 35.2, 30.4, 36.0), (20.8, 24.8, 38.5, 44.0)),
+    "transformer": ((308.9, 222.0, 184.1, 200.0), (546.0, 467.9, 412.2, 330.0)),
+}
+"""Read and written by one block for each token and channel, forward and backward."""
+LAUNCHES: Mapping[str, tuple[Four, Four]] = {
+    "double": ((114, 166, 82, 136), (144, 196, 160, 222)),
+    "single": ((51, 75, 39, 66), (69, 93, 76, 105)),
+    "joint": ((107, 151, 75, 120), (136, 186, 152, 213)),
+    "dual": ((22, 29, 22, 39), (34, 43, 51, 72)),
+    "residual": ((12, 20, 12, 23), (6, 8, 15, 26)),
+    "transformer": ((59, 105, 27, 57), (82, 118, 45, 73)),
+    "rest": ((85, 95, 85, 115), (15, 20, 40, 70)),
+}
+ATTENTION_BACKWARD = 2.5
+"""FLOPs of attention's backward pass for each of its forward pass: it computes the scores again."""
+CAST_BYTES = 6.0
+"""Bytes for each weight that autocast reads in float32 and writes in half precision."""
+
+
+def network_passes(
+    network: Config, edge: int, text: int, rows: int, options: ComputeOptions, parameters: float
+) -> tuple[Work, Work]:
+    """The work of a forward and of a backward pass of `rows` items of `edge` x `edge` latents."""
+    blocks = {"flux": _flux, "sd3": _sd3, "unet": _unet}[family_of(network)]
+    pairs = [*blocks(network, edge, text, rows, options)]
+    cast = CAST_BYTES * parameters if options.full and options.half else 0.0
+    both = [total(pair[i] for pair in pairs) + Work(bytes=cast) for i in (0, 1)]
+    return both[0], both[1] + both[0] if options.checkpointing else both[1]
+
+
+def _flops(
+    options: ComputeOptions, *, matmul: float, attention: float, once: float
+) -> tuple[float, float]:
+    """FLOPs of a block's forward and backward pass.
+
+    Args:
+        matmul: of matrix products whose inputs have a gradient.
+        attention: of scores and weighted sums.
+        once: of products of the time embedding, which needs no gradient without trained weights.
+    """
+    forward = matmul + attention + once
+    backward = ATTENTION_BACKWARD * attention + (2 * (matmul + once) if options.full else matmul)
+    return forward, backward
+
+
+def _pair(
+    kind: str,
+    options: ComputeOptions,
+    elements: float,
+    *,
+    matmul: float = 0.0,
+    attention: float = 0.0,
+    once: float = 0.0,
+    adapters: float = 0.0,
+) -> tuple[Work, Work]:
+    """Both passes of a block with `elements` tokens times channels; see `_flops`."""
+    forward, backward = _flops(options, matmul=matmul, attention=attention, once=once)
+    extra = 0.0 if options.full else adapters
+    moved, started = BYTES.get(kind, ((0.0,) * 4, (0.0,) * 4)), LAUNCHES[kind]
+    flops = (forward + extra, backward + 2 * extra)
+    works = [
+        Work(
+            flops[i],
+            elements * options.coefficient(*moved[i]),
+            options.coefficient(*started[i]),
+            rate=rate_of(options.half),
+        )
+        for i in (0, 1)
+    ]
+    return works[0], works[1]
+
+
+def _width(network: Config) -> int:
+    return int(network["num_attention_heads"] * network["attention_head_dim"])
+
+
+def _flux(
+    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+) -> Iterator[tuple[Work, Work]]:
+    width, image = _width(network), (edge // 2) ** 2
+    tokens = image + text
+    square, n = float(width**2), float(rows * tokens)
+    attention = 4.0 * n * tokens * width
+    for kind, count, modulation, adapted in (
+        ("double", network["num_layers"], 24, 16),
+        ("single", network["num_single_layers"], 6, 12),
+    ):
+        one = _pair(
+            kind,
+            options,
+            n * width,
+            matmul=24 * square * n,
+            attention=attention,
+            once=modulation * square * rows,
+            adapters=adapted * options.rank * width * n,
+        )
+        yield one[0] * count, one[1] * count
+    channels, joint = network["in_channels"], network["joint_attention_dim"]
+    yield _rest(rows, options, width, image, text, channels, channels, joint, network)
+
+
+def _sd3(
+    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+) -> Iterator[tuple[Work, Work]]:
+    width, image = _width(network), (edge // network["patch_size"]) ** 2
+    tokens = image + text
+    square, layers = float(width**2), network["num_layers"]
+    seconds = len(network.get("dual_attention_layers") or ())
+    for count, written in ((layers - 1, text), (1, 0)):
+        # the last block computes queries, keys and values of the text alone
+        matmul = rows * square * (24 * image + (24 * text if written else 6 * text))
+        one = _pair(
+            "joint",
+            options,
+            float(rows * tokens * width) * (1.0 if written else 0.7),
+            matmul=matmul,
+            attention=4.0 * rows * tokens**2 * width,
+            once=(24 if written else 16) * square * rows,
+            adapters=16.0 * options.rank * width * rows * tokens,
+        )
+        yield one[0] * count, one[1] * count
+    second = _pair(
+        "dual",
+        options,
+        float(rows * image * width),
+        matmul=8 * square * rows * image,
+        attention=4.0 * rows * image**2 * width,
+        once=6 * square * rows,
+    )
+    yield second[0] * seconds, second[1] * seconds
+    patch = network["patch_size"] ** 2
+    inputs, outputs = network["in_channels"] * patch, network["out_channels"] * patch
+    joint = network["joint_attention_dim"]
+    yield _rest(rows, options, width, image, text, inputs, outputs, joint, network)
+
+
+def _rest(
+    rows: int,
+    options: ComputeOptions,
+    width: int,
+    image: int,
+    text: int,
+    inputs: int,
+    outputs: int,
+    joint: int,
+    network: Config,
+) -> tuple[Work, Work]:
+    """Embeddings of image, text and time, and the projection to the output."""
+    times = 2 if network.get("guidance_embeds") else 1
+    embedded = image * inputs + text * joint + times * (256 + width)
+    embedded += network["pooled_projection_dim"] + width + 2 * width
+    projected = 2.0 * rows * width * image * outputs
+    return _pair(
+        "rest", options, 0.0, matmul=projected, attention=0.0, once=2.0 * rows * width * embedded
+    )
+
+
+def _unet(
+    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+) -> Iterator[tuple[Work, Work]]:
+    context, first = network["cross_attention_dim"], network["block_out_channels"][0]
+    for kind, pixels, inner, outer in unet_blocks(network, edge):
+        n = float(rows * pixels)
+        if kind == "residual":
+            matmul = 18.0 * n * (inner * outer + outer**2) + 2.0 * n * inner * outer * (
+                inner != outer
+            )
+            once = 8.0 * rows * first * outer
+            yield _pair("residual", options, n * (inner + outer), matmul=matmul, once=once)
+        elif kind == "transformer":
+            keys = 4.0 * rows * text * context * inner
+            adapters = 24.0 * options.rank * inner * n
+            yield _pair(
+                "transformer",
+                options,
+                n * inner,
+                matmul=40.0 * n * inner**2,
+                attention=4.0 * n * inner * (pixels + text),
+                once=keys,
+                adapters=adapters + 4.0 * options.rank * (context + inner) * rows * text,
+            )
+        else:
+            written = n / 4 if kind == "downsample" else n
+            conv = 18.0 * written * inner**2
+            forward = Work(conv, 16.0 * written * inner, 3, rate=rate_of(options.half))
+            yield forward, forward * (2 if options.full else 1)
+    ends = 18.0 * rows * edge**2 * first * (network["in_channels"] + network["out_channels"])
+    rest = _pair("rest", options, 0.0, matmul=ends)
+    yield rest[0] * 0.25 + Work(0.75 * rest[0].flops), rest[1]
+
+
+def decoding(autoencoder: Config, edge: int, images: int) -> Work:
+    """The work of decoding latents of `edge` x `edge`, in float32."""
+    widths, layers = list(autoencoder["block_out_channels"]), autoencoder["layers_per_block"]
+    pixels, channels = float(images * edge**2), widths[-1]
+    convolutions = pixels * autoencoder["latent_channels"] * channels
+    elements, count = 0.0, 2
+    attention = pixels * (4 * channels**2 / 9 + 2 * edge**2 * channels / 9)
+    residuals = [(pixels, channels, channels)] * 2
+    for level, width in enumerate(widths[::-1]):
+        for _ in range(layers + 1):
+            residuals.append((pixels, channels, width))
+            channels = width
+        if level < len(widths) - 1:
+            pixels *= 4
+            convolutions += pixels * channels**2
+            elements += pixels * channels
+    for size, inner, outer in residuals:
+        convolutions += size * (inner * outer + outer**2 + inner * outer * (inner != outer) / 9)
+        elements += size * (inner + outer)
+        count += 1
+    convolutions += pixels * channels * 3 + attention
+    return Work(18.0 * convolutions, DECODING_BYTES * elements, 9.0 * count, rate="convolution")
+
+
+DECODING_BYTES = 22.0
+"""Bytes that decoding moves for each pixel and channel into and out of its blocks, in float32."""

@@ -1,0 +1,133 @@
+"""Problems of a configuration, one entry a fault, so that all are reported at once."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from rlfactory.utils.errors import UserError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault: the key, what is wrong with it, and how to fix it.
+
+    Attributes:
+        key: the configuration key, or the word that was typed.
+        message: what is wrong and what is allowed.
+        fix: an override that replaces the faulty one, a key alone that takes the value that was
+            typed, or a full command (`rlfactory ...`); empty where typing can't fix it. A fix must
+            work when typed: no placeholders.
+        instead: words that take the place of the typed override, where `fix` can't say it: several,
+            or of other keys, or none. None: `fix` applies.
+    """
+
+    key: str
+    message: str
+    fix: str = ""
+    instead: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}"
+
+
+class PlanError(UserError, ValueError):
+    """A configuration that can't run, with every problem found.
+
+    Its text has a line a problem, with the override that fixes it.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(map(_with_fix, self.problems)))
+
+
+def _with_fix(problem: Problem) -> str:
+    """A problem for a Python caller: `report` shows a command instead."""
+    return f"{problem} (try {problem.fix!r})" if "=" in problem.fix else str(problem)
+
+
+def report(problems: Iterable[Problem], typed: Sequence[str], command: str | None = None) -> str:
+    """The problems for a terminal, and what to type.
+
+    Args:
+        problems: what is wrong.
+        typed: the words of the command.
+        command: one that was found to fix them all, empty if none was found; None if none was
+            searched, so that each problem has its own.
+    """
+    problems = list(problems)
+    lines = []
+    for problem in problems:
+        lines += [f"error: {problem}"]
+        if command is None and (own := fix_command(problem, typed)):
+            lines += [f"    try: {own}"]
+    return "\n".join([*lines, *([f"    try: {command}"] if command else [])])
+
+
+def fix_command(problem: Problem, typed: Sequence[str]) -> str:
+    """The typed command with the faulty override replaced; empty where there is none."""
+    if problem.instead is None and (not problem.fix or problem.fix.startswith("rlfactory")):
+        return problem.fix
+    words = fixed_words(problem, typed)
+    return "" if words is None else f"rlfactory {shlex.join(words)}"
+
+
+def fixed_words(problem: Problem, typed: Sequence[str]) -> list[str] | None:
+    """The words with the faulty override replaced; None where the problem has no fix for them."""
+    if problem.instead is not None:
+        return _replaced(typed, problem.key, problem.instead)
+    fix = problem.fix
+    if not fix or fix.startswith("rlfactory"):
+        return None
+    if "=" not in fix:  # a key, which takes the value that was typed
+        values = [
+            word.partition("=")[2]
+            for word in typed
+            if override_key(word) == problem.key and not word.startswith("~")
+        ]
+        if not values:
+            return None
+        return _replaced(typed, problem.key, [f"{fix}={values[-1]}"])
+    return _replaced(typed, override_key(fix), [fix])
+
+
+def _replaced(words: Sequence[str], key: str, new: Sequence[str]) -> list[str]:
+    """The words with `new` in the place of the overrides of a key, else at the end; none twice."""
+    place = next((i for i, word in enumerate(words) if override_key(word) == key), len(words))
+    before, after = words[:place], [w for w in words[place:] if override_key(w) != key]
+    return [*before, *(word for word in new if word not in (*before, *after)), *after]
+
+
+def override_key(word: str) -> str:
+    """The key of an override: `reward` of `+reward@x=shapes`."""
+    return word.lstrip("+~").partition("=")[0].partition("@")[0]
+
+
+MISSPELT = 0.84
+"""Similarity from which on a key is a misspelling of another. `num_generations` and `iterations`,
+which mean different things, have 0.72, `num_iterations` has 0.83; `bta` and `beta` have 0.86."""
+
+
+def closest(word: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
+    """The known word that is most like a misspelt one, if any is."""
+    found = get_close_matches(word, list(known), n=1, cutoff=similarity)
+    return found[0] if found else None
+
+
+def unknown_key(key: str, known: Iterable[str], part: str | None = None) -> Problem:
+    """A key that does not exist, beside the ones that do. `part` of it is what is not known."""
+    part = part or key
+    prefix, _, name = part.rpartition(".")
+    names = {*known} - {"_target_"}
+    guess = closest(name, names, MISSPELT)
+    message = no_such_key(names)
+    if guess is None:
+        return Problem(key, message)
+    meant = (f"{prefix}.{guess}" if prefix else guess) + key.removeprefix(part)
+    return Problem(key, f"{message}. Did you mean {meant}?", meant)
+
+
+def no_such_key(known: Iterable[str]) -> str:
+    """The message on a key that does not exist, beside the ones that do."""
+    return f"there is no such key; known here: {', '.join(sorted(known)) or 'none'}"

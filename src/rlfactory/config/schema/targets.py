@@ -1,0 +1,152 @@
+"""Targets: which import paths a configuration may name, and building objects from them."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from rlfactory.config.schema.static_names import TargetError
+from rlfactory.utils.live_objects import is_reference, resolve
+
+PLUGINS = "rlfactory.conf"
+# Only packages that hold components: were all of ours allowed, a YAML file could name
+# `rlfactory.config.schema.targets.instantiate`, which calls whatever its arguments say.
+ALLOWED_PACKAGES = (
+    "rlfactory.algo.advantage",
+    "rlfactory.algo",
+    "rlfactory.dynamics",
+    "rlfactory.hardware",
+    "rlfactory.model",
+    "rlfactory.prompts",
+    "rlfactory.regularizer",
+    "rlfactory.reward",
+    "rlfactory.run.loggers",
+    "bitsandbytes.optim",
+    "torch.optim",
+)
+
+_EXTRAS = {"bitsandbytes": "gpu"}
+
+
+def where_to_get(target: str) -> str:
+    """How to install the package of a target that can't be found, or where it was searched."""
+    extra = _EXTRAS.get(target.split(".")[0])
+    if extra is None:
+        return "the current folder is searched too, last"
+    return f"type pip install 'rlfactory[{extra}]'"
+
+
+def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
+    """The packages that a `_target_` may come from: ours, optimisers, plug-ins, trusted ones."""
+    return [*ALLOWED_PACKAGES, *(package.split(".")[0] for package in plugins().values()), *trust]
+
+
+@cache
+def plugins() -> Mapping[str, str]:
+    """The installed plug-ins: name and package of configuration."""
+    return {entry.name: entry.value for entry in entry_points(group=PLUGINS)}
+
+
+def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
+    """Whether a target lies below an allowed root; no trust opens the rest of our own package. An
+    object that the caller of the Python interface handed over is allowed.
+    """
+    if is_reference(target):
+        return True
+    others = [package for package in trust if package != "rlfactory"]
+    return _below(target, allowed_roots(others))
+
+
+def add_cwd_to_path() -> None:
+    """Let targets be modules in the current folder, after everything that is installed."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def locate(target: str, key: str) -> Any:
+    """The class or function at an import path, or a live object; errors name the key."""
+    if is_reference(target):
+        return resolve(target)
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise TargetError(f"{key}._target_={target} can't be imported: {error}") from error
+    if _below(target, ALLOWED_PACKAGES) and not _is_component(found):
+        raise TargetError(f"{key}._target_={target} is no component: no class is defined there")
+    return found
+
+
+def _below(target: str, roots: Sequence[str]) -> bool:
+    return any(target.startswith(f"{root}.") for root in roots)
+
+
+def _is_component(found: object) -> bool:
+    """Whether an object is a class defined in ALLOWED_PACKAGES: no function, and nothing that a
+    module there only imports. Plug-ins and trusted packages may offer any callable.
+    """
+    return isinstance(found, type) and _below(f"{found.__module__}.", ALLOWED_PACKAGES)
+
+
+def _is_node(value: object) -> bool:
+    return isinstance(value, Mapping) and "_target_" in value
+
+
+def contains_targets(value: object) -> bool:
+    """Whether a value is a node, or a mapping or list that has one somewhere inside."""
+    inside = value.values() if isinstance(value, Mapping) else value
+    return _is_node(value) or (
+        isinstance(inside, Collection)
+        and not isinstance(inside, str)
+        and any(map(contains_targets, inside))
+    )
+
+
+def instantiate(node: Mapping[str, Any], key: str, **available: object) -> Any:
+    """Call a node's target with the node's other values.
+
+    Nodes among the values, also inside mappings and lists, are instantiated first.
+
+    Args:
+        node: a mapping with a `_target_`.
+        key: the node's key, for error messages.
+        available: run-time objects; a target gets those that its positional parameters name.
+    """
+    target = locate(node["_target_"], key)
+    if is_reference(node["_target_"]) and not isinstance(target, type):
+        return target  # an instance, which needs nothing more
+    values = {
+        name: _instantiate_inside(value, f"{key}.{name}", available)
+        for name, value in node.items()
+        if name != "_target_"
+    }
+    return target(**_runtime_arguments(target, available), **values)
+
+
+def _instantiate_inside(value: object, key: str, available: Mapping[str, object]) -> Any:
+    """A value with the nodes inside it replaced by objects."""
+    if not contains_targets(value):
+        return value
+    if isinstance(value, Mapping):
+        if _is_node(value):
+            return instantiate(value, key, **available)
+        return {
+            name: _instantiate_inside(inner, f"{key}.{name}", available)
+            for name, inner in value.items()
+        }
+    assert isinstance(value, Sequence)
+    return [_instantiate_inside(inner, f"{key}.{i}", available) for i, inner in enumerate(value)]
+
+
+def _runtime_arguments(target: Any, available: Mapping[str, object]) -> dict[str, object]:
+    """The `available` objects that a target's positional parameters name."""
+    if not available:
+        return {}
+    parameters = inspect.signature(target).parameters.values()
+    names = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+    return {name: value for name, value in available.items() if name in names}

@@ -1,0 +1,156 @@
+"""The problems of keys and values by themselves: unknown, missing, of the wrong type."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from rlfactory.config.checks import RULES
+from rlfactory.config.compat import new_path, removal_note
+from rlfactory.config.problems import Problem, closest, unknown_key
+from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
+from rlfactory.config.schema.signature import Signature, read_signature
+from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.targets import contains_targets, is_allowed, where_to_get
+from rlfactory.config.schema.typecheck import describe, literals, matches
+from rlfactory.utils.types import TargetNode
+
+Config = Mapping[str, Any]
+
+MISSING = "???"
+DEFAULT = "..."
+"""Stands in a fix for the default of its key, until `make_plan` fills it in."""
+
+
+def root_problems(config: Config) -> Iterator[Problem]:
+    """The problems of the keys that belong to no component."""
+    known = {f.name for f in fields(RootConfig)} | {*COMPONENTS}
+    for key in config.keys() - known:
+        yield unknown_key(key, known)
+    yield from _typed(config, RootConfig, "")
+
+
+def _typed(values: Config, schema: Any, prefix: str) -> Iterator[Problem]:
+    """The problems of a mapping whose keys and types a dataclass describes."""
+    for field in fields(schema):
+        key = f"{prefix}{field.name}"
+        if field.name not in values:
+            yield Problem(key, "is missing", f"{key}={DEFAULT}")
+        elif isinstance(field.type, type) and is_dataclass(field.type):
+            inner = values[field.name]
+            if not isinstance(inner, Mapping):
+                yield Problem(key, f"is {inner!r}; allowed is a mapping")
+                continue
+            names = {f.name for f in fields(field.type)}
+            for extra in inner.keys() - names:
+                yield unknown_key(f"{key}.{extra}", names)
+            yield from _typed(inner, field.type, f"{key}.")
+        else:
+            yield from _value_problems(key, values[field.name], field.type)
+
+
+def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
+    if value == MISSING:
+        yield Problem(key, f"has no value yet; type {key}=VALUE")
+    elif not matches(value, kind):
+        shown = "null" if value is None else repr(value)
+        finite = ", and finite" if value in (math.inf, -math.inf) else ""
+        message = f"is {shown}; allowed is {describe(kind)}{finite}"
+        yield Problem(key, message, _value_fix(key, value, kind))
+
+
+def _value_fix(key: str, value: object, kind: Any) -> str:
+    """An override that replaces a value of the wrong type."""
+    if kind is TargetNode and isinstance(value, int | float):
+        return f"{key}.value"  # a number for a component with a `value`, such as a coefficient
+    if isinstance(value, str) and matches([value], kind):
+        return f"{key}=[{value}]"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # the number that was meant, as in 1e3, or the least one that is allowed
+        near = [int(value)] if math.isfinite(value) and value == int(value) else []
+        near += [0, 1] if value <= 0 else []
+        if (number := next((n for n in near if matches(n, kind)), None)) is not None:
+            return f"{key}={number}"
+    guess = closest(str(value).lower(), literals(kind))
+    return f"{key}={guess or DEFAULT}"
+
+
+def component_problems(config: Config, key: str) -> list[Problem]:
+    """The problems of one component alone, without rules on combinations."""
+    signatures: dict[str, Signature] = {}
+    if problems := [*node_problems(config, key, config.get(key), signatures)]:
+        return problems
+    traits = {name: signature.class_constants for name, signature in signatures.items()}
+    alone = [rule for rule, reads in RULES.items() if reads == (key,)]
+    return [problem for rule in alone for problem in rule(config, traits)]
+
+
+def node_problems(
+    config: Config, key: str, node: object, signatures: dict[str, Signature]
+) -> Iterator[Problem]:
+    """The problems of a component's node and of the nodes inside it; adds to `signatures`."""
+    target = node.get("_target_") if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping) or not isinstance(target, str):
+        message = "has no _target_, the import path of what it is"
+        if isinstance(node, Mapping) and key in node:
+            message += f"; a file that says {key}: begins with # @package _global_"
+        yield Problem(key, message, f"rlfactory list {key}" if key in GROUPS else "")
+        return
+    if moved := new_path(target):
+        yield Problem(f"{key}._target_", f"{target} is now {moved}; write that path instead")
+        return
+    if note := removal_note(target):
+        yield Problem(f"{key}._target_", f"{target} was removed; {note}")
+        return
+    if not is_allowed(target, _trusted(config)):
+        yield _untrusted_target(f"{key}._target_", target, _trusted(config))
+        return
+    try:
+        signature = signatures[key] = read_signature(target)
+    except TargetError as error:
+        message = f"{target} can't be found: {error} ({where_to_get(target)})"
+        yield Problem(f"{key}._target_", message)
+        return
+    for name, value in node.items():
+        if name in signature.parameters:
+            kind = signature.parameters[name].kind
+            yield from _value_problems(f"{key}.{name}", value, kind)
+        elif name != "_target_" and not signature.takes_any:
+            yield unknown_key(f"{key}.{name}", signature.parameters)
+        if contains_targets(value):
+            yield from nested_problems(config, f"{key}.{name}", value, signatures)
+    for name, parameter in signature.parameters.items():
+        if parameter.required and name not in node:
+            message = f"is missing; type +{key}.{name}=VALUE"
+            yield Problem(f"{key}.{name}", message, f"{key}.{name}={DEFAULT}")
+
+
+def nested_problems(
+    config: Config, key: str, value: object, signatures: dict[str, Signature]
+) -> Iterator[Problem]:
+    """The problems of all components in a value."""
+    if not isinstance(value, Mapping | list):
+        return
+    if isinstance(value, Mapping) and "_target_" in value:
+        yield from node_problems(config, key, value, signatures)
+        return
+    for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from nested_problems(config, f"{key}.{name}", inner, signatures)
+
+
+def _untrusted_target(key: str, target: str, trusted: Sequence[str]) -> Problem:
+    package = target.split(".")[0]
+    if package == "rlfactory":
+        return Problem(key, f"{target} is no component, and trust opens none of our own package")
+    message = f"{target} lies outside the packages that may be named here"
+    try:
+        read_signature(target)
+    except TargetError:
+        return Problem(key, message)
+    trust = f"trust=[{','.join([*trusted, package])}]"
+    return Problem(key, f"{message}; {trust} allows this one", trust)
+
+
+def _trusted(config: Config) -> list[str]:
+    trust = config.get("trust")
+    return [str(package) for package in trust] if isinstance(trust, list) else []

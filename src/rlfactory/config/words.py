@@ -1,0 +1,126 @@
+"""The words of a command in Hydra's grammar: values written as words, words read as overrides."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rlfactory.config._hydra import CompositionError, Override, parse
+from rlfactory.config.composites import force_add
+from rlfactory.config.problems import PlanError, Problem, override_key
+
+SEARCHPATH = "hydra.searchpath"
+LONGEST = 2000
+"""Characters of an override: Hydra takes seconds to read a list of some thousand values."""
+
+
+def typed_value(value: object) -> str:
+    """A value as it is typed after `KEY=`."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, str):
+        plain = value
+        for mark in "_/.:-":
+            plain = plain.replace(mark, "")
+        if plain.isalnum():
+            return value
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{typed_value(below)}' for key, below in value.items())}}}"
+    if isinstance(value, Iterable):
+        return f"[{','.join(map(typed_value, value))}]"
+    return repr(value)
+
+
+def normalise_words(words: Sequence[str]) -> list[str]:
+    """Rewrite words that Hydra's compose can't read: `-cd FOLDER`, `~` and `experiment=null`."""
+    kept, folders = [], []
+    rest = [_expanded(word) for word in words if word != "experiment=null"]
+    while rest:
+        word = rest.pop(0)
+        flag, _, value = word.partition("=")
+        if flag not in ("-cd", "--config-dir"):
+            kept.append(word)
+            continue
+        if not value and not rest:
+            raise PlanError([Problem(flag, f"names no folder; type {flag} FOLDER")])
+        folder = Path(value or rest.pop(0)).expanduser().resolve()
+        if not os.path.isdir(folder):
+            raise PlanError([Problem(flag, f"there is no folder {folder}")])
+        folders.append(f"file://{folder}")
+    if not folders:
+        return kept
+    places = [*searched(kept), *folders]
+    quoted = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
+    return [*(w for w in kept if override_key(w) != SEARCHPATH), f"{SEARCHPATH}=[{quoted}]"]
+
+
+def _expanded(word: str) -> str:
+    return re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word)
+
+
+def searched(overrides: Sequence[str]) -> list[str]:
+    """The folders and packages that `hydra.searchpath` adds, given as a list or a single one."""
+    typed = [o for o in overrides if override_key(o) == SEARCHPATH]
+    try:
+        value = parse(typed)[-1].value() if typed else []
+    except CompositionError:
+        return []
+    return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+
+
+def read(word: str, problems: list[Problem]) -> Override | None:
+    """Parse a word as an override; on failure adds to `problems` and returns None."""
+    if not override_key(word):
+        problems.append(Problem(word, "names no key; allowed is KEY=VALUE"))
+        return None
+    if len(word) > LONGEST:
+        message = f"{len(word):,} characters; allowed are {LONGEST:,}, and -cd FOLDER reads files"
+        problems.append(Problem(override_key(word)[:LONGEST], message))
+        return None
+    try:
+        return parse([force_add(word)])[0]
+    except CompositionError:
+        problems.append(_unreadable(word))
+        return None
+
+
+def _unreadable(word: str) -> Problem:
+    """The problem of a word that Hydra can't parse, with the word that was meant if it is plain."""
+    key, _, value = word.partition("=")
+    closed = value.rstrip(",") + _unclosed(value)
+    quoted = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    for reason, better in (
+        ("its value ends in a comma", value.rstrip(",")),
+        ("a bracket or a quote is not closed", closed),
+        ("its value has characters that need quotes", quoted),
+    ):
+        if better and better != value and _is_readable(f"{key}={better}"):
+            message = f"{word} can't be read: {reason}; allowed is KEY=VALUE"
+            return Problem(override_key(word), message, f"{key}={better}")
+    return Problem(word, "can't be read; allowed is KEY=VALUE")
+
+
+def _is_readable(word: str) -> bool:
+    try:
+        return bool(parse([word]))
+    except CompositionError:
+        return False
+
+
+def _unclosed(value: str) -> str:
+    """The brackets, or the quote, that would close a value; empty if all are closed."""
+    closing = {"[": "]", "{": "}", "(": ")"}
+    expected, quote = "", ""
+    for letter in value:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in closing:
+            expected = closing[letter] + expected
+        elif expected[:1] == letter:
+            expected = expected[1:]
+    return quote + expected

@@ -1,0 +1,1 @@
+"""Forward processes, and the contract and helpers of solvers."""

@@ -1,0 +1,153 @@
+"""Forward processes: how a clean sample becomes noise, and what a network's prediction implies.
+
+Notation: clean sample x0, noise eps, noisy sample `x = alpha x0 + sigma eps` at time t in [0, 1];
+1 is pure noise, or almost. Tensors are `[B, C, H, W]` and times `[B]`, unless stated otherwise.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from rlfactory.dynamics.base import expand_like
+
+TRAIN_STEPS = 1000
+
+
+class ForwardProcess(ABC):
+    """The contract of a forward process, together with what its networks predict.
+
+    Attributes:
+        name: Name of the process, as dynamics and schedules state it in `process`.
+    """
+
+    name: ClassVar[Literal["flow", "vp"]]
+
+    @abstractmethod
+    def alpha_sigma(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Coefficients of the clean sample and of the noise, at times of any shape."""
+
+    @abstractmethod
+    def to_x0(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """The clean sample that a prediction for `x` at `t` implies."""
+
+    @abstractmethod
+    def to_eps(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """The noise that a prediction for `x` at `t` implies."""
+
+    @abstractmethod
+    def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """What the network is trained to predict for the noisy sample made of `x0` and `eps`."""
+
+    @abstractmethod
+    def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """The velocity of the noisy sample made of `x0` and `eps`, whatever networks predict."""
+
+    def noise(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """The noisy sample `alpha x0 + sigma eps`."""
+        alpha, sigma = self.alpha_sigma(expand_like(t, x0))
+        return alpha * x0 + sigma * eps
+
+    def ode_step(self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+        """A first-order step of the probability-flow ODE, float32.
+
+        DDIM with eta 0 (arXiv 2010.02502, eq. 12): the predicted x0 is noised with the predicted
+        eps to the level of `t_next`.
+        """
+        x, prediction = x.float(), prediction.float()
+        x0, eps = self.to_x0(x, prediction, t), self.to_eps(x, prediction, t)
+        return self.noise(x0, eps, t_next)
+
+
+class RectifiedFlow(ForwardProcess):
+    """`x = (1 - t) x0 + t eps`; networks predict the velocity `v = eps - x0` (SD3, FLUX)."""
+
+    name = "flow"
+
+    def alpha_sigma(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """`1 - t` and `t`."""
+        return 1 - t, t
+
+    def to_x0(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """`x - t v`."""
+        return x - expand_like(t, x) * prediction
+
+    def to_eps(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """`x + (1 - t) v`."""
+        return x + (1 - expand_like(t, x)) * prediction
+
+    def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """`eps - x0`."""
+        del t
+        return eps - x0
+
+    def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """`eps - x0`, the network's target."""
+        return self.target(x0, eps, t)
+
+    def ode_step(self, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor) -> Tensor:
+        """Euler's step `x + v dt`: equal to the general form, and to published code bit for bit."""
+        return x.float() + prediction.float() * expand_like(t_next - t, x)
+
+
+class VariancePreserving(ForwardProcess):
+    """`x = sqrt(abar) x0 + sqrt(1 - abar) eps`; networks predict eps (Stable Diffusion 1 and 2).
+
+    Networks know integer timesteps only, so abar is looked up at `round(1000 t)`, within the table.
+    Time 0 is timestep 0, at which a little noise is left.
+
+    Args:
+        alphas_cumprod: abar of each timestep, falling, `[1000]`.
+    """
+
+    name = "vp"
+
+    def __init__(self, alphas_cumprod: Tensor) -> None:
+        self.alphas_cumprod = alphas_cumprod.float()
+        self._tables = {self.alphas_cumprod.device: self.alphas_cumprod}
+
+    def _table_on(self, device: torch.device) -> Tensor:
+        """`alphas_cumprod` on a device; copied there once, since a copy waits."""
+        if device not in self._tables:
+            self._tables[device] = self.alphas_cumprod.to(device)
+        return self._tables[device]
+
+    @classmethod
+    def scaled_linear(
+        cls, first: float = 0.00085, last: float = 0.012, steps: int = TRAIN_STEPS
+    ) -> Self:
+        """The schedule of Stable Diffusion 1 and 2: square roots of beta are evenly spaced."""
+        betas = torch.linspace(first**0.5, last**0.5, steps, dtype=torch.float32) ** 2
+        return cls(torch.cumprod(1 - betas, dim=0))
+
+    def abar(self, t: Tensor) -> Tensor:
+        """abar (alphas_cumprod) at times of any shape."""
+        table = self._table_on(t.device)
+        timestep = (TRAIN_STEPS * t).round().long().clamp(0, len(table) - 1)
+        return table[timestep]
+
+    def alpha_sigma(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """`sqrt(abar)` and `sqrt(1 - abar)`."""
+        abar = self.abar(t)
+        return abar.sqrt(), (1 - abar).sqrt()
+
+    def to_x0(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """`(x - sigma eps) / alpha`."""
+        alpha, sigma = self.alpha_sigma(expand_like(t, x))
+        return (x - sigma * prediction) / alpha
+
+    def to_eps(self, x: Tensor, prediction: Tensor, t: Tensor) -> Tensor:
+        """The prediction itself."""
+        del x, t
+        return prediction
+
+    def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """`eps`."""
+        del x0, t
+        return eps
+
+    def velocity(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """`alpha eps - sigma x0` (v-prediction, arXiv 2202.00512)."""
+        alpha, sigma = self.alpha_sigma(expand_like(t, x0))
+        return alpha * eps - sigma * x0

@@ -1,1 +1,0 @@
-"""What leaves a run: its weights for other libraries to open, a card, and how to load them."""

@@ -1,0 +1,311 @@
+"""FSDP2: a network whose parameters are sharded over the ranks (torch's `fully_shard`).
+
+The optimizer and the weight sets have the `DTensor` parameters of the network itself. Adapters on
+a frozen network are small and stay in full in every rank; the frozen network is sharded.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from torch.distributed.tensor import DTensor
+
+from rlfactory.hardware.all_reduce import sum_gradients
+from rlfactory.hardware.loaded_network import LoadedNetwork
+
+REPLICATE, SHARD = "replicate", "shard"
+"""The dimensions of the mesh: copies of the network, and the ranks that share one."""
+
+
+class FSDPParameters:
+    """Shards the network of a model; a `ShardedParameters` and a `GatheredPasses`.
+
+    An ordinary pass gathers one block after another, so all ranks make equally many; inside
+    `unsharded` every rank has the full network, for passes without gradient, of which ranks may
+    then make different numbers. A critic's head is no part of the network and is in full in every
+    rank.
+
+    Args:
+        shard_size: ranks that share one copy of the network; None: all.
+        offload: keep shards, gradients and the optimizer's moments on the CPU.
+    """
+
+    def __init__(self, *, shard_size: int | None = None, offload: bool = False) -> None:
+        self.shard_size = shard_size or dist.get_world_size()
+        self.offload = offload
+        self.passes_are_equal = False
+        self._device = torch.device("cpu")
+        self._network: Any = None
+        self._sharded: dict[str, DTensor] = {}  # trained parameters by name
+        self._state_keys: dict[str, Any] = {}  # the parameter's name, or the buffer itself
+        self._class: type[nn.Module] = nn.Module
+        self._is_unsharded = False
+
+    def shard_model(self, model: Any, device: str) -> None:
+        """Shard a model's network, and give its weight sets the sharded parameters.
+
+        Args:
+            model: an ImageModel or TextModel, whose optimizer is not made yet.
+            device: "cpu" or "cuda".
+        """
+        # No adapter changes a prediction in place, which alone would harm (SD3 returns a view).
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
+        network = self._network = model.network
+        self._device = torch.device(device)
+        self._class = type(network)
+        names = {id(p): name for name, p in network.named_parameters()}
+        state = network.state_dict(keep_vars=True)
+        self._state_keys = {key: names.get(id(value), value) for key, value in state.items()}
+        options: dict[str, Any] = {
+            "mesh": self._mesh(device),
+            "mp_policy": mixed_precision(getattr(model, "precision", None)),
+            "offload_policy": self._offload_policy(),
+            "ignored_params": adapters(network),
+        }
+        loaded = LoadedNetwork(network, self._device)
+        for block in blocks(network):
+            loaded.materialise(block)
+            fully_shard(block, reshard_after_forward=True, **options)
+        loaded.materialise(network)
+        # False for the root: its own parameters are needed first in the backward pass
+        fully_shard(network, reshard_after_forward=False, **options)
+        for module in self._modules():
+            # a rank's loss is weighted by its share of the update's samples: sum, don't average
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+        network.inside = _call
+        register_fsdp_forward_method(network, "inside")
+        network.inside(int)  # FSDP takes the module of the first pass for the root
+        network.reshard()
+        model.inside = network.inside
+        self._sharded = {
+            name: parameter
+            for name, parameter in network.named_parameters()
+            if isinstance(parameter, DTensor) and parameter.requires_grad
+        }
+        model.weights.shard(self._sharded, self)
+
+    def _mesh(self, device: str) -> DeviceMesh:
+        copies = dist.get_world_size() // self.shard_size
+        if copies == 1:
+            return init_device_mesh(device, (self.shard_size,), mesh_dim_names=(SHARD,))
+        return init_device_mesh(
+            device, (copies, self.shard_size), mesh_dim_names=(REPLICATE, SHARD)
+        )
+
+    def _offload_policy(self) -> OffloadPolicy:
+        if not self.offload:
+            return OffloadPolicy()
+        return CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
+
+    def _modules(self) -> Iterator[FSDPModule]:
+        return (m for m in self._network.modules() if isinstance(m, FSDPModule))
+
+    @contextmanager
+    def unsharded(self) -> Iterator[None]:
+        """Inside the block every rank has the full network; blocks may be nested.
+
+        Nothing is gathered while `passes_are_equal`: each pass then gathers block by block.
+        """
+        if self._is_unsharded or self.passes_are_equal:
+            yield
+            return
+        self._unshard_all()
+        try:
+            yield
+        finally:
+            self._reshard_all()
+
+    def values_changed(self) -> None:
+        """The shards have other values now: what is gathered is dropped or gathered again."""
+        if self._is_unsharded:
+            self._unshard_all()
+        else:
+            self._network.reshard()  # the root stays gathered after a forward pass
+
+    def set_gradient_sync(self, is_on: bool) -> None:
+        """Whether backward passes reduce gradients, or add them up in full in every rank."""
+        self._network.set_requires_gradient_sync(is_on)
+
+    def _unshard_all(self) -> None:
+        for module in self._modules():
+            module.reshard()  # unshard() does nothing where old values are still in full
+            module.set_reshard_after_forward(False, recurse=False)
+            module.unshard()
+        self._is_unsharded = True
+
+    def _reshard_all(self) -> None:
+        for module in self._modules():
+            module.reshard()
+            module.set_reshard_after_forward(module is not self._network, recurse=False)
+        self._is_unsharded = False
+
+    def clip(
+        self,
+        parameters: Sequence[nn.Parameter],
+        limit: float,
+        unscale: Callable[[Tensor], tuple[Tensor, Tensor]],
+    ) -> Tensor:
+        """Sum the gradients of replicated parameters, and clip all by their global norm.
+
+        FSDP has summed the gradients of sharded parameters in the backward pass.
+
+        Args:
+            parameters: all that is trained.
+            limit: the largest norm that is not scaled down.
+            unscale: of the norm of scaled gradients, that of the gradients, and the factor between.
+
+        Returns:
+            The norm before clipping, the same in all ranks. Nothing waits for the device here.
+        """
+        replicated = [p for p in parameters if not isinstance(p, DTensor)]
+        sum_gradients(replicated)
+        own = [p.grad for p in replicated if p.grad is not None]
+        shards = [local_part(p.grad) for p in self._sharded.values() if p.grad is not None]
+        square = self._square_of_norm(shards)
+        dist.all_reduce(square)
+        # each copy of the network has counted its gradient once
+        square = square * self.shard_size / dist.get_world_size() + self._square_of_norm(own)
+        norm, factor = unscale(square.sqrt())
+        factor = factor * (limit / (norm + 1e-6)).clamp(max=1.0)
+        gradients = [*own, *shards]
+        for device in {gradient.device for gradient in gradients}:  # shards may be offloaded
+            there = [gradient for gradient in gradients if gradient.device == device]
+            torch._foreach_mul_(there, factor.to(device))
+        return norm
+
+    def _square_of_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        # double, so that the number of shards over which it is summed does not matter
+        norm = nn.utils.get_total_norm(gradients).to(self._device)
+        return norm.double().square()
+
+    @property
+    def processes(self) -> int:
+        """The number of ranks over which parameters and moments are sharded."""
+        return self.shard_size
+
+    def dtensor(self, name: str, part: Tensor) -> Tensor:
+        """A `DTensor` on the memory of this rank's rows of a parameter or of one of its moments; a
+        tensor of any other shape is returned as it is.
+        """
+        like = self._sharded.get(name)
+        if like is None or isinstance(part, DTensor) or part.shape != local_part(like).shape:
+            return part
+        return DTensor.from_local(
+            part,
+            like.device_mesh,
+            like.placements,
+            run_check=False,
+            shape=like.shape,
+            stride=like.stride(),
+        )
+
+    def local(self, part: Tensor) -> Tensor:
+        """This rank's rows of a `DTensor`, in the same memory; a plain tensor as it is."""
+        return local_part(part)
+
+    def unshard(self, name: str, part: Tensor) -> Tensor:
+        """The full tensor on the CPU. A collective.
+
+        Args:
+            name: the parameter to whose shards `part` corresponds.
+            part: this rank's rows of the parameter, or of one of its moments; a tensor of any other
+                shape (an optimizer's step count) is returned as it is.
+        """
+        rows = local_part(part).detach()
+        like = self._sharded.get(name)
+        if like is not None:
+            rows = rows.to(like.device_mesh.device_type)
+        sharded = self.dtensor(name, rows)
+        whole = sharded.full_tensor() if isinstance(sharded, DTensor) else part.detach()
+        return whole.to("cpu", copy=True)
+
+    def shard(self, name: str, whole: Tensor) -> Tensor:
+        """This rank's rows of a full tensor; the inverse of `unshard`."""
+        like = self._sharded.get(name)
+        if like is None or whole.shape != like.shape:
+            return whole
+        # as torch.chunk, which DTensor's Shard(0) uses: the last ranks may have fewer rows, or none
+        rows = -(-len(whole) // self.shard_size)
+        begin = min(rows * like.device_mesh.get_local_rank(SHARD), len(whole))
+        return whole[begin : begin + rows]
+
+    @contextmanager
+    def with_full_weights(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """Inside the block, `network.state_dict()` gives these full parameters, for libraries that
+        save a network.
+
+        Args:
+            values: full tensors, by the parameters' names.
+        """
+        state = {k: values[v] if isinstance(v, str) else v for k, v in self._state_keys.items()}
+        network, fsdp_class = self._network, type(self._network)
+        network.__class__ = self._class  # its name is written into the files
+        network.state_dict = lambda *_, **__: dict(state)
+        try:
+            yield
+        finally:
+            del network.state_dict
+            network.__class__ = fsdp_class
+
+
+def blocks(network: nn.Module) -> list[nn.Module]:
+    """The modules that FSDP gathers one at a time: members of a network's outermost ModuleLists."""
+    found = list[nn.Module]()
+    for child in network.children():
+        if isinstance(child, nn.ModuleList):
+            found += [block for block in child if any(True for _ in block.parameters())]
+        else:
+            found += blocks(child)
+    return found
+
+
+def adapters(network: nn.Module) -> set[nn.Parameter]:
+    """The trained parameters of a network that is frozen apart from them; none with full
+    fine-tuning.
+    """
+    parameters = list(network.parameters())
+    trained = {parameter for parameter in parameters if parameter.requires_grad}
+    return set() if len(trained) == len(parameters) else trained
+
+
+def mixed_precision(precision: Any) -> MixedPrecisionPolicy:
+    """The dtype of gathered parameters: that in which the network computes; sums are float32.
+
+    A network that computes in two dtypes is gathered in float32, since FSDP has one dtype for all
+    passes. Inputs are not cast: autocast does so where an operation needs it, and leaves times,
+    rotary angles and masks in float32.
+
+    Args:
+        precision: the model's `Precision`; None is float32.
+    """
+    dtypes = {precision.rollout, precision.learning} if precision else {torch.float32}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    return MixedPrecisionPolicy(
+        param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """This rank's rows, in the same memory."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()
+
+
+def _call(work: Any, *arguments: Any) -> Any:
+    return work(*arguments)

@@ -1,1 +1,0 @@
-"""Looking inside a tuned language model: what changed, and which part of the network did it."""

@@ -1,0 +1,265 @@
+"""The common part of all image adapters: a diffusers pipeline, one of its networks trained.
+
+A new adapter is a subclass of `PipelineModel`; `sd3.py` is the example to copy. It sets the class
+attributes, calls `super().__init__` (which opens the pipeline), reads `self.pipe` for its
+resolution, calls `set_up_training`, and implements `resolution_of`, `_encode` and `_predict`;
+`conf/model/NAME.yaml` names it as `_target_`. Guidance, autocast, offloading, the embedding cache,
+LoRA and export are done here.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import diffusers
+import torch
+from diffusers import DiffusionPipeline
+from torch import Tensor
+
+from rlfactory.model.base import ImageModel
+from rlfactory.model.export_state import with_values
+from rlfactory.model.lora import Init, Lora, merge_adapters
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.guidance import guided
+from rlfactory.model.pipelines.loading import decode_latents, load_frozen, no_bars
+from rlfactory.model.pipelines.text_encoders import TextEncoders
+from rlfactory.model.precision import Precision
+from rlfactory.model.saved_activations import keep_halves
+from rlfactory.model.weight_sets import WeightSets
+from rlfactory.rollout import Condition
+
+Finetune = Literal["lora", "full"]
+
+
+class PipelineModel(ImageModel):
+    """An image model inside a diffusers pipeline; subclasses say how its networks are called.
+
+    Attributes:
+        part: which component of the pipeline is trained.
+        pipe: the pipeline, frozen but for the trained network or its adapters.
+        lora: the adapters; None with full fine-tuning.
+        text_encoders: the pipeline's text encoders behind the embedding cache.
+        guidance: the guidance scale; classifier-free guidance applies above 1.
+    """
+
+    part: ClassVar[Literal["transformer", "unet"]]
+
+    lora: Lora | None
+
+    def __init__(
+        self,
+        device: torch.device,
+        precision: Precision | None,
+        memory: Memory | None,
+        prompt_cache: PromptCache,
+        *,
+        path: str,
+        finetune: Finetune,
+        guidance: float,
+        negative_prompt: str,
+        embedding_options: Mapping[str, object] | None = None,
+        **components: object,
+    ) -> None:
+        """Open the pipeline at `path`, and encode the negative prompt if guidance needs it.
+
+        Args:
+            path: `zoo:NAME`, a folder or a hub id.
+            embedding_options: what an embedding depends on beside its prompt and the model; part
+                of its key in the cache.
+            components: replacements of the pipeline's components; None leaves one out.
+
+        Raises:
+            ModelError: the pipeline can't be loaded, or is of another class.
+        """
+        self.device, self.finetune = device, finetune
+        self.precision = precision or Precision()
+        self.precision.set_matmul_precision(device)
+        self.memory = memory or Memory()
+        self.guidance, self.negative_prompt = guidance, negative_prompt
+        negatives = [negative_prompt] if guidance > 1 else []
+        self.pipe, self.text_encoders = open_pipeline(
+            getattr(diffusers, self.pipeline),
+            path,
+            device,
+            self.precision,
+            self.memory,
+            prompt_cache,
+            self._encode,
+            network=self.part,
+            trained_part=self.part if finetune == "full" else None,
+            always=negatives,
+            embedding_options=embedding_options,
+            **components,
+        )
+        self._negative = self.encode(negatives).tensors if negatives else None
+
+    def merged_adapters(self) -> AbstractContextManager[None]:
+        """LoRA adapters are merged within the `with`, if `memory` says so."""
+        merges = self.memory.merges_adapters(self.device, self.precision.rollout)
+        # a shard of a weight can't be merged with whole adapters
+        if self.lora is None or not merges or self.weights.sharding is not None:
+            return nullcontext()
+        return self.lora.merged()
+
+    @property
+    def network(self) -> Any:
+        """The network that is trained, or that carries the adapters."""
+        return getattr(self.pipe, self.part)
+
+    def set_up_training(
+        self, *, rank: int, alpha: float, targets: Sequence[str], init: Init, seed: int
+    ) -> None:
+        """Inject adapters or unfreeze the network, as `finetune` says, and create `weights`.
+
+        Raises:
+            ModelError: the adapters, or the options of `memory`, do not fit the network.
+        """
+        self.lora = None
+        if self.finetune == "lora":
+            self.lora = Lora(
+                self.network,
+                rank=rank,
+                alpha=alpha,
+                targets=targets,
+                init=init,
+                seed=seed,
+                device=self.device,
+            )
+            # compiled blocks choose by themselves what they keep
+            if not self.memory.compile:
+                keep_halves(self.network)
+        else:
+            self.network.requires_grad_(True)
+        # after the adapters, which checkpointing and compilation have to include
+        self.memory.prepare(self.network)
+        self.weights = WeightSets(
+            self.lora.parameters() if self.lora else dict(self.network.named_parameters()),
+            self.lora.off if self.lora else None,
+            offload=self.memory.offload_weights,
+        )
+
+    def encode(self, prompts: Sequence[str]) -> Condition:
+        """Text embeddings: `sequence` `[B, L, D]` and, except for SD, `pooled` `[B, P]`."""
+        return self.text_encoders(prompts)
+
+    def encode_ahead(self, prompts: Sequence[str]) -> None:
+        """Encode new prompts in one visit of the text encoders."""
+        self.text_encoders.ahead(prompts)
+
+    def prepare(self) -> None:
+        """Encode all expected prompts and unload the text encoders.
+
+        On a GPU the network makes room for them meanwhile: nothing samples or learns yet.
+        """
+        with self._network_away():
+            self.text_encoders.prepare()
+
+    @contextmanager
+    def _network_away(self) -> Iterator[None]:
+        """The network is on the CPU within the `with`, if prompts are to be encoded on a GPU."""
+        encoders = self.text_encoders
+        # a network that is sharded is small, and its shards belong to FSDP
+        shards = any(hasattr(parameter, "device_mesh") for parameter in self.network.parameters())
+        if self.device.type != "cuda" or shards or not encoders.has_new_prompts():
+            yield
+            return
+        self.network.to("cpu")
+        try:
+            yield
+        finally:
+            self.network.to(self.device)
+
+    @abstractmethod
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        """Rows for prompts, by the pipeline's encoders, which are on the device then.
+
+        Must not depend on other attributes than those set before `super().__init__`, which calls
+        it for the negative prompt.
+        """
+
+    def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
+        """The prediction, with classifier-free guidance if `guidance` is above 1."""
+        return guided(self._evaluate, x, t, condition.tensors, self._negative, self.guidance)
+
+    def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
+        self.evaluations.add(len(x))
+        with self.precision.autocast(x.device):
+            prediction = self._predict(x, t, text)
+        # schedules, likelihoods and losses are computed in float32
+        return prediction.float()
+
+    @abstractmethod
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
+        """One forward pass of the network, `[B, C, h, w]`; called within autocast.
+
+        Args:
+            x: latents `[B, C, h, w]`; B is doubled under guidance.
+            t: times `[B]` in [0, 1].
+            text: what `_encode` returned, B rows.
+        """
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Images by the pipeline's own autoencoder."""
+        with self.memory.decoding(self.pipe.vae, self.device):
+            return decode_latents(self.pipe.vae, latents)
+
+    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
+        """LoRA: one folder that diffusers and PEFT load. Full: a subfolder named after `part`."""
+        if self.lora is None:
+            network = with_values(self.network, values)
+            network.save_pretrained(folder / self.part, safe_serialization=True)
+            return
+        layers, metadata = f"{self.part}_lora_layers", f"{self.part}_lora_adapter_metadata"
+        saved = {layers: self.lora.state_dict(values), metadata: self.lora.metadata()}
+        self.pipe.save_lora_weights(folder, **saved)
+        self.lora.save_for_peft(folder, values)
+
+    def export_merged(self, folder: Path) -> None:
+        """A complete pipeline folder."""
+        if self.lora is not None:
+            merge_adapters(self.network)
+        with no_bars():
+            self.pipe.save_pretrained(folder, safe_serialization=True)
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """`guidance_scale`, and `negative_prompt` if there is one."""
+        arguments: dict[str, object] = {"guidance_scale": self.guidance}
+        if self.negative_prompt:
+            arguments["negative_prompt"] = self.negative_prompt
+        return arguments
+
+
+def open_pipeline(
+    kind: type[DiffusionPipeline],
+    path: str,
+    device: torch.device,
+    precision: Precision,
+    memory: Memory,
+    cache: PromptCache,
+    encode: Callable[[list[str]], TextEmbeddings],
+    *,
+    network: str | None = None,
+    trained_part: str | None,
+    always: Sequence[str] = (),
+    embedding_options: Mapping[str, object] | None = None,
+    **components: object,
+) -> tuple[Any, TextEncoders]:
+    """The frozen pipeline, and its text encoders, not loaded if the cache has all prompts."""
+    options = dict(embedding_options or {})
+    texts = TextEncoders(kind, path, cache, device, precision.weights, always=always, **options)
+    replaced = {**texts.left_out, **components}
+    pipe = load_frozen(
+        kind,
+        path,
+        device,
+        precision,
+        memory,
+        network=network,
+        trained_part=trained_part,
+        **replaced,
+    )
+    texts.attach(pipe, encode, memory.encoding)
+    return pipe, texts

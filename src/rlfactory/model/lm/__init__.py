@@ -1,0 +1,1 @@
+"""Language models of transformers: loading, sampling, log-probabilities, KV cache, critic."""

@@ -1,0 +1,68 @@
+"""Attention masks and recomputed layers of transformers' language models."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rlfactory.utils.errors import ModelError
+
+
+def attention_mask(mask: Tensor, queries: int, *, windowed: bool) -> Tensor:
+    """Which tokens the last `queries` of them attend to: those before them that `mask` marks.
+
+    Args:
+        mask: true on real tokens, `[B, n]`.
+        queries: q, how many of the n tokens are new.
+        windowed: whether layers differ in how far they see. transformers then makes each layer's
+            mask from the two-dimensional one, and reads it, which waits for the device.
+
+    Returns:
+        `[B, 1, q, n]`, which transformers uses as it is; `mask` itself where `windowed`.
+    """
+    if windowed:
+        return mask
+    if queries == 1:
+        return mask[:, None, None]
+    length = mask.shape[1]
+    causal = torch.ones(queries, length, dtype=torch.bool, device=mask.device)
+    return causal.tril(length - queries) & mask[:, None, None]
+
+
+def is_windowed(config: PretrainedConfig) -> bool:
+    """Whether some layer attends to a window of the last tokens only."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        return any(kind != "full_attention" for kind in kinds)
+    return getattr(config, "sliding_window", None) is not None
+
+
+class RecomputedLayers:
+    """Gradient checkpointing by transformers: the backward pass computes each layer again.
+
+    Raises:
+        ModelError: transformers does not know how for this architecture.
+    """
+
+    def __init__(self, network: Any) -> None:
+        # without random numbers, whose state would be read from the device at each layer
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        try:
+            if hasattr(network, "activation_checkpointing_enable"):
+                network.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
+            else:  # its name in older versions of transformers
+                network.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+        except ValueError as error:
+            raise ModelError(f"memory.gradient_checkpointing=true: {error}") from error
+        self._layers = [m for m in network.modules() if isinstance(m, GradientCheckpointingLayer)]
+
+    def prepare_pass(self) -> None:
+        """Recompute in passes with a gradient only: others may use a cache.
+
+        transformers recomputes layers in training mode. Only the layers' own flag is set: what
+        they contain stays in evaluation mode.
+        """
+        for layer in self._layers:
+            layer.training = torch.is_grad_enabled()

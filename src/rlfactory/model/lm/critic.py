@@ -1,0 +1,115 @@
+"""The critic of a language model: a value head on its hidden states, or a network of its own."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+from rlfactory.model.lm.loading import disable_dropout, fuse_activations, skip_padding_check
+from rlfactory.model.pipelines.hub import explained
+from rlfactory.model.pipelines.loading import no_bars
+from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.utils.errors import ModelError
+
+Shape = Literal["mlp", "linear"]
+Start = Literal["zero", "orthogonal", "default"]
+
+
+class ValueHead(nn.Module):
+    """Values from the policy's final hidden states `[..., d]`.
+
+    Args:
+        width: d, the size of a hidden state.
+        shape: `linear`, d to 1 (OpenAI, TRL), or `mlp`, d to 4 d, ReLU, to 1 (the walkthrough).
+        start: initial weights. `zero`: orthogonal with a last layer of 0, so that the first values
+            are 0 and bias no advantage; `orthogonal`: with gains of sqrt 2 and 1; `default`:
+            torch's.
+        detach: keep the critic's gradient out of the language model.
+        seed: of the initial weights.
+    """
+
+    def __init__(self, width: int, *, shape: Shape, start: Start, detach: bool, seed: int) -> None:
+        super().__init__()
+        self.detach = detach
+        # layers draw from the global generator, whose state must not depend on this head
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            sizes = [(width, 4 * width), (4 * width, 1)] if shape == "mlp" else [(width, 1)]
+            layers = [nn.Linear(*size) for size in sizes]
+            if start != "default":
+                for layer in layers:
+                    nn.init.orthogonal_(layer.weight, 2**0.5 if layer is not layers[-1] else 1.0)
+                    nn.init.zeros_(layer.bias)
+        if start == "zero":
+            nn.init.zeros_(layers[-1].weight)
+        between = [nn.ReLU()] if shape == "mlp" else []
+        self.layers = nn.Sequential(*layers[:1], *between, *layers[1:])
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Values `[...]`, float32, of hidden states `[..., d]`."""
+        hidden = hidden.detach() if self.detach else hidden
+        # in float32 also while the language model computes in half precision
+        with torch.autocast(hidden.device.type, enabled=False):
+            value: Tensor = self.layers(hidden.float())
+        return value[..., 0]
+
+
+class ValueModel(nn.Module):
+    """A separate network as critic, as in TRL: a causal reward model read at every position.
+
+    All of it is trained, dropout off. It reads the policy's token ids, so both need the same
+    tokenizer. A language model without a score layer gets one of zeros.
+
+    Raises:
+        ModelError: `path` is no causal sequence classifier, or knows fewer tokens than the policy.
+    """
+
+    def __init__(self, path: str, vocabulary: int) -> None:
+        super().__init__()
+        self.network, missing = _load(path)
+        if not isinstance(getattr(self.network, "score", None), nn.Linear):
+            raise ModelError(
+                f"model.value_path={path} is a {type(self.network).__name__}, which has no score to"
+                " read at each token; name a causal reward model"
+            )
+        if self.network.config.vocab_size < vocabulary:
+            raise ModelError(
+                f"model.value_path={path} knows {self.network.config.vocab_size} tokens, and the"
+                f" policy's tokenizer has {vocabulary}; they must be the same"
+            )
+        if missing:
+            nn.init.zeros_(self.network.score.weight)
+        disable_dropout(self.network)
+        fuse_activations(self.network)
+        skip_padding_check(self.network)
+        self.network.eval().requires_grad_(True)
+
+    def forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
+        """Values `[B, L]`, float32, after each of the tokens `ids` `[B, L]`."""
+        hidden = self.network.base_model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False
+        ).last_hidden_state
+        value: Tensor = self.network.score(hidden)
+        return value[..., 0].float()
+
+
+def _load(path: str) -> tuple[PreTrainedModel, set[str]]:
+    """The network in float32, and which weights its folder lacks: the score layer's at most."""
+    kind = "a model with one score"
+    with explained(path, kind, key="model.value_path") as locate, no_bars():
+        network, info = AutoModelForSequenceClassification.from_pretrained(
+            locate(resolve(path, "config.json")),
+            num_labels=1,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+        missing = _missing_weights(info)
+    return network, missing
+
+
+def _missing_weights(info: dict[str, Any]) -> set[str]:
+    missing = {*map(str, info["missing_keys"]), *map(str, info["mismatched_keys"])}
+    if others := missing - {"score.weight"}:
+        raise ValueError(f"it has no fitting weights for {', '.join(sorted(others)[:4])}")
+    return missing

@@ -1,0 +1,123 @@
+"""Loading a causal language model and its tokenizer, prepared for sampling and replay."""
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+)
+from transformers.activations import NewGELUActivation
+
+from rlfactory.model.pipelines.hub import explained
+from rlfactory.model.pipelines.loading import network_device, no_bars
+from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.live_objects import is_reference
+from rlfactory.utils.live_objects import resolve as live
+
+
+def load_language_model(
+    path: str, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+) -> tuple[PreTrainedModel, Any]:
+    """The network without dropout, its weights in `dtype`, and its tokenizer, which pads on the
+    left.
+
+    The network is on `device` (None: the CPU), or where `network_on` says.
+
+    Raises:
+        ModelError: there is no such model, or its tokenizer has no end-of-text token.
+    """
+    target = network_device(device or torch.device("cpu"))
+    if is_reference(path):
+        # copies: what the caller handed over is not changed, and a resumed run begins from it too
+        network, tokenizer = map(copy.deepcopy, live(path))
+        network.to(target, dtype)
+        tokenizer.padding_side = "left"
+    else:
+        with explained(path, "a language model") as locate, no_bars():
+            location = locate(resolve(path, "config.json"))
+            tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left")
+            network = _load_network(location, dtype, target)
+    if tokenizer.eos_token is None:
+        raise ModelError(
+            f"model.path={path}: its tokenizer has no end of text, so no response could end;"
+            " set eos_token in its tokenizer_config.json"
+        )
+    # responses are padded by explicit masks, so the end of text can serve as padding too
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    disable_dropout(network)
+    fuse_activations(network)
+    skip_padding_check(network)
+    return network, tokenizer
+
+
+def _load_network(location: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    network: PreTrainedModel
+    if device.type != "meta":
+        network = AutoModelForCausalLM.from_pretrained(location, dtype=dtype)
+        return network.to(device)
+    with device:
+        network = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(location), dtype=dtype
+        )
+    # it has a file of its own, which names the tokens that end a text
+    with suppress(OSError):
+        network.generation_config = GenerationConfig.from_pretrained(location)
+    return network
+
+
+def end_ids(network: PreTrainedModel, tokenizer: Any) -> list[int]:
+    """Ids of the tokens that end a text: the tokenizer's, and those of `generation_config`.
+
+    Chat models name several there, and some end their turns with another than the tokenizer's.
+    """
+    configured = getattr(network.generation_config, "eos_token_id", None)
+    others = [configured] if isinstance(configured, int) else configured or []
+    return sorted({tokenizer.eos_token_id, *others})
+
+
+def begins_with_end(tokenizer: Any) -> bool:
+    """Whether texts began with an end of text in pretraining, as GPT-2's documents.
+
+    There the beginning and the end are one token. A chat model's end closes a turn, and must not
+    stand before a prompt.
+    """
+    return tokenizer.chat_template is None and tokenizer.bos_token == tokenizer.eos_token
+
+
+def disable_dropout(network: nn.Module) -> None:
+    """Set every dropout to 0: with it a replayed token would have another random likelihood."""
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in [*vars(module).items()]:
+            # the probabilities of functional dropouts
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def fuse_activations(network: nn.Module) -> None:
+    """Replace GPT-2's GELU by torch's fused one; transformers makes eight passes over memory."""
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, NewGELUActivation):
+                setattr(module, name, nn.GELU(approximate="tanh"))
+
+
+def skip_padding_check(network: nn.Module) -> None:
+    """Leave out transformers' warning about padding in passes without a mask: it reads token ids
+    from the GPU, for which the host would wait in each pass.
+    """
+    for module in network.modules():
+        if isinstance(module, PreTrainedModel):
+            module.warn_if_padding_and_no_attention_mask = _no_warning
+
+
+def _no_warning(*_: object) -> None: ...

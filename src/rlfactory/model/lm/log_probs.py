@@ -1,0 +1,49 @@
+"""Token log-probabilities of given responses under any weight set."""
+
+import torch
+from torch import Tensor
+
+from rlfactory.dynamics.token import Token, TokenStep
+from rlfactory.model.text_base import TextModel
+from rlfactory.rollout import Tokens
+
+
+@torch.no_grad()
+def response_log_prob(
+    model: TextModel, weights: str, tokens: Tokens, dynamics: Token, batch: int
+) -> Tensor:
+    """Log-probabilities `[B, G]` of the response tokens under a weight set, 0 on padding.
+
+    Args:
+        weights: the name of the weight set.
+        batch: the most responses in one forward pass; fewer if their logits need it.
+    """
+
+    def measure(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
+        return (compared_log_prob(dynamics, dynamics.step(logits, next=ids)),)
+
+    log_probs = torch.zeros_like(tokens.log_prob)
+    tokens, size = tokens.measured(), model.rows_at_once(log_probs.shape[1], batch)
+    with model.weights(weights):
+        for start in range(0, len(log_probs), size):
+            rows = slice(start, start + size)
+            part = tokens.part(rows)
+            (values,), *_ = model.measure(part, measure, part.real(part.response))
+            log_probs[rows, : part.mask.shape[1]] = part.pad(values)
+    return log_probs
+
+
+def compared_log_prob(dynamics: Token, step: TokenStep) -> Tensor:
+    """The token log-probabilities `[M]` by which two policies are compared.
+
+    They are those of the tokens as sampled, unless top-k or top-p truncates: a token outside the
+    other policy's would have probability 0 there.
+    """
+    if not compares_untruncated(dynamics):
+        return step.log_prob
+    return step.log_probs.gather(-1, step.next[:, None])[:, 0]
+
+
+def compares_untruncated(dynamics: Token) -> bool:
+    """Whether policies are compared before truncation, and a rollout's log-probs are after it."""
+    return dynamics.truncates and dynamics.log_prob_of == "sampled"

@@ -1,0 +1,1 @@
+"""Diffusers pipelines: loading, prompt encoding, guidance; shared by the image adapters."""

@@ -1,0 +1,43 @@
+"""Classifier-free guidance, and the time input of flow networks."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
+
+
+def guided(
+    network: Callable[[Tensor, Tensor, TextEmbeddings], Tensor],
+    x: Tensor,
+    t: Tensor,
+    positive: TextEmbeddings,
+    negative: TextEmbeddings | None,
+    guidance: float,
+) -> Tensor:
+    """Classifier-free guidance (arXiv 2207.12598): `n + guidance (p - n)`.
+
+    Both predictions come from one forward pass of `2 B` rows, and both carry gradient.
+
+    Args:
+        network: predicts from `x` `[B, ...]`, `t` `[B]` and text embeddings of B rows.
+        positive: the prompts' embeddings, `[B, ...]` each.
+        negative: the negative prompt's embeddings, one row for all; None: no guidance, and half
+            the cost.
+        guidance: the guidance scale; 1 is the prediction for `positive`.
+    """
+    if negative is None:
+        return network(x, t, positive)
+    both = {
+        name: torch.cat([negative[name].expand_as(rows), rows]) for name, rows in positive.items()
+    }
+    n, p = network(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2)
+    return n + guidance * (p - n)
+
+
+def network_times(t: Tensor, kind: Literal["exact", "truncated"]) -> Tensor:
+    """`1000 t` `[B]`; "truncated" drops the fraction, as DanceGRPO and MixGRPO do."""
+    times = 1000 * t
+    return times if kind == "exact" else times.trunc()

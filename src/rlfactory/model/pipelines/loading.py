@@ -1,0 +1,192 @@
+"""Loading diffusers pipelines, frozen, and decoding latents: shared by the image adapters."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import torch
+from diffusers import AutoencoderKL, DiffusionPipeline
+from diffusers.utils import logging as diffusers_log
+from torch import Tensor, nn
+from transformers.utils import logging as transformers_log
+
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.hub import explained
+from rlfactory.model.pipelines.in_memory import copy_pipeline
+from rlfactory.model.pipelines.local_models import (
+    OPTIONS,
+    PIPELINE_INDEX,
+    pipeline_of,
+    read_json,
+    resolve,
+)
+from rlfactory.model.precision import Precision
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.live_objects import is_reference
+from rlfactory.utils.live_objects import resolve as live
+
+__all__ = [
+    "decode_latents",
+    "load_frozen",
+    "load_pipeline",
+    "network_device",
+    "network_on",
+    "no_bars",
+    "pipeline_folder",
+]
+
+PIXELS_TOGETHER = 1024**2
+"""Pixels of images that are decoded together, at most; a larger image is decoded alone."""
+CONVOLUTIONAL = ("vae", "unet")
+"""Components of pipelines that consist of convolutions."""
+
+
+_NETWORK_DEVICE = ContextVar[torch.device | None]("network_device", default=None)
+
+
+@contextmanager
+def network_on(device: torch.device) -> Iterator[None]:
+    """Models made inside the `with` have the network that is trained on this device.
+
+    On `meta` it is built from its configuration and nothing is read: the hardware gives it values.
+    """
+    token = _NETWORK_DEVICE.set(device)
+    try:
+        yield
+    finally:
+        _NETWORK_DEVICE.reset(token)
+
+
+def network_device(default: torch.device) -> torch.device:
+    """That of `network_on`; without it the default."""
+    return _NETWORK_DEVICE.get() or default
+
+
+@contextmanager
+def no_bars() -> Iterator[None]:
+    """Hide the progress bars that diffusers and transformers draw while they load or save."""
+    shown = [lib for lib in (diffusers_log, transformers_log) if lib.is_progress_bar_enabled()]
+    for library in shown:
+        library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for library in shown:
+            library.enable_progress_bar()
+
+
+@cache
+def _download(kind: str, repo: str) -> str:
+    """The local folder of a hub id's files, without the safety checker."""
+    return str(getattr(diffusers, kind).download(repo, safety_checker=None))
+
+
+def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
+    """The local folder of a pipeline, downloaded if necessary.
+
+    Raises:
+        ModelError: there is no such model, or it belongs to another pipeline class than `kind`.
+    """
+    with explained(path, kind.__name__) as locate, no_bars():
+        location = locate(resolve(path, PIPELINE_INDEX))
+        if not Path(location).is_dir():
+            location = _download(kind.__name__, location)
+    actual = pipeline_of(Path(location))
+    if actual not in (kind.__name__, None):
+        option = OPTIONS.get(str(actual))
+        remedy = f"; type model={option} model.path={path}" if option else ""
+        raise ModelError(f"model.path={path} is a {actual}, not a {kind.__name__}{remedy}")
+    return Path(location)
+
+
+def load_pipeline(
+    kind: type[DiffusionPipeline],
+    path: str,
+    dtype: torch.dtype | Mapping[str, torch.dtype],
+    **components: object,
+) -> DiffusionPipeline:
+    """Load a pipeline of class `kind`; `components` replace its own (None: not loaded). One that a
+    Python caller handed over is copied.
+
+    `dtype` is one for all components, or one per name, with a `default`.
+    """
+    # without a dtype, transformers' components would take the one they were saved in
+    dtypes = {"default": dtype} if isinstance(dtype, torch.dtype) else dict(dtype)
+    if is_reference(path):
+        return copy_pipeline(kind, live(path), dtypes, components)
+    folder = pipeline_folder(kind, path)
+    with explained(path, kind.__name__), no_bars():
+        return kind.from_pretrained(folder, dtype=dtypes, **components)
+
+
+def load_frozen(
+    kind: type[DiffusionPipeline],
+    path: str,
+    device: torch.device,
+    precision: Precision,
+    memory: Memory,
+    *,
+    network: str | None = None,
+    trained_part: str | None = None,
+    **components: object,
+) -> Any:
+    """A pipeline with all components frozen, in evaluation mode, on `device` or offloaded.
+
+    The component `network` is where `network_on` says.
+
+    Weights are read as `precision.weights` directly, so there is never a larger copy. Two
+    components are float32: the autoencoder, whose rounding would be visible in the images, and
+    `trained_part`, the network of which all weights will be trained (None with LoRA).
+    """
+    in_float32 = {name: torch.float32 for name in ("vae", trained_part) if name is not None}
+    dtypes = {"default": precision.weights, **in_float32}
+    place = network_device(device)
+    if network is not None and place.type == "meta":
+        dtype = dtypes.get(network, dtypes["default"])
+        components[network] = _empty_network(pipeline_folder(kind, path), network, dtype)
+    pipe = load_pipeline(kind, path, dtypes, **components)
+    pipe.set_progress_bar_config(disable=True)
+    for name, component in pipe.components.items():
+        if isinstance(component, nn.Module):
+            target = place if name == network else memory.idle_device(name, device)
+            component.requires_grad_(False).eval().to(target)
+            is_fixed = name != trained_part and (name != network or target == device)
+            if device.type == "cuda" and name in CONVOLUTIONAL and is_fixed:
+                # the layout that cuDNN's half-precision kernels read; trained and sharded weights
+                # keep theirs, which weight sets, gradients and FSDP expect
+                component.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    memory.prepare_vae(pipe.vae)
+    return pipe
+
+
+def _empty_network(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
+    """A component of a pipeline on `meta`, as its configuration says."""
+    kind = getattr(diffusers, read_json(folder / PIPELINE_INDEX)[name][1])
+    with torch.device("meta"):
+        network: nn.Module = kind.from_config(kind.load_config(folder / name))
+    return network.to(dtype)
+
+
+@torch.no_grad()
+def decode_latents(vae: AutoencoderKL, latents: Tensor) -> Tensor:
+    """Scaled latents `[B, C, h, w]` to images `[B, 3, H, W]`, uint8, on the CPU.
+
+    Large images are decoded a few at a time, which takes less memory and no longer.
+    """
+    scale = 2 ** (len(vae.config.block_out_channels) - 1)
+    pixels = scale**2 * latents.shape[-2] * latents.shape[-1]
+    parts = torch.split(latents, max(PIXELS_TOGETHER // pixels, 1))
+    images = torch.cat([_decode(vae, part) for part in parts])
+    return images.cpu()
+
+
+def _decode(vae: AutoencoderKL, latents: Tensor) -> Tensor:
+    """Images as uint8."""
+    unscaled = latents / vae.config.scaling_factor + (vae.config.shift_factor or 0.0)
+    pixels = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0].float()
+    images: Tensor = ((pixels / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
+    return images

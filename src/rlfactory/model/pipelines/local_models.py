@@ -1,0 +1,141 @@
+"""Models on this machine: `zoo:NAME`, a folder, or the hub's cache; their family and image sizes.
+
+Torch-free, for checks of a configuration; makes no request to the hub."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlfactory.model.pipelines.shipped import zoo_path
+
+ZOO_PREFIX = "zoo:"
+
+
+def resolve(path: str, index: str) -> str:
+    """The folder of a shipped model (`zoo:NAME`), a local folder, or a hub id unchanged.
+
+    Args:
+        index: the file that makes a folder a model (`config.json`).
+
+    Raises:
+        ValueError: no such model ships, or there is no such folder, or it has no `index`.
+    """
+    if path.startswith(ZOO_PREFIX):
+        return str(zoo_path(path.removeprefix(ZOO_PREFIX)))
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not (folder / index).is_file():
+            raise ValueError(f"{folder} holds no {index}, so no model")
+        return str(folder)
+    if path.startswith(("~", ".", "/")) or path.count("/") > 1:
+        raise ValueError(f"there is no folder {folder}")
+    return path
+
+
+def folder_of(path: str) -> Path | None:
+    """The local folder of `zoo:NAME`, a folder or a hub id; None if this machine has none."""
+    if path.startswith(ZOO_PREFIX):
+        try:
+            return zoo_path(path.removeprefix(ZOO_PREFIX))
+        except ValueError:
+            return None
+    folder = Path(path).expanduser()
+    return folder if os.path.isdir(folder) else snapshot(path)
+
+
+def snapshot(repo: str) -> Path | None:
+    """The folder of a hub id's latest download; None if there is none."""
+    if repo.count("/") != 1:
+        return None
+    cached = hub_cache() / f"models--{repo.replace('/', '--')}"
+    try:
+        commit = (cached / "refs" / "main").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    folder = cached / "snapshots" / commit
+    return folder if os.path.isdir(folder) else None
+
+
+def hub_cache() -> Path:
+    """huggingface_hub's cache folder, by the environment variables that it reads."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{base}/huggingface"
+    folder = os.environ.get("HF_HUB_CACHE") or f"{home}/hub"
+    return Path(os.path.expandvars(folder)).expanduser()
+
+
+def is_offline() -> bool:
+    """Whether huggingface_hub is set to offline mode."""
+    value = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
+    return value.upper() in ("1", "ON", "YES", "TRUE")
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """The content of a JSON file; empty if it is missing, broken or no mapping."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+PIPELINE_INDEX, MODEL_INDEX = "model_index.json", "config.json"
+
+# the pipeline class of each family, and the option of the group `model` to start from
+OPTIONS = {
+    "StableDiffusionPipeline": "sd14",
+    "StableDiffusion3Pipeline": "sd35",
+    "FluxPipeline": "flux",
+}
+LANGUAGE_OPTION = "gpt2"
+TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
+"""What to remove from a pipeline's name to have that of the text-to-image pipeline."""
+
+
+def pipeline_of(folder: Path) -> str | None:
+    """The text-to-image pipeline class of a folder; None if its index does not say."""
+    name = read_json(folder / PIPELINE_INDEX).get("_class_name")
+    # img2img and inpainting pipelines have the same components
+    return TEXT_TO_IMAGE.sub("", name) if isinstance(name, str) else None
+
+
+def is_language_model(folder: Path) -> bool:
+    """Whether a folder holds a causal language model of transformers."""
+    names = read_json(folder / MODEL_INDEX).get("architectures")
+    return any(str(name).endswith(("LMHeadModel", "ForCausalLM")) for name in names or ())
+
+
+def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
+    """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
+    vae = read_json(folder / "vae" / "config.json")
+    network = read_json(folder / "transformer" / "config.json")
+    blocks = vae.get("block_out_channels")
+    if not isinstance(blocks, list) or not blocks:
+        return None
+    factor = 2 ** (len(blocks) - 1)
+    if pipeline == "StableDiffusionPipeline":
+        return factor, None
+    if pipeline == "FluxPipeline":
+        return 2 * factor, None  # two by two latents make a token
+    patch, positions = network.get("patch_size"), network.get("pos_embed_max_size")
+    if not isinstance(patch, int) or not isinstance(positions, int):
+        return None
+    return factor * patch, factor * patch * positions
+
+
+def nearest_sizes(size: int, unit: int, largest: int | None = None) -> list[int]:
+    """The multiples of `unit` next to `size`, the nearest first, at most `largest`."""
+    low = max(size // unit, 1) * unit
+    if largest is not None and low >= largest:
+        return [largest]
+    candidates = {low, max(-(-size // unit), 1) * unit}
+    return sorted(candidates, key=lambda value: (abs(value - size), value))
+
+
+def takes_guidance(folder: Path) -> bool | None:
+    """Whether a Flux network has guidance as an input; None if its folder does not say."""
+    network = read_json(folder / "transformer" / "config.json")
+    return bool(network.get("guidance_embeds", False)) if network else None

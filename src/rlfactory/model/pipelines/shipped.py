@@ -1,0 +1,88 @@
+"""The folders of the models that ship. Weights that several of them have in common ship once.
+
+Torch-free, for checks of a configuration."""
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from rlfactory.utils.version import __version__
+
+WEIGHTS = Path(__file__).parents[1] / "zoo" / "weights"
+SHARED = "shared.json"
+"""In a model's folder: which of its files are another model's, `{"vae/a": "tiny_sd3/vae/a"}`."""
+
+
+def zoo_path(name: str) -> Path:
+    """The folder of a shipped model; ValueError, with a list of all, if it does not ship.
+
+    It is complete: plain diffusers and transformers load it, pipelines in float32 unless a dtype is
+    asked for.
+    """
+    folder = WEIGHTS / name
+    if not folder.is_dir():
+        shipped = ", ".join(sorted(p.name for p in WEIGHTS.iterdir() if p.is_dir()))
+        raise ValueError(f"zoo:{name} does not ship; these do: {shipped}")
+    return _complete(folder) if (folder / SHARED).is_file() else folder
+
+
+def _complete(folder: Path) -> Path:
+    """A folder of links to a model's own files and to those that it shares."""
+    files = {str(p.relative_to(folder)): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    del files[SHARED]
+    shared = json.loads((folder / SHARED).read_text(encoding="utf-8"))
+    files |= {name: WEIGHTS / source for name, source in shared.items()}
+    try:
+        return _linked(_cache() / _digest(files) / folder.name, files)
+    except OSError:  # no folder for caches, or one that can't be written to
+        return _linked(_temporary() / folder.name, files)
+
+
+def _linked(folder: Path, files: Mapping[str, Path]) -> Path:
+    """`folder` with links to `files`, made at once or not at all."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent))
+    for name, source in files.items():
+        (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        _link(partial / name, source)
+    try:
+        partial.rename(folder)
+    except OSError:
+        shutil.rmtree(partial)
+        if not folder.is_dir():  # else another process was faster
+            raise
+    return folder
+
+
+def _link(link: Path, source: Path) -> None:
+    try:
+        link.symlink_to(source)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, link)
+
+
+def _digest(files: Mapping[str, Path]) -> str:
+    """Of where the files lie and of the version, so an old folder of links is never used."""
+    said = [__version__, *(f"{name} {source}" for name, source in sorted(files.items()))]
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "rlfactory" / "zoo"
+
+
+@cache
+def _temporary() -> Path:
+    """A folder of this process."""
+    folder = tempfile.mkdtemp(prefix="rlfactory-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

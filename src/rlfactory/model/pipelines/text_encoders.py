@@ -1,0 +1,231 @@
+"""Prompt encoding: text encoders run once per prompt, and are in memory only while needed."""
+
+import gc
+import importlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import torch
+import transformers
+from diffusers import DiffusionPipeline
+from torch import nn
+
+from rlfactory.model.pipelines.embedding_cache import (
+    EmbeddingStore,
+    PromptCache,
+    TextEmbeddings,
+    identity_of_files,
+)
+from rlfactory.model.pipelines.in_memory import component_classes, copy_network
+from rlfactory.model.pipelines.loading import no_bars, pipeline_folder
+from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
+from rlfactory.rollout import Condition
+from rlfactory.utils.live_objects import is_reference
+from rlfactory.utils.live_objects import resolve as live
+from rlfactory.utils.pytree import to_device
+
+log = logging.getLogger(__name__)
+
+ENCODER, TOKENIZER = "text_encoder", "tokenizer"
+
+
+Encode = Callable[[list[str]], TextEmbeddings]
+Visit = Callable[[], AbstractContextManager[None]]
+"""A `with` in which the text encoders are on the device."""
+Onloaded = Callable[[Any, torch.device], AbstractContextManager[None]]
+
+
+def encode_once(
+    prompts: Sequence[str],
+    store: EmbeddingStore,
+    encode: Encode,
+    device: torch.device,
+    visit: Visit = nullcontext,
+) -> Condition:
+    """One row for each prompt, on `device`; prompts that are not in `store` go through `encode`.
+
+    A prompt is identified by its full text, even where an encoder truncates it. All new prompts
+    are encoded within one `visit`.
+    """
+    stored = {prompt: store.get(prompt) for prompt in dict.fromkeys(prompts)}
+    rows = {prompt: row for prompt, row in stored.items() if row is not None}
+    rows |= encode_each([prompt for prompt in stored if prompt not in rows], store, encode, visit)
+    embeddings = [rows[prompt] for prompt in prompts]
+    stacked = {name: torch.stack([row[name] for row in embeddings]) for name in embeddings[0]}
+    return Condition({name: to_device(tensor, device) for name, tensor in stacked.items()})
+
+
+def encode_each(
+    prompts: Iterable[str], store: EmbeddingStore, encode: Encode, visit: Visit
+) -> Iterator[tuple[str, TextEmbeddings]]:
+    """Encode prompts one by one within one visit of the encoders; yield what is stored."""
+    new = iter(prompts)
+    for first in new:  # there is no visit where there is no prompt
+        with visit(), torch.no_grad():
+            # One prompt at a time. A batch would be faster, but the last bits of a row depend on
+            # the other rows of its batch, and a resumed run has other new prompts than an
+            # uninterrupted one.
+            for prompt in chain([first], new):
+                rows = {name: tensor[0].cpu() for name, tensor in encode([prompt]).items()}
+                store.put(prompt, rows)
+                yield prompt, rows
+
+
+class TextEncoders:
+    """Encodes prompts for the pipeline of class `kind` at `path`, with a cache of embeddings.
+
+    Created before the pipeline, because the cache decides whether the encoders are loaded at all:
+    load the pipeline without the components in `left_out`, then call `attach`.
+
+    Args:
+        always: prompts that every run needs, beside those of the cache (the negative prompt).
+        options: what an embedding depends on beside prompt and model (the sequence length).
+    """
+
+    def __init__(
+        self,
+        kind: type[DiffusionPipeline],
+        path: str,
+        cache: PromptCache,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        *,
+        always: Sequence[str] = (),
+        **options: object,
+    ) -> None:
+        self.live = live(path) if is_reference(path) else None
+        self.device, self.dtype = device, dtype
+        if self.live is None:
+            self.folder = pipeline_folder(kind, path)
+            index = read_json(self.folder / PIPELINE_INDEX)
+        else:  # nothing on the disk tells its embeddings from another's
+            index, cache = component_classes(self.live), replace(cache, folder=None)
+        parts = [name for name in index if name.startswith((ENCODER, TOKENIZER))]
+        self.classes = {
+            name: index[name] for name in parts if name.startswith(ENCODER) and index[name][0]
+        }
+        self.store = cache.open(
+            {
+                "pipeline": kind.__name__,
+                "path": path,
+                "files": identity_of_files(self.folder, parts) if cache.folder else None,
+                "dtype": dtype,
+                "device": device.type,
+                "diffusers": diffusers.__version__,
+                "transformers": transformers.__version__,
+                **options,
+            }
+        )
+        self.expected = cache.prompts
+        self.rank, self.world_size = cache.rank, cache.world_size
+        self.unloaded = bool(self.expected) and self.store.holds([*self.expected, *always])
+
+    @property
+    def left_out(self) -> dict[str, None]:
+        """Components that the pipeline need not load, as keywords for `from_pretrained`."""
+        return dict.fromkeys(self.classes if self.unloaded else ())
+
+    def attach(self, pipe: Any, encode: Encode, onloaded: Onloaded | None = None) -> None:
+        """Use the encoders of `pipe`.
+
+        Args:
+            encode: returns the rows of prompts, computed by these encoders.
+            onloaded: a `with` in which the encoders of a pipeline are on a device; None: they are
+                there always.
+        """
+        self._pipe, self._encode, self._onloaded = pipe, encode, onloaded
+
+    def __call__(self, prompts: Sequence[str]) -> Condition:
+        """One row for each prompt, on the device."""
+        return encode_once(prompts, self.store, self._encode, self.device, self._visit)
+
+    def ahead(self, prompts: Sequence[str]) -> None:
+        """Encode those of `prompts` that are new in one visit, as many as the store holds."""
+        distinct = list(dict.fromkeys(prompts))
+        new = self.store.missing(distinct)
+        first_to_go = [*(prompt for prompt in distinct if prompt not in new), *new][:1]
+        for _ in encode_each(new, self.store, self._encode, self._visit):
+            # more would evict some that are wanted too
+            if not self.store.holds(first_to_go):
+                break
+
+    @contextmanager
+    def _visit(self) -> Iterator[None]:
+        if self.unloaded:
+            log.warning("a prompt is new: the text encoders are loaded again")
+            self._pipe.register_modules(**self._load_all())
+            self.unloaded = False
+        with self._onloaded(self._pipe, self.device) if self._onloaded else nullcontext():
+            yield
+
+    def has_new_prompts(self) -> bool:
+        """Whether `prepare` has prompts to encode."""
+        return bool(self.expected) and not self.store.holds([*self.expected])
+
+    def prepare(self) -> None:
+        """Encode all expected prompts, then unload the encoders if all embeddings are stored.
+
+        Without expected prompts (an endless source) the encoders stay loaded.
+        """
+        if not self.expected:
+            return
+        new = self.store.missing(self.expected)
+        if new:
+            log.info("%d of %d prompts are encoded", len(new), len(self.expected))
+        for _ in encode_each(self._unshared(new), self.store, self._encode, self._visit):
+            pass
+        if self.store.holds(self.expected):
+            self.unload()
+        else:
+            log.info("the text encoders stay loaded: not all embeddings fit into memory;")
+            log.info("prompt_cache=FOLDER stores any number on disk")
+
+    def _unshared(self, prompts: Sequence[str]) -> Iterator[str]:
+        """`prompts` without those that other ranks store meanwhile in a folder that they share.
+
+        Each rank begins at another place, so that together they encode each about once.
+        """
+        begin = len(prompts) * self.rank // self.world_size
+        for prompt in [*prompts[begin:], *prompts[:begin]]:
+            if not self.store.holds([prompt]):
+                yield prompt
+
+    def unload(self) -> None:
+        """Free the encoders; the tokenizers, which are small, stay."""
+        if self.unloaded:
+            return
+        self._pipe.register_modules(**dict.fromkeys(self.classes))
+        self.unloaded = True
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _load_all(self) -> dict[str, nn.Module]:
+        if self.live is not None:
+            parts = {name: self.live.components[name] for name in self.classes}
+            loaded = {name: copy_network(part, self.dtype) for name, part in parts.items()}
+        else:
+            loaded = {
+                name: _load(library, kind, self.folder / name, self.dtype)
+                for name, (library, kind) in self.classes.items()
+            }
+        return {name: _frozen(part).to(self.device) for name, part in loaded.items()}
+
+
+def _load(library: str, kind: str, folder: Path, dtype: torch.dtype) -> nn.Module:
+    """One encoder."""
+    with no_bars():
+        loaded: nn.Module = getattr(importlib.import_module(library), kind).from_pretrained(
+            folder, dtype=dtype
+        )
+    return loaded
+
+
+def _frozen(network: nn.Module) -> nn.Module:
+    return network.requires_grad_(False).eval()

@@ -1,0 +1,172 @@
+"""The contract of a text model: encode prompts, sample responses, compute logits and values.
+
+Shapes: B prompts of P tokens, responses of at most G tokens, M real response tokens in a batch
+(row after row, without padding), a vocabulary of V tokens.
+
+A constructor's keyword-only parameters are its configuration (`conf/model/NAME.yaml`). Before them
+it may name, in any order, the run-time arguments `device` (torch.device) and `seed` (int), which
+`train/build.py` passes by name; the others that `base.py` lists are meant for image models.
+
+Order of calls in a run: constructor; `hardware.prepare` (which may shard `weights`);
+`check_lengths` with all prompts; `parameter_groups`; `weights.add` for every set that the algorithm
+needs; then in each iteration `encode`, `rollout` and `texts`, and `measure` for each micro-batch;
+at checkpoints `export`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.base import NFECounter
+from rlfactory.model.lm.chunks import Work
+from rlfactory.model.precision import Precision
+from rlfactory.model.weight_sets import WeightSets
+from rlfactory.rollout import Tokens
+
+MAX_LOGITS = {"cpu": 2**25, "cuda": 2**28}
+"""How many logits are held at once: 128 MiB and 1 GiB in float32 for each array of them, of which
+learning needs about eight. So memory does not grow with the vocabulary.
+"""
+CHUNKS = 4
+"""Where a pass has more logits than these, they are computed in chunks of this share of them."""
+
+
+class TextModel(ABC):
+    """A causal language model with a critic.
+
+    Dropout is off: a replayed token has the likelihood that it was drawn with.
+
+    Class attributes (literals: they are also read from the source, without importing torch):
+        media: what is generated, "texts".
+        process: "tokens"; decides which dynamics fit.
+        forward_process: None; there is no diffusion process.
+
+    Attributes:
+        weights: the trained parameters, critic included, and the policy's weight sets.
+        device: where the network computes.
+        vocabulary: V, the number of logits of a token.
+        precision: in which the network computes.
+        network: the network that `weights` belong to (read by `hardware=fsdp2`).
+    """
+
+    media: ClassVar[Literal["images", "texts"]] = "texts"
+    process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
+    forward_process: ClassVar[None] = None
+
+    weights: WeightSets
+    device: torch.device
+    vocabulary: int
+    precision: Precision = Precision()
+
+    def rows_at_once(self, tokens: int, most: int) -> int:
+        """How many responses go through the network together, from 1 to `most`.
+
+        Args:
+            tokens: how many tokens of each response have logits.
+        """
+        return min(most, max(1, self._max_logits // (tokens * self.vocabulary)))
+
+    def logits_at_once(self, count: int) -> int:
+        """How many of the `count` tokens of a pass have logits at the same time."""
+        if count * self.vocabulary <= self._max_logits:
+            return count
+        return max(1, self._max_logits // CHUNKS // self.vocabulary)
+
+    @property
+    def _max_logits(self) -> int:
+        return MAX_LOGITS.get(self.device.type, MAX_LOGITS["cuda"])
+
+    @cached_property
+    def evaluations(self) -> NFECounter:
+        """Stays at 0: the cost of a token depends on what is cached. Passes are reported."""
+        return NFECounter()
+
+    @abstractmethod
+    def check_lengths(self, prompts: Sequence[str], length: int) -> None:
+        """Check that a response of `length` tokens fits behind each prompt.
+
+        Raises:
+            ModelError: it does not, for at least one prompt.
+        """
+
+    @abstractmethod
+    def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids of prompts, `[B, P]`, padded on the left, and the mask of the real ones."""
+
+    @abstractmethod
+    def rollout(
+        self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
+    ) -> Tokens:
+        """Sample responses, with their log-probabilities and values.
+
+        Args:
+            prompt: token ids `[B, P]`, from `encode`, with `prompt_mask`.
+            dynamics: how a token is drawn from its logits.
+            uniform: the random numbers `[B, G]` that decide the draws.
+
+        Raises:
+            ModelError: prompt and response do not fit into the context.
+        """
+
+    @abstractmethod
+    def measure(
+        self, tokens: Tokens, work: Work, *columns: Tensor
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        """One pass over prompts and responses, with gradient, whose logits need not fit in memory.
+
+        Args:
+            work: computes results `[m, ...]` from the float32 logits `[m, V]` before m of the M
+                real response tokens, and the same rows of the columns; it is called for
+                `logits_at_once` of them at a time.
+            columns: tensors `[M, ...]`.
+
+        Returns:
+            The results for all M tokens, the critic's values `[M]`, and the hidden states `[M, d]`.
+        """
+
+    @abstractmethod
+    def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
+        """`measure` for the hidden states of an earlier pass, without the critic."""
+
+    @abstractmethod
+    def states_and_projection(self, tokens: Tokens) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Hidden states `[M, d]`, and the function from rows of them to their logits.
+
+        It keeps the weights that are in use now, and may be called when others are.
+        """
+
+    def forward(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """Logits `[M, V]` and values `[M]` before each real response token, all at once."""
+        (logits,), values, _ = self.measure(tokens, lambda logits: (logits,))
+        return logits, values
+
+    @abstractmethod
+    def texts(self, tokens: Tokens) -> list[str]:
+        """The responses as text, up to their end, without special tokens."""
+
+    @abstractmethod
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Parameter groups for the optimizer, with the options that differ from its own."""
+
+    @abstractmethod
+    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
+        """Write weights to `folder` so that transformers (or PEFT) loads them.
+
+        Args:
+            folder: must exist.
+            values: full trained tensors on the CPU, by their names in `weights.parameters`. The
+                model is then left alone: another thread may train it. None: the weights in use.
+        """
+
+    @abstractmethod
+    def export_merged(self, folder: Path) -> None:
+        """Write a complete network with the weights in use, adapters merged.
+
+        The model can't be trained afterwards.
+        """

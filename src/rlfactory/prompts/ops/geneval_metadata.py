@@ -1,0 +1,65 @@
+"""GenEval's metadata: what an image must show, by object classes, counts, colours and relations."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+COLORS = (
+    *("red", "orange", "yellow", "green", "blue"),
+    *("purple", "pink", "brown", "black", "white"),
+)
+"""The colours that GenEval distinguishes."""
+RELATIONS = ("left of", "right of", "above", "below")
+OBJECTS = tuple(
+    """
+person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,stop sign,
+parking meter,bench,bird,cat,dog,horse,sheep,cow,elephant,bear,zebra,giraffe,backpack,umbrella,
+handbag,tie,suitcase,frisbee,skis,snowboard,sports ball,kite,baseball bat,baseball glove,skateboard,
+surfboard,tennis racket,bottle,wine glass,cup,fork,knife,spoon,bowl,banana,apple,sandwich,orange,
+broccoli,carrot,hot dog,pizza,donut,cake,chair,couch,potted plant,bed,dining table,toilet,tv,laptop,
+computer mouse,tv remote,computer keyboard,cell phone,microwave,oven,toaster,sink,refrigerator,book,
+clock,vase,scissors,teddy bear,hair drier,toothbrush
+""".replace("\n", "").split(",")
+)
+"""COCO's 80 classes by GenEval's names, in COCO's order: a detector's labels are indices."""
+
+
+def metadata_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> str | None:
+    """The reason why metadata can't be scored; None if it can.
+
+    Args:
+        metadata: A prompt's `tag`, `include` and, optionally, `exclude`.
+        objects: The classes that the detector knows.
+    """
+    for key in ("tag", "include"):
+        if key not in metadata:
+            return f"its metadata lacks {key}"
+    clauses = metadata["include"]
+    if not isinstance(clauses, Sequence) or isinstance(clauses, str) or not clauses:
+        return f"include={clauses!r} is no list of clauses"
+    included = (_clause_problem(clause, index, objects) for index, clause in enumerate(clauses))
+    excluded = (_clause_problem(clause, 0, objects) for clause in metadata.get("exclude") or ())
+    return next((problem for problem in (*included, *excluded) if problem), None)
+
+
+def _clause_problem(clause: Any, index: int, objects: Collection[str]) -> str | None:
+    """What is wrong with the clause at `index` of its list; a relation's target comes earlier."""
+    if not isinstance(clause, Mapping) or not {"class", "count"} <= clause.keys():
+        return f"{clause!r} has no class and count"
+    name, count = clause["class"], clause["count"]
+    if name not in objects:
+        return f"the detector knows no {name!r}; it knows {', '.join(objects)}"
+    if not isinstance(count, int) or count < 1:
+        return f"count={count!r} of {name!r} is no number of 1 or more"
+    if "color" in clause and clause["color"] not in COLORS:
+        return f"color={clause['color']!r} of {name!r} is not one of {', '.join(COLORS)}"
+    return _position_problem(clause["position"], index) if "position" in clause else None
+
+
+def _position_problem(position: Any, index: int) -> str | None:
+    match position:
+        case [str(relation), int(target)] if relation in RELATIONS and 0 <= target < index:
+            return None
+    return (
+        f"position={position!r} is not a pair of {', '.join(RELATIONS)} and the index of an earlier"
+        " clause, from 0"
+    )

@@ -1,0 +1,78 @@
+"""Prompts that a Python caller hands over: texts, rows with metadata, or a data set."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.prompt_list import PromptList
+
+
+class InMemoryPrompts(PromptList):
+    """The prompts of an iterable: texts, or mappings with the text under `column`.
+
+    The other keys of a mapping are the metadata. Without `evaluation`, evaluation takes training
+    prompts, evenly spaced.
+
+    Args:
+        rows: a list of texts or mappings, or a `datasets.Dataset`.
+        evaluation: the same, for evaluation.
+        column: the key of the text.
+
+    Raises:
+        PromptError: there is no row, or one has no text.
+    """
+
+    metadata = None
+
+    def __init__(
+        self,
+        rows: Iterable[str | Mapping[str, Any]],
+        evaluation: Iterable[str | Mapping[str, Any]] | None = None,
+        *,
+        column: str = "prompt",
+    ) -> None:
+        prompts = [*read_rows(rows, column)]
+        if not prompts:
+            raise PromptError("prompts: is empty; hand over at least one")
+        super().__init__(prompts, None if evaluation is None else [*read_rows(evaluation, column)])
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def with_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments with `prompts` and `eval_prompts` made one source of prompts.
+
+    A source, the name of an option or a mapping of settings stays as it is.
+
+    Raises:
+        PromptError: `eval_prompts` come without prompts in memory, or a row has no text.
+    """
+    others = {key: value for key, value in given.items() if key != "eval_prompts"}
+    prompts, evaluation = given.get("prompts"), given.get("eval_prompts")
+    if prompts is not None and not isinstance(prompts, str | Prompts | Mapping):
+        return {**others, "prompts": InMemoryPrompts(prompts, evaluation)}
+    if evaluation is not None:
+        raise PromptError(
+            "eval_prompts: are for prompts that are handed over; prompts=file has prompts.eval_path"
+        )
+    return others
+
+
+def read_rows(rows: Iterable[str | Mapping[str, Any]], column: str) -> Iterable[Prompt]:
+    """The prompts of rows; PromptError, with the row's number, where one has no text."""
+    for number, row in enumerate(rows):
+        if isinstance(row, str):
+            text, metadata = row, {}
+        elif isinstance(row, Mapping) and isinstance(row.get(column), str):
+            metadata = dict(row)
+            text = metadata.pop(column)
+        else:
+            shown = f"its keys are {[*row]}" if isinstance(row, Mapping) else f"it is {row!r}"
+            raise PromptError(
+                f"prompts: row {number} has no text under {column!r}; {shown}. Rename the column"
+                f" of a data set: dataset.rename_column('...', {column!r})"
+            )
+        if not text.strip():
+            raise PromptError(f"prompts: row {number} is empty")
+        yield Prompt(text, metadata)

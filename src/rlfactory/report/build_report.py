@@ -1,0 +1,264 @@
+"""Build a report from groups of runs: its rows, their intervals, and comparisons between rows."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlfactory.report.curves import before, best_iteration, curves, measured
+from rlfactory.report.differences import distinct
+from rlfactory.report.group import Group, Member
+from rlfactory.report.read import ABSENT, DAMAGED
+from rlfactory.report.report import Cell, Comparison, Report, ReportRow
+from rlfactory.report.samples import sample_images, texts
+from rlfactory.run.statistics import (
+    MIN_RUNS,
+    Interval,
+    improvement_interval,
+    interquartile_interval,
+    interquartile_mean,
+    mean_interval,
+    paired_difference,
+    probability_of_improvement,
+)
+from rlfactory.sweep.table import Column, TableInfo
+
+INTERVAL = "A number is the mean over n seeds, ± half of its 95 % interval (Student's t)."
+BEST = (
+    "A number is each run's best evaluation, which is biased upwards: the same numbers chose and "
+    "measured it."
+)
+_NAMED = 5
+
+
+def caveats(
+    groups: Sequence[Group],
+    columns: Sequence[Column],
+    values: Sequence[Mapping[str, Sequence[object]]],
+    best: bool,
+) -> list[str]:
+    """Sentences about a report's rows; `values` has the numbers of each row by column."""
+    members = [member for group in groups for member in group.members]
+    return [
+        INTERVAL,
+        *([BEST] if best else []),
+        *_damaged(members),
+        *_unfinished(members),
+        *_incomplete(groups, columns, values),
+        *_repeated_seeds(groups),
+    ]
+
+
+def _damaged(members: Sequence[Member]) -> Iterator[str]:
+    damaged = {member.path: member.fault for member in members if member.state == DAMAGED}
+    for path, fault in damaged.items():
+        yield f"Left out because it is damaged: {path} ({fault})."
+
+
+def _unfinished(members: Sequence[Member]) -> Iterator[str]:
+    states = {m.path.name: m.state for m in members if m.state not in ("done", DAMAGED, ABSENT)}
+    if states:
+        named = [f"{name} ({state})" for name, state in states.items()]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        yield f"Not counted because they are not done: {', '.join(named[:_NAMED])}{more}."
+
+
+def _incomplete(
+    groups: Sequence[Group],
+    columns: Sequence[Column],
+    values: Sequence[Mapping[str, Sequence[object]]],
+) -> Iterator[str]:
+    """Columns that only some of a row's runs have measured.
+
+    Where no run of a row has, the row's reward simply measures something else.
+    """
+    for group, by_column in zip(groups, values, strict=True):
+        short = [
+            f"{column.label} {len(by_column[column.name])} of {len(group.counted)}"
+            for column in columns
+            if column.measure and 0 < len(by_column[column.name]) < len(group.counted)
+        ]
+        if short and not group.untrained:
+            yield f"{group.name}: not all runs measured {', '.join(short)}."
+
+
+def _repeated_seeds(groups: Sequence[Group]) -> Iterator[str]:
+    for group in groups:
+        seeds = Counter(run.config["seed"] for run in group.runs if "seed" in run.config)
+        for seed, count in seeds.items():
+            if count > 1 and not group.untrained:
+                yield f"{group.name}: {count} runs have seed {seed}: intervals are too narrow."
+
+
+Values = dict[str, list[tuple[int, float]]]
+"""By column, the seed and the scaled number of each run of a row."""
+
+
+def build_report(
+    title: str,
+    about: TableInfo | None,
+    columns: Sequence[Column],
+    groups: Sequence[Group],
+    *,
+    best: bool = False,
+    notes: Sequence[str] = (),
+) -> Report:
+    """Build the report of groups, one row each.
+
+    Args:
+        best: read each run's best evaluation instead of its last.
+        notes: sentences that come before the caveats.
+    """
+    values = [_values(group, columns, best) for group in groups]
+    differences = distinct([_configs(group) for group in groups])
+    rows = [
+        _row(group, columns, own, {key: by_row[i] for key, by_row in differences.items()})
+        for i, (group, own) in enumerate(zip(groups, values, strict=True))
+    ]
+    by_name = {group.name: own for group, own in zip(groups, values, strict=True)}
+    return Report(
+        title=title,
+        about=about,
+        columns=list(columns),
+        rows=rows,
+        curves=curves(groups, columns),
+        images=sample_images(groups),
+        texts=texts(groups),
+        differences=differences,
+        notes=[*notes, *caveats(groups, columns, values, best)],
+        comparisons=comparisons(columns, by_name),
+    )
+
+
+def _configs(group: Group) -> list[Mapping[str, Any]]:
+    """The configurations of a row's runs in any state; none for a row that was not trained."""
+    runs = [] if group.untrained else [member.run for member in group.members]
+    return [run.config for run in runs if run is not None]
+
+
+def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
+    values: Values = {column.name: [] for column in columns}
+    for member in group.counted:
+        assert member.run is not None
+        iteration = best_iteration(member.run, columns) if best else None
+        for column in columns:
+            value = _measured(group, member, column, iteration)
+            if value is not None:
+                values[column.name].append((member.run.seed, column.scale * value))
+    return values
+
+
+def _measured(group: Group, member: Member, column: Column, iteration: int | None) -> float | None:
+    """A member's unscaled number in a column, over all of its stages where that makes sense."""
+    assert member.run is not None
+    column = before(column) if group.untrained else column
+    first_stage = (*member.earlier, member.run)[0]
+    if column.measure.startswith("before/"):
+        return measured(first_stage, column)
+    if column.measure == "iterations":
+        return _total(member, lambda run: run.iterations)
+    return measured(member.run, column, iteration)
+
+
+def _row(
+    group: Group, columns: Sequence[Column], values: Values, differs: dict[str, str]
+) -> ReportRow:
+    cells = {
+        column.name: cell(group.claimed.get(column.name), [v for _, v in values[column.name]])
+        for column in columns
+    }
+    trained = [] if group.untrained else group.counted
+    steps = [_total(member, lambda run: run.iterations) for member in trained]
+    nfe = [n for member in trained if (n := _total(member, _nfe)) is not None]
+    return ReportRow(
+        name=group.name,
+        cells=cells,
+        steps=max(map(int, filter(None, steps)), default=None),
+        nfe=sum(nfe) / len(nfe) if nfe else None,
+        status=group.status,
+        note=group.note,
+        differs=differs,
+    )
+
+
+def cell(paper: float | None, values: list[float]) -> Cell:
+    """A row's numbers in a column: mean, interquartile mean, and their intervals."""
+    if not values:
+        return Cell(paper, None, None, None, 0, [])
+    low, high = _ends(mean_interval(values))
+    enough = len(values) >= MIN_RUNS
+    iqm_low, iqm_high = _ends(interquartile_interval(values) if enough else None)
+    iqm = float(interquartile_mean(values))
+    mean = sum(values) / len(values)
+    return Cell(paper, mean, low, high, len(values), values, iqm, iqm_low, iqm_high)
+
+
+def _ends(interval: Interval) -> tuple[float | None, float | None]:
+    return interval or (None, None)
+
+
+def _total(member: Member, count: Callable[[Any], float | None]) -> float | None:
+    """A count summed over a run and the stages before it; None where one is unknown."""
+    counts = [count(run) for run in [*member.earlier, member.run]]
+    known = [n for n in counts if n is not None]
+    return float(sum(known)) if len(known) == len(counts) else None
+
+
+def _nfe(run: Any) -> float | None:
+    """The forward passes of a run."""
+    series = run.series.get("nfe/total")
+    return float(series[1][-1]) if series is not None else None
+
+
+def comparisons(columns: Sequence[Column], rows: Mapping[str, Values]) -> list[Comparison]:
+    """Compare every row with the first one that has numbers.
+
+    A comparison for each column, and where there are several also one over all of them.
+    """
+    ranked = [column for column in columns if column.better != "neither"]
+    first = next((name for name, values in rows.items() if any(values.values())), None)
+    if first is None:
+        return []
+    compared = []
+    for name, values in rows.items():
+        shared = [c for c in ranked if values[c.name] and rows[first][c.name]]
+        if name == first or not shared:
+            continue
+        each = [_compare(column, name, values, first, rows[first]) for column in shared]
+        compared += [c for c in each if c.difference is not None or c.probability is not None]
+        chance = _improvement(shared, values, rows[first])
+        if len(shared) > 1 and chance[0] is not None:
+            compared.append(Comparison(name, first, "", None, None, None, 0, *chance))
+    return compared
+
+
+def _compare(column: Column, row: str, values: Values, other: str, others: Values) -> Comparison:
+    by_seed, others_by_seed = dict(values[column.name]), dict(others[column.name])
+    seeds = [seed for seed in by_seed if seed in others_by_seed]
+    difference, interval = None, None
+    if len(seeds) > 1:
+        pairs = [by_seed[seed] for seed in seeds], [others_by_seed[seed] for seed in seeds]
+        difference, interval = paired_difference(*pairs)
+    chance = _improvement([column], values, others)
+    ends = _ends(interval)
+    return Comparison(row, other, column.name, difference, *ends, len(seeds), *chance)
+
+
+def _improvement(
+    columns: Sequence[Column], values: Values, others: Values
+) -> tuple[float | None, float | None, float | None]:
+    """The probability of improvement with its interval; None below three runs of each."""
+    ours, theirs = ([_higher_is_better(c, v) for c in columns] for v in (values, others))
+    if min(map(len, [*ours, *theirs])) < MIN_RUNS:
+        return None, None, None
+    low, high = _ends(improvement_interval(ours, theirs))
+    return float(probability_of_improvement(ours, theirs)), low, high
+
+
+def _higher_is_better(
+    column: Column, values: Values
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """A column's numbers `[N]`, negated where lower is better."""
+    sign = -1.0 if column.better == "lower" else 1.0
+    return np.array([sign * value for _, value in values[column.name]])

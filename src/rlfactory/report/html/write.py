@@ -1,0 +1,129 @@
+"""Fill the page's template with a report."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from rlfactory.report.html.plots import count, fixed, interval, plots, rows_with_curves
+from rlfactory.report.plot import SVG_BOX, SVG_SIZE
+from rlfactory.report.report import Report, ReportRow, SampleImage
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.figures.figure import COLORS
+from rlfactory.run.labels import plural
+from rlfactory.run.page.images import EmbeddedImage, embed
+from rlfactory.run.page.template import asset, fill_page
+from rlfactory.sweep.table import Column
+
+PACKAGE = "rlfactory.report.html"
+FILE = "report.html"
+
+
+def write_page(report: Report, folder: Path) -> Path:
+    """Write the report into the folder as one page that needs nothing beside it."""
+    path = folder / FILE
+    write_text(path, page(report))
+    return path
+
+
+def page(report: Report) -> str:
+    """The HTML document. An image that can't be read is named among the notes."""
+    images, unreadable = _embedded(report)
+    rows, drawn = rows_with_curves(report), plots(report)
+    script = asset(PACKAGE, "page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    data = {"rows": rows, "plots": [plot.data for plot in drawn], "box": SVG_BOX, "size": SVG_SIZE}
+    return fill_page(
+        PACKAGE,
+        [fixed, interval, count, plural, status_kind, runs_counted, summary],
+        report=report,
+        halves={column.name: halves(column, report.rows) for column in report.columns},
+        best={column.name: best_row(column, report.rows) for column in report.columns},
+        columns={column.name: column for column in report.columns},
+        colours={name: number for number, name in enumerate(rows)},
+        palette=len(COLORS),
+        plots=drawn,
+        has_band=any(curve.high != curve.mean for curve in report.curves),
+        images=images,
+        notes=[*report.notes, *unreadable],
+        data={**data, "palette": len(COLORS)},
+        script=Markup(script),
+        script_hash=f"'sha256-{digest}'",
+        title_of=dict(_titles(report, bool(drawn), bool(images), bool(unreadable))),
+    )
+
+
+def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:
+    """The row whose mean is the best of several.
+
+    None where neither more nor less is better, and where the best has one run only: a single seed
+    shows no winner.
+    """
+    cells = {row.name: cell for row in rows if (cell := row.cells.get(column.name))}
+    known = {name: cell.mean for name, cell in cells.items() if cell.mean is not None}
+    if column.better == "neither" or len(set(known.values())) < 2:
+        return None
+    pick = max if column.better == "higher" else min
+    best = pick(known, key=lambda name: known[name])
+    return best if cells[best].n > 1 else None
+
+
+def halves(column: Column, rows: Sequence[ReportRow]) -> list[str]:
+    """Which of `paper` and `ours` have a number in a column; `ours` where neither has.
+
+    The page heads them so only where a paper's number stands beside ours.
+    """
+    cells = [cell for row in rows if (cell := row.cells.get(column.name))]
+    paper = any(cell.paper is not None for cell in cells)
+    ours = any(cell.mean is not None for cell in cells)
+    return [*(["paper"] if paper else []), *(["ours"] if ours or not paper else [])]
+
+
+def status_kind(status: str) -> str:
+    """The CSS class of a row's status."""
+    if not status:
+        return "none"
+    if any(bad in status.lower() for bad in ("fail", "damaged", "error")):
+        return "bad"
+    return "good" if status.lower().startswith("done") or status.endswith("done") else "open"
+
+
+def runs_counted(row: ReportRow) -> str:
+    """How many runs are in the means of a row: `3`, or `1–3` where columns differ."""
+    counts = sorted({cell.n for cell in row.cells.values() if cell.mean is not None})
+    return "–".join(str(n) for n in dict.fromkeys(counts[:1] + counts[-1:])) or "–"
+
+
+def summary(report: Report) -> str:
+    """How many rows there are, and how many of them have a number of ours."""
+    ours = sum(any(c.mean is not None for c in row.cells.values()) for row in report.rows)
+    runs = sum(max((c.n for c in row.cells.values()), default=0) for row in report.rows)
+    some = "" if ours == len(report.rows) else f"{ours} of them "
+    return f"{plural(len(report.rows), 'row')}, {some}measured in {plural(runs, 'run')}"
+
+
+def _titles(report: Report, curves: bool, images: bool, lost: bool) -> list[tuple[str, str]]:
+    """Anchor and heading of the sections that have anything to show."""
+    sections = [
+        ("results", "Results", report.rows),
+        ("comparisons", "Comparisons between rows", report.comparisons),
+        ("curves", "Curves", curves),
+        ("images", "Images", images),
+        ("texts", "Responses", report.texts),
+        ("configuration", "What differs between the rows", report.differences),
+        ("notes", "Notes", report.notes or lost),
+    ]
+    return [(anchor, title) for anchor, title, content in sections if content]
+
+
+def _embedded(report: Report) -> tuple[list[tuple[SampleImage, EmbeddedImage]], list[str]]:
+    """The images that can be read, and a sentence for each that can't."""
+    images, unreadable = [], []
+    for image in report.images:
+        try:
+            images.append((image, embed(image.path)))
+        except OSError as error:
+            unreadable.append(f"An image of {image.row} is left out: {error}")
+    return images, unreadable

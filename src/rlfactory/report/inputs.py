@@ -1,0 +1,231 @@
+"""From typed paths to reports: one for each sweep, and one for the runs outside of sweeps."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from rlfactory.config.problems import PlanError, Problem, closest
+from rlfactory.report.build_report import build_report
+from rlfactory.report.curves import metrics_of
+from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
+from rlfactory.report.read import DAMAGED, RunRecord, read_run
+from rlfactory.report.report import Report
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.labels import plural
+from rlfactory.sweep.table import TABLE_FILE, Column, Table
+
+RUNS = "runs"
+"""The name of the folder with the report of runs outside of sweeps."""
+_DEPTH = 5
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Folders to report on, sorted by name."""
+
+    sweeps: list[Path]
+    runs: list[Path]
+
+
+def reports_of(paths: Sequence[Path], *, best: bool = False) -> dict[str, Report]:
+    """Build each report, by the name of its folder; PlanError where there is nothing to report."""
+    inputs = find_inputs(paths)
+    reports: dict[str, Report] = {}
+    for folder in inputs.sweeps:
+        table = _table(folder)
+        name = f"{table.name}-{table.size}"
+        taken = sum(other.startswith(name) for other in reports)
+        reports[f"{name}_{taken + 1}" if taken else name] = report_of_sweep(table, folder, best)
+    if inputs.runs:
+        reports |= reports_of_runs(inputs.runs, best)
+    return reports
+
+
+def report_of_sweep(table: Table, folder: Path, best: bool = False) -> Report:
+    """Build the report of a sweep's own table."""
+    groups = groups_of_table(table, folder, partial(read_run, wanted=metrics_of(table.columns)))
+    _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
+    title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
+    return build_report(title, table.about, table.columns, groups, best=best)
+
+
+def reports_of_runs(paths: Sequence[Path], best: bool = False) -> dict[str, Report]:
+    """Build the reports of runs: one where all have a score in common, else one for each reward."""
+    members = [read_member(path, read_run) for path in paths]
+    _require_done(groups_of_runs(members), paths[0], f"rlfactory resume {paths[0]}")
+    by_kind = _comparable(members)
+    if len(by_kind) == 1:
+        return {RUNS: _report_of_members(members, best)}
+    return {
+        f"{RUNS}-{re.sub(r'[^A-Za-z0-9_.-]', '_', kind)}": _report_of_members(some, best)
+        for kind, some in by_kind.items()
+    }
+
+
+def _report_of_members(members: Sequence[Member], best: bool) -> Report:
+    groups = groups_of_runs(members)
+    runs = [run for group in groups for run in group.runs]
+    title = _title(members)
+    return build_report(title, None, _columns(runs), groups, best=best, notes=_other_prompts(runs))
+
+
+def _title(members: Sequence[Member]) -> str:
+    """The name of a single run; else what all runs have in common, and how many there are."""
+    if len(members) == 1:
+        return members[0].path.absolute().name
+    chosen = [m.run.config.get("choices", {}) for m in members if m.run is not None]
+    shared = [
+        str(chosen[0][group])
+        for group in ("model", "algo", "reward")
+        if chosen and len({str(c.get(group)) for c in chosen}) == 1 and group in chosen[0]
+    ]
+    return ", ".join([*shared, plural(len(members), "run")])
+
+
+def _table(folder: Path) -> Table:
+    try:
+        return Table.load(folder)
+    except (ValueError, OSError) as error:
+        raise PlanError([Problem(str(folder), f"its sweep.json can't be read: {error}")]) from error
+
+
+def _require_done(groups: Sequence[Group], path: Path, fix: str) -> None:
+    """PlanError unless some run is done."""
+    if any(group.runs for group in groups):
+        return
+    members = [member for group in groups for member in group.members]
+    states = Counter(member.state for member in members)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "no runs"
+    faults = "".join(f"; {m.path}: {m.fault}" for m in members if m.state == DAMAGED)
+    raise PlanError([Problem(str(path), f"no run is done yet ({counts}){faults}", fix)])
+
+
+def _comparable(members: Sequence[Member]) -> dict[str, list[Member]]:
+    """The runs that can share a table, by what they have in common.
+
+    All of them where they make the same kind of sample and have a score in common; else those with
+    the same first score. Runs that can't be read, or are not done, go with the first ones.
+    """
+    done = [m for m in members if m.run is not None and m.state == "done"]
+    runs = [m.run for m in done if m.run is not None]
+    if len({run.media for run in runs} - {None}) < 2 and _scores(runs):
+        return {"all": [*members]}
+    by_kind: dict[str, list[Member]] = {}
+    for member, run in zip(done, runs, strict=True):
+        first = next(iter(_scores([run])), "")
+        if not first:
+            message = f"{run.path} has no evaluation, so it has nothing to compare"
+            raise PlanError([Problem("report", message, _others(member, done))])
+        by_kind.setdefault(" ".join(filter(None, [first, run.media])), []).append(member)
+    next(iter(by_kind.values())).extend(member for member in members if member not in done)
+    return by_kind
+
+
+def _others(left_out: Member, done: Sequence[Member]) -> str:
+    """The command without a run."""
+    paths = [str(m.path) for m in done if m is not left_out] or [str(left_out.path)]
+    return f"rlfactory report {' '.join(paths)}"
+
+
+def _scores(runs: Sequence[RunRecord]) -> list[str]:
+    """The evaluation scores that all runs have."""
+    first = [name for name in runs[0].series if name.startswith("eval/") and name.endswith("/mean")]
+    shared = [name for name in first if all(name in run.series for run in runs)]
+    return [name.removeprefix("eval/").removesuffix("/mean") for name in shared]
+
+
+def _columns(runs: Sequence[RunRecord]) -> list[Column]:
+    """The first score before training, all scores after it, then diversity and KL if measured."""
+    scores = _scores(runs)
+    begin = Column("before", f"{scores[0]} before", f"before/{scores[0]}", "neither")
+    after = [Column(name, name, f"eval/{name}", _better(name, runs)) for name in scores]
+    others = {"diversity": "diversity", "kl": "KL a token"}
+    known = [name for name in others if any(f"eval/{name}" in run.series for run in runs)]
+    return [begin, *after, *(Column(n, others[n], f"eval/{n}", "neither") for n in known)]
+
+
+def _better(score: str, runs: Sequence[RunRecord]) -> Literal["higher", "lower", "neither"]:
+    """What is better of a score: as all runs say it; unknown scores are not judged.
+
+    Runs of earlier versions say nothing: their first score trains, so higher is better.
+    """
+    said = {run.better.get(score) if run.better else _first(score, run) for run in runs}
+    if said == {"higher"}:
+        return "higher"
+    return "lower" if said == {"lower"} else "neither"
+
+
+def _first(score: str, run: RunRecord) -> str | None:
+    return "higher" if _scores([run])[0] == score else None
+
+
+def _other_prompts(runs: Sequence[RunRecord]) -> list[str]:
+    """A sentence where runs were evaluated on different prompts."""
+    prompts = {repr((run.config.get("prompts"), _evaluation_prompts(run))) for run in runs}
+    return ["Not all runs used the same evaluation prompts."] if len(prompts) > 1 else []
+
+
+def _evaluation_prompts(run: RunRecord) -> object:
+    evaluation = run.config.get("evaluation")
+    return evaluation.get("prompts") if isinstance(evaluation, dict) else None
+
+
+def find_inputs(paths: Sequence[Path]) -> Inputs:
+    """Find the runs and sweeps in paths; PlanError for each path without any."""
+    problems: list[Problem] = []
+    sweeps: list[Path] = []
+    runs: list[Path] = []
+    for path in paths:
+        folders = [*_search(path, _DEPTH)] if os.path.isdir(path) else []
+        if not folders:
+            problems.append(_not_found(path))
+        for folder in folders:
+            (sweeps if is_sweep(folder) else runs).append(folder)
+    if problems:
+        raise PlanError(problems)
+    return Inputs(_unique(sweeps), _unique(runs))
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run has begun in a folder."""
+    folder = RunFolder(path)
+    begun = os.path.isfile(folder.config) and os.path.isfile(folder.metrics)
+    return begun or os.path.isfile(folder.status)
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a sweep has begun in a folder."""
+    return os.path.isfile(path / TABLE_FILE)
+
+
+def _search(path: Path, depth: int) -> Iterator[Path]:
+    """Folders of runs and sweeps, at most `depth` levels below; none within another."""
+    if is_sweep(path) or is_run(path):
+        yield path
+    elif depth:
+        with os.scandir(path) as entries:
+            inner = [e.path for e in entries if e.is_dir() and not e.name.startswith(".")]
+        for folder in sorted(inner):
+            yield from _search(Path(folder), depth - 1)
+
+
+def _unique(paths: Sequence[Path]) -> list[Path]:
+    return [*{path.resolve(): path for path in paths}.values()]
+
+
+def _not_found(path: Path) -> Problem:
+    if os.path.isdir(path):
+        empty = not any(path.iterdir())
+        message = "is empty" if empty else "is neither a run nor a sweep, and holds none"
+        return Problem(str(path), message, "rlfactory, which makes a run")
+    if os.path.exists(path):  # false also for names that are too long
+        return Problem(str(path), "is a file, not the folder of a run or a sweep")
+    names = [p.name for p in path.parent.iterdir()] if os.path.isdir(path.parent) else []
+    guess = closest(path.name, names)
+    suggestion = f". Did you mean {path.parent / guess}?" if guess else ""
+    return Problem(str(path), f"there is no such folder{suggestion}")

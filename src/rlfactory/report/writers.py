@@ -1,0 +1,254 @@
+"""Writers of a report: terminal, Markdown, CSV and LaTeX; the HTML page has its own package."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shutil import copyfile
+from textwrap import fill
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlfactory.report.report import Report, SampleImage
+from rlfactory.report.table import (
+    TextTable,
+    comparison_table,
+    difference_table,
+    main_table,
+    spread_table,
+)
+from rlfactory.run.atomic_write import write_text
+from rlfactory.sweep.table import TableInfo
+
+_FILE_WIDTH = 160
+_NARROWEST = 16
+_PAD = 2  # spaces at either side of a cell
+
+
+class Terminal:
+    """Prints tables as wide as the terminal, or wider where a number would be cut."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        if not self.console.is_terminal:
+            self.console.width = _FILE_WIDTH
+
+    def heading(self, text: str) -> None:
+        """Print a line in bold."""
+        self.console.print(text, style="bold", markup=False, soft_wrap=True)
+
+    def table(self, table: TextTable | None, title: str | None = None) -> None:
+        """Print a table below its title; nothing if it is None."""
+        if table is None:
+            return
+        self.console.print()
+        if title is not None:
+            self.heading(title)
+        width = self.console.width
+        printed = rich_table(table)
+        if least_width(table) > width:
+            table = replace(table, heads=_wrapped_heads(table))
+            printed = rich_table(table)
+            self.console.width = max(width, least_width(table))
+        self.console.print(printed)
+        self.console.width = width
+
+    def notes(self, notes: Sequence[str]) -> None:
+        """Print sentences below a table."""
+        self.console.print()
+        for note in notes:
+            self.console.print(note, style="dim", markup=False, soft_wrap=True)
+
+
+def least_width(table: TextTable) -> int:
+    """The letters that a line needs so that no number is cut."""
+    return sum(_least_widths(table)) + 2 * _PAD * (len(table.heads) - 1)
+
+
+def _least_widths(table: TextTable) -> list[int]:
+    """The widths of the columns: all of a number and its head, some of a text, which may wrap."""
+    longest = [
+        max(len(part) for text in column for part in text.split("\n"))
+        for column in zip(table.heads, *table.lines, strict=True)
+    ]
+    is_left = [number == 0 or head in table.left for number, head in enumerate(table.heads)]
+    return [
+        min(_NARROWEST, size) if left else size for size, left in zip(longest, is_left, strict=True)
+    ]
+
+
+def _wrapped_heads(table: TextTable) -> list[str]:
+    """The heads of numbers in lines as wide as these."""
+    heads = []
+    for number, head in enumerate(table.heads):
+        widest = max((len(line[number]) for line in table.lines), default=1)
+        is_left = number == 0 or head in table.left
+        heads.append(head if is_left else fill(head, max(widest, 1), break_long_words=False))
+    return heads
+
+
+def rich_table(table: TextTable) -> Table:
+    """The table as rich prints it: left-aligned cells may wrap, numbers are never cut."""
+    printed = Table(box=None, pad_edge=False, padding=(0, _PAD), header_style="bold")
+    for number, (head, width) in enumerate(zip(table.heads, _least_widths(table), strict=True)):
+        is_left = number == 0 or head in table.left
+        printed.add_column(
+            escape(head),
+            justify="left" if is_left else "right",
+            min_width=width,
+            overflow="fold",
+        )
+    for line in table.lines:
+        printed.add_row(*map(escape, line))
+    return printed
+
+
+FILE = "report.md"
+IMAGES = "images"
+
+
+def write_markdown(report: Report, folder: Path, figure: str | None = None) -> Path:
+    """Write report.md and copies of the images; `figure` is the curves' file in the folder."""
+    report = replace(report, images=[*_copied(report.images, folder)])
+    path = folder / FILE
+    write_text(path, "\n".join(_lines(report, folder, figure)) + "\n")
+    return path
+
+
+def markdown_table(table: TextTable) -> list[str]:
+    """A table's lines."""
+    sides = ["---" if i == 0 or h in table.left else "---:" for i, h in enumerate(table.heads)]
+    rows = [table.heads, *table.lines]
+    lines = [f"| {' | '.join(map(plain, row))} |" for row in rows]
+    return [lines[0], f"|{'|'.join(sides)}|", *lines[1:]]
+
+
+def plain(text: str) -> str:
+    """Text in one line with Markdown's special characters escaped."""
+    escaped = " ".join(text.split())
+    for mark in "\\|<*_`":
+        escaped = escaped.replace(mark, f"\\{mark}")
+    return escaped
+
+
+def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
+    yield f"# {plain(report.title)}"
+    yield ""
+    if report.about is not None:
+        yield from _about(report.about)
+    yield from markdown_table(main_table(report))
+    yield ""
+    yield from (f"- {plain(note)}" for note in report.notes)
+    if figure is not None:
+        yield from ["", "## Curves", "", f"![curves over training]({figure})"]
+    tables = {
+        "Interquartile means": spread_table(report),
+        "Against the first row": comparison_table(report),
+        "What differs": difference_table(report),
+    }
+    for title, table in tables.items():
+        if table is not None:
+            yield from ["", f"## {title}", "", *markdown_table(table)]
+    if report.images:
+        yield from ["", "## Samples", *_images(report.images, folder)]
+    if report.texts:
+        yield from ["", "## Responses", "", *_texts(report)]
+
+
+def _about(about: TableInfo) -> list[str]:
+    hours = "not said" if about.gpu_hours is None else f"{about.gpu_hours:g} GPU hours"
+    facts = {
+        "Paper": f"{about.paper}, {about.table}".strip(", "),
+        "Budget of the full form": hours,
+        "Run here": about.ran,
+        "Expected": about.tolerance,
+    }
+    return [*(f"- {name}: {plain(fact)}" for name, fact in facts.items() if fact), ""]
+
+
+def _images(images: Sequence[SampleImage], folder: Path) -> Iterator[str]:
+    for image in images:
+        title = plain(f"{image.row}: {image.caption}")
+        yield from ["", f"![{title}]({image.path.relative_to(folder).as_posix()})", "", title]
+
+
+def _texts(report: Report) -> list[str]:
+    heads = ["row", "prompt", "before", "after"]
+    lines = [[t.row, t.prompt, t.before, t.after] for t in report.texts]
+    return markdown_table(TextTable(heads, lines, frozenset(heads)))
+
+
+def _copied(images: Sequence[SampleImage], folder: Path) -> Iterator[SampleImage]:
+    for number, image in enumerate(images):
+        copy = folder / IMAGES / f"{number:02d}_{image.path.name}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copyfile(image.path, copy)
+        yield replace(image, path=copy)
+
+
+CSV_FILE = "table.csv"
+LATEX_FILE = "table.tex"
+HEADS = (
+    *("row", "column", "paper", "mean", "low", "high", "n", "iqm", "iqm_low", "iqm_high"),
+    *("values", "steps", "nfe", "status", "note"),
+)
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "−": "$-$",
+    "<": "$<$",
+    ">": "$>$",
+}
+
+
+def write_csv(report: Report, folder: Path) -> Path:
+    """Write table.csv: a line for each row and column, all digits of its numbers.
+
+    Unknown numbers are empty; `values` are separated by spaces.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADS)
+    for row in report.rows:
+        for column in report.columns:
+            c = row.cells[column.name]
+            numbers = [c.paper, c.mean, c.low, c.high, c.n, c.iqm, c.iqm_low, c.iqm_high]
+            values = " ".join(map(str, c.values))
+            ends = [values, row.steps, row.nfe, row.status, row.note]
+            writer.writerow([row.name, column.name, *numbers, *ends])
+    path = folder / CSV_FILE
+    write_text(path, text.getvalue())
+    return path
+
+
+def write_latex(report: Report, folder: Path) -> Path:
+    r"""Write table.tex, for `\input{table.tex}` with the package booktabs."""
+    path = folder / LATEX_FILE
+    lines = [f"% {_one_line(report.title)}", *latex_table(main_table(report))]
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def latex_table(table: TextTable) -> list[str]:
+    """The lines of a tabular."""
+    sides = "".join("l" if i == 0 or h in table.left else "r" for i, h in enumerate(table.heads))
+    rows = [f"{' & '.join(map(escaped, row))} \\\\" for row in [table.heads, *table.lines]]
+    rules = [r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
+    return [rf"\begin{{tabular}}{{{sides}}}", *rules, r"\end{tabular}"]
+
+
+def escaped(text: str) -> str:
+    """Text in one line with LaTeX's special characters escaped."""
+    return "".join(_ESCAPES.get(letter, letter) for letter in _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,120 @@
+"""Text classifiers of transformers, for `sentiment` and `reward_model`."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification
+
+from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.reward.backbones.pretrained import (
+    load_full_model,
+    load_full_tokenizer,
+    loading,
+    max_positions,
+)
+from rlfactory.reward.base import Samples, require_texts
+
+Precision = Literal["float32", "float16"]
+ScoredText = Literal["text", "completion"]
+
+
+def scored_texts(samples: Samples, judge: ScoredText, prefix: str) -> list[str]:
+    """The text of each sample that is scored: with its prompt, or the completion alone."""
+    prompts = samples.prompts if judge == "text" else [""] * len(samples.prompts)
+    pairs = zip(prompts, require_texts(samples), strict=True)
+    return [prefix + prompt + completion for prompt, completion in pairs]
+
+
+class Classifier:
+    """Logits of texts by an `AutoModelForSequenceClassification` and its tokenizer.
+
+    Args:
+        path: `zoo:NAME`, a folder or a hub id; RewardError where it holds no complete classifier.
+        device: Where the network computes.
+        dtype: Its precision.
+        use_attention_mask: False: padding is read like text.
+        batch_size: Texts in one forward pass.
+        max_tokens: Longer texts are truncated at the end; never more than the model has positions.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        device: torch.device,
+        *,
+        dtype: Precision,
+        use_attention_mask: bool,
+        batch_size: int,
+        max_tokens: int,
+    ) -> None:
+        self.device = device
+        self.use_attention_mask = use_attention_mask
+        self.batch_size = batch_size
+        self.model, self.tokenizer = _load(path, getattr(torch, dtype))
+        self.model.to(device).eval()
+        self.max_tokens = min(max_tokens, max_positions(self.model, self.tokenizer))
+        # a tokenizer that adds a first token gives even an empty text something to score
+        self._scores_empty = bool(self.tokenizer("")["input_ids"])
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the logits, in order."""
+        names = self.model.config.id2label
+        return [str(names[i]) for i in range(self.model.config.num_labels)]
+
+    @property
+    def independent(self) -> bool:
+        """Whether each logit is a binary decision (sigmoid), rather than one of several classes."""
+        multi_label = self.model.config.problem_type == "multi_label_classification"
+        return multi_label or len(self.labels) == 1
+
+    @torch.inference_mode()
+    def logits(self, texts: Sequence[str]) -> Tensor:
+        """Logits `[B, labels]` on the CPU, in the model's precision.
+
+        NaN for a text without tokens, and where the precision overflows.
+        """
+        logits = torch.full((len(texts), len(self.labels)), torch.nan, dtype=self.model.dtype)
+        # sorted by length, which the characters approximate, so that batches have little padding
+        readable = [i for i, text in enumerate(texts) if text or self._scores_empty]
+        order = sorted(readable, key=lambda i: len(texts[i]))
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            logits[rows] = self._batch([texts[i] for i in rows])
+        return logits.masked_fill(logits.isinf(), torch.nan)
+
+    def _batch(self, texts: list[str]) -> Tensor:
+        inputs = self.tokenizer(
+            texts,
+            padding=True,
+            padding_side="right",
+            truncation=True,
+            max_length=self.max_tokens,
+            return_tensors="pt",
+        ).to(self.device)
+        if not self.use_attention_mask:
+            inputs.pop("attention_mask", None)
+        logits: Tensor = self.model(**inputs).logits
+        return logits.cpu()
+
+
+def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A complete classifier and a tokenizer that can pad; RewardError where there is none."""
+    with loading("reward.path", path, "a classifier of texts") as locate:
+        source = locate(resolve(path, "config.json"))
+        model = load_full_model(AutoModelForSequenceClassification, source, dtype)
+        tokenizer = load_full_tokenizer(source)
+        _set_pad_token(model, tokenizer)
+    return model, tokenizer
+
+
+def _set_pad_token(model: Any, tokenizer: Any) -> None:
+    """Pad with the end-of-text token where a tokenizer, as GPT-2's, has none of its own."""
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise ValueError("its tokenizer has no token to pad with")
+        tokenizer.pad_token = tokenizer.eos_token
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id

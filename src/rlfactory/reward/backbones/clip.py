@@ -1,0 +1,169 @@
+"""CLIP embeddings of images and prompts, for the rewards that compare the two."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import normalize
+from transformers import CLIPImageProcessorPil, CLIPModel
+
+from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.reward.backbones.pretrained import (
+    Precision,
+    load_full_model,
+    load_full_tokenizer,
+    loading,
+    network_dtype,
+)
+from rlfactory.utils.images import batch_to_pil
+
+log = logging.getLogger(__name__)
+
+Resample = Literal["bicubic", "bilinear"]
+Preprocess = Callable[[Tensor], Tensor]
+"""From images `[B, 3, H, W]` uint8 to the network's input, `[B, 3, side, side]` float32."""
+
+
+class Clip:
+    """Embeddings of unit length, `[B, D]` float32 on the CPU, by a frozen `CLIPModel`.
+
+    Args:
+        model: The `CLIPModel`, in float32.
+        device: Where it computes.
+        pixels: The preprocessing of images.
+        tokenizer: None: prompts can't be embedded, and the text encoder is deleted.
+        dtype: The precision of the network.
+        batch_size: Images, or prompts, in one forward pass.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        device: torch.device,
+        *,
+        pixels: Preprocess,
+        tokenizer: Any | None,
+        dtype: Precision,
+        batch_size: int,
+    ) -> None:
+        self.pixels, self.tokenizer, self.batch_size = pixels, tokenizer, batch_size
+        self.device, self.dtype = device, network_dtype(dtype, device)
+        # before the cast to half precision, which rounds it by up to a thousandth
+        self.logit_scale = float(model.logit_scale.detach().float().exp())
+        self.width: int = model.config.projection_dim
+        self.max_tokens: int = model.config.text_config.max_position_embeddings
+        if tokenizer is None:
+            del model.text_model, model.text_projection
+        self.model = model.requires_grad_(False).to(device, self.dtype).eval()
+
+    def embed_images(self, images: Tensor) -> Tensor:
+        """Embeddings of images `[B, 3, H, W]` uint8; NaN where the precision overflows."""
+        return self._embed(images, self._image_batch)
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings of prompts, truncated to 77 tokens; equal ones are computed once."""
+        distinct = list(dict.fromkeys(texts))
+        embeddings = self._embed(distinct, self._text_batch)
+        row = {text: i for i, text in enumerate(distinct)}
+        return embeddings[[row[text] for text in texts]]
+
+    def cosines(self, images: Tensor, texts: Sequence[str]) -> Tensor:
+        """The cosine `[B]` of each image with its own prompt."""
+        cosine = (self.embed_images(images) * self.embed_texts(texts)).sum(1)
+        if cosine.isnan().any():
+            log.error("%d images overflow %s", int(cosine.isnan().sum()), self.dtype)
+        return cosine
+
+    @torch.inference_mode()
+    def _embed(self, items: Any, batch: Callable[[Any], Tensor]) -> Tensor:
+        embeddings = torch.empty(len(items), self.width)
+        for start in range(0, len(items), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            # float32 first: the length of a vector may exceed half precision
+            embeddings[rows] = normalize(batch(items[rows]).float(), dim=1).cpu()
+        return embeddings
+
+    def _image_batch(self, images: Tensor) -> Tensor:
+        pixels = self.pixels(images).to(self.device, self.dtype)
+        embedded: Tensor = self.model.visual_projection(
+            self.model.vision_model(pixel_values=pixels).pooler_output
+        )
+        return embedded
+
+    def _text_batch(self, texts: list[str]) -> Tensor:
+        if self.tokenizer is None:
+            raise TypeError("this CLIP was loaded for images alone")
+        tokens = self.tokenizer(
+            texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
+        ).to(self.device)
+        hidden = self.model.text_model(tokens["input_ids"], tokens["attention_mask"])
+        embedded: Tensor = self.model.text_projection(hidden.pooler_output)
+        return embedded
+
+
+def load_clip(
+    path: str,
+    device: torch.device,
+    *,
+    dtype: Precision,
+    batch_size: int,
+    processor: str | None = None,
+    reads_prompts: bool = True,
+    resample: Resample = "bicubic",
+) -> Clip:
+    """A CLIP of transformers.
+
+    Args:
+        path: A folder or a hub id.
+        device: Where the network computes.
+        dtype: Its precision.
+        batch_size: Images, or prompts, in one forward pass.
+        processor: A folder or hub id with the preprocessing and the tokenizer; None: `path`.
+        reads_prompts: False: without the text encoder.
+        resample: How images are resized.
+
+    Raises:
+        RewardError: A part of it is missing, or it is another model.
+    """
+    with loading("reward.path", path, "a CLIP") as locate:
+        folder = locate(resolve(path, "config.json"))
+        model = load_full_model(CLIPModel, folder, torch.float32)
+    with _source(path, processor, "preprocessing") as (locate, source):
+        folder = locate(resolve(source, "preprocessor_config.json"))
+        pixels = clip_preprocessing(CLIPImageProcessorPil.from_pretrained(folder), resample)
+    tokenizer = load_clip_tokenizer(path, processor) if reads_prompts else None
+    return Clip(
+        model, device, pixels=pixels, tokenizer=tokenizer, dtype=dtype, batch_size=batch_size
+    )
+
+
+def load_clip_tokenizer(path: str | None, processor: str | None) -> Any:
+    """CLIP's tokenizer from `reward.processor`, or else from `reward.path`."""
+    with _source(path, processor, "tokenizer") as (locate, source):
+        return load_full_tokenizer(locate(resolve(source, "tokenizer_config.json")))
+
+
+def clip_preprocessing(processor: Any, resample: Resample = "bicubic") -> Preprocess:
+    """CLIP's preprocessing: resize of the shorter side, centre crop, mean and deviation."""
+    method = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}[resample]
+
+    def pixels(images: Tensor) -> Tensor:
+        inputs = processor(batch_to_pil(images), resample=method, return_tensors="pt")
+        values: Tensor = inputs["pixel_values"].float()
+        return values
+
+    return pixels
+
+
+@contextmanager
+def _source(
+    path: str | None, processor: str | None, what: str
+) -> Iterator[tuple[Callable[[str], str], str]]:
+    key, source = ("reward.path", path) if processor is None else ("reward.processor", processor)
+    assert source is not None
+    with loading(key, source, f"a CLIP's {what}") as locate:
+        yield locate, source

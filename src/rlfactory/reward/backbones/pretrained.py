@@ -1,0 +1,195 @@
+"""Pretrained weights of reward models: from the hub, a folder or a single file."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Literal
+
+import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedConfig
+from transformers.utils import logging as transformers_log
+
+from rlfactory.model.pipelines.hub import explained, unreachable
+from rlfactory.reward.base import RewardError
+from rlfactory.utils.errors import ModelError
+
+Precision = Literal["auto", "float32", "float16", "bfloat16"]
+"""The dtype of a reward's network; "auto": bfloat16 on CUDA, float32 elsewhere."""
+
+
+def network_dtype(name: Precision, device: torch.device) -> torch.dtype:
+    """The dtype of a network on `device`."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+@contextmanager
+def loading(key: str, path: str, kind: str) -> Iterator[Callable[[str], str]]:
+    """Turn errors of loading into a RewardError that names the key, and hide progress bars.
+
+    Args:
+        key: The configuration key, such as `reward.path`.
+        path: Its value.
+        kind: What should be there, with its article, for the message.
+
+    Yields:
+        A function from a hub id or folder to what `from_pretrained` takes, as `explained` has it.
+    """
+    had_bars, level = transformers_log.is_progress_bar_enabled(), transformers_log.get_verbosity()
+    transformers_log.disable_progress_bar()
+    transformers_log.set_verbosity_error()
+    try:
+        with explained(path, kind, key=key) as locate:
+            yield locate
+    except ModelError as error:
+        raise RewardError(str(error)) from error
+    finally:
+        transformers_log.set_verbosity(level)
+        if had_bars:
+            transformers_log.enable_progress_bar()
+
+
+def load_full_model(
+    kind: Any, source: str, dtype: torch.dtype, *, without: str | None = None
+) -> Any:
+    """A frozen model in evaluation mode, with all its weights.
+
+    Args:
+        kind: A model class, or an `Auto` class.
+        source: A folder or hub id to load from.
+        dtype: Its precision.
+        without: A part whose weights may be missing, such as "pooler".
+
+    Raises:
+        ValueError: Weights are missing, or it is a model of another class.
+    """
+    config = getattr(kind, "config_class", None)
+    model_type = PreTrainedConfig.get_config_dict(source)[0].get("model_type") if config else None
+    if config and model_type != config.model_type:
+        raise ValueError(f"it is a {model_type}")
+    model, info = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
+    _require_weights(info, without)
+    return model.eval().requires_grad_(False)
+
+
+def _require_weights(info: Mapping[str, Any], without: str | None) -> None:
+    """ValueError where transformers would fill in random weights, such as a missing head."""
+    missing = sorted(map(str, {*info["missing_keys"], *info["mismatched_keys"]}))
+    missing = [name for name in missing if without is None or without not in name]
+    if missing:
+        raise ValueError(f"it has no weights for {', '.join(missing[:4])}")
+
+
+def load_full_tokenizer(source: str) -> Any:
+    """The tokenizer in a folder or hub id; ValueError where it has no vocabulary."""
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    # transformers returns one with special tokens alone where a folder has no vocabulary
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise ValueError("its tokenizer is missing")
+    return tokenizer
+
+
+def max_positions(model: Any, tokenizer: Any) -> int:
+    """The context length of a model in tokens, as far as it or its tokenizer states it."""
+    limit: int = tokenizer.model_max_length
+    return min(limit, getattr(model.config, "max_position_embeddings", limit) or limit)
+
+
+Shapes = Mapping[str, torch.Size]
+
+
+def read_weights(path: str, *, key: str) -> dict[str, Tensor]:
+    """The tensors of a file by name, on the CPU; those under `state_dict` if it has that entry.
+
+    Args:
+        path: A `.safetensors`, or a `.pt` or `.pth` of tensors alone: a local file, or
+            `OWNER/NAME/FILE` of the hub.
+        key: Its configuration key, for messages.
+
+    Raises:
+        RewardError: There is no such file, it holds anything but tensors, or can't be read.
+    """
+    file = weights_file(path, key=key)
+    content = _read(file, path, key)
+    weights = content.get("state_dict", content) if isinstance(content, Mapping) else {}
+    if not weights or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise RewardError(f"{key}={path} holds no tensors by name: it is not a state dict")
+    return dict(weights)
+
+
+def weights_file(path: str, *, key: str) -> Path:
+    """The local path of a file, downloaded from the hub if needed; RewardError if it can't be."""
+    file = Path(path).expanduser()
+    if file.is_file():
+        return file
+    owner, _, rest = path.partition("/")
+    name, _, filename = rest.partition("/")
+    if file.is_dir() or path.startswith(("~", ".", "/")) or not (owner and name and filename):
+        fault = "is a folder" if file.is_dir() else "there is no such file"
+        raise RewardError(
+            f"{key}={path}: {fault}; type {key}=FILE, or {key}=OWNER/NAME/FILE for one of the hub"
+        )
+    # one quick check first: a download would try six times, with pauses
+    why = unreachable(f"{owner}/{name}")
+    try:
+        return Path(hf_hub_download(f"{owner}/{name}", filename, local_files_only=why is not None))
+    except (HTTPError, OSError, ValueError) as error:
+        cause = why or error
+        reason = (str(cause).splitlines() or [type(cause).__name__])[0].rstrip(".")
+        raise RewardError(
+            f"{key}={path} is no local file, and can't be downloaded from the hub: {reason}."
+            f" Where there is a network, `hf download {owner}/{name} {filename}` fetches it; or"
+            f" type {key}=FILE for one that you have"
+        ) from error
+
+
+def _read(file: Path, path: str, key: str) -> Any:
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (EOFError, LookupError, OSError, RuntimeError, SafetensorError, ValueError) as error:
+        raise RewardError(f"{key}={path} can't be read as weights: {_reason(error)}") from error
+    except UnpicklingError as error:
+        raise RewardError(
+            f"{key}={path} is a pickle that holds more than tensors, and is refused: loading it"
+            f" could run any code ({_reason(error.__context__ or error)}). Where you trust it, save"
+            " its tensors alone with safetensors.torch.save_file, and name that file"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentence of a library's message: the others advise to allow arbitrary code."""
+    first = (str(error).splitlines() or [""])[0] or type(error).__name__
+    return first.partition(" by default. ")[0].partition(". ")[0].rstrip(".")
+
+
+def require_shapes(
+    weights: Mapping[str, Tensor], expected: Shapes, *, path: str, key: str, what: str
+) -> None:
+    """Check that a state dict has exactly the `expected` names and shapes.
+
+    Raises:
+        RewardError: The message says that `path` is no `what`, and names the first fault.
+    """
+    actual = {name: tensor.shape for name, tensor in weights.items()}
+    faults = [f"it lacks {name}" for name in expected if name not in actual]
+    faults += [f"it has {name} besides" for name in actual if name not in expected]
+    faults += [
+        f"its {name} is {[*actual[name]]} in place of {[*shape]}"
+        for name, shape in expected.items()
+        if name in actual and actual[name] != shape
+    ]
+    if faults:
+        more = f", and {len(faults) - 1} more such faults" if len(faults) > 1 else ""
+        raise RewardError(
+            f"{key}={path} is no {what}: {faults[0]}{more}; type {key}=FILE for one that is"
+        )

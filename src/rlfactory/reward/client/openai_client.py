@@ -1,0 +1,139 @@
+"""Questions about images to a vision-language model on an OpenAI-compatible server."""
+
+import logging
+from base64 import b64encode
+from collections.abc import Sequence
+from threading import Event
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rlfactory.reward.base import RewardError
+from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
+from rlfactory.reward.client.protocol import png, to_json
+from rlfactory.utils.images import to_pil
+
+log = logging.getLogger(__name__)
+
+API_KEY_ENV = "OPENAI_API_KEY"
+PROMPT_FIELD = "{prompt}"
+_NO_MODEL_LIST = (404, 405, 501)
+
+
+class VisionChat:
+    """Chat completions of a vision-language model, one image per request.
+
+    Args:
+        url: The server's address, which ends in /v1.
+        model: The model's name on the server.
+        key_env: The environment variable with the API key.
+        image_size: The side of the square that images are resized to; None: as they are.
+        max_tokens: The longest answer.
+        concurrency: Simultaneous requests.
+        policy: Timeouts and retries.
+
+    Raises:
+        RewardError: No server answers, or it has another model.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        key_env: str,
+        image_size: int | None,
+        max_tokens: int,
+        concurrency: int,
+        policy: RetryPolicy,
+    ) -> None:
+        self.model = model
+        self.image_size = image_size
+        self.max_tokens = max_tokens
+        self.server = JsonClient(
+            url, key="reward.url", token_env=key_env, policy=policy, concurrency=concurrency
+        )
+        _require_model(self.server, model, key_env)
+
+    def answers(self, images: Tensor, questions: Sequence[str]) -> list[str | None]:
+        """The answer to each question about its image; None where all attempts failed, see the log.
+
+        `images` is `[B, 3, H, W]` uint8, `questions` has `B` elements.
+        """
+
+        def ask(number: int, stop: Event) -> str:
+            body = to_json(self._request(images[number], questions[number]))
+            return self.server.post("/chat/completions", body, _message, stop)
+
+        results = in_threads(ask, len(questions), self.server.concurrency)
+        failed = [result for result in results if isinstance(result, CallFailed)]
+        if failed:
+            log.error(
+                "%d samples got no answer from %s: %s", len(failed), self.server.url, failed[0]
+            )
+        return [None if isinstance(result, CallFailed) else result for result in results]
+
+    def _request(self, image: Tensor, question: str) -> dict[str, Any]:
+        address = (
+            "data:image/png;base64,"
+            + b64encode(png(resize_to_square(image, self.image_size))).decode()
+        )
+        parts = [
+            {"type": "image_url", "image_url": {"url": address}},
+            {"type": "text", "text": question},
+        ]
+        return {
+            "model": self.model,
+            "messages": [{"role": "user", "content": parts}],
+            "temperature": 0,
+            "max_tokens": self.max_tokens,
+        }
+
+
+def resize_to_square(image: Tensor, side: int | None) -> Tensor:
+    """An image `[3, H, W]` uint8 as a square, by Pillow's bicubic filter; as it is for None."""
+    if side is None or image.shape[1:] == (side, side):
+        return image
+    square = to_pil(image).resize((side, side), Image.Resampling.BICUBIC)
+    pixels = torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8)
+    return pixels.view(side, side, 3).permute(2, 0, 1)
+
+
+def fill_template(template: str, prompt: str) -> str:
+    """A template with `{prompt}` replaced by the prompt; other braces stay as they are."""
+    return template.replace(PROMPT_FIELD, prompt)
+
+
+def _message(response: dict[str, Any]) -> str:
+    try:
+        content = response["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("the answer holds no message") from error
+    if not isinstance(content, str):
+        raise ValueError("the answer holds no text")
+    return content
+
+
+def _require_model(server: JsonClient, model: str, key_env: str) -> None:
+    """RewardError unless the server answers and, if it lists its models, has this one."""
+    try:
+        listed = server.get("/models").get("data")
+    except (CallFailed, ValueError) as error:
+        status = getattr(error, "status", None)
+        if status in _NO_MODEL_LIST:
+            return  # a server without that endpoint
+        hint = f"; is {key_env} set to its key?" if status in (401, 403) else ""
+        raise RewardError(
+            f"reward.url={server.url}: no model answers there: {error}{hint}"
+        ) from error
+    names = (
+        [str(m.get("id")) for m in listed if isinstance(m, dict)]
+        if isinstance(listed, list)
+        else []
+    )
+    if names and model not in names:
+        raise RewardError(
+            f"reward.model={model} is not at {server.url}, which has {', '.join(names[:8])}"
+        )

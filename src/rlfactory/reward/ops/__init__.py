@@ -1,0 +1,1 @@
+"""Functions of several rewards that run no network."""

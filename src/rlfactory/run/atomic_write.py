@@ -1,0 +1,37 @@
+"""Atomic writes: a file has its old or its new content, never a part of it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+UNFINISHED = ".unfinished"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file: to a temporary file beside it, flushed to the disk, then renamed."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files that only their owner reads; colleagues often read run folders
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a file is a temporary one, being written now or left by a killed process."""
+    return path.name.startswith(".") and path.name.endswith(UNFINISHED)
+
+
+def flush(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk (fsync)."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

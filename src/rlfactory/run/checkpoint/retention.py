@@ -1,0 +1,97 @@
+"""Which checkpoints are kept: the newest, the best, and the last few; removes the others."""
+
+import json
+import math
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.checkpoint.find import all_checkpoints, checkpoint_of
+from rlfactory.run.scores import Scores
+from rlfactory.utils.fault_injection import fault_point
+
+BEST_FILE = "best.json"
+
+
+@dataclass
+class Best:
+    """Tracks the step with the highest evaluation mean of the score `main`, and writes best.json.
+
+    With `kl`, only steps whose KL divergence from the reference, in nats a token, is at most that.
+    """
+
+    checkpoints: Path
+    main: str
+    kl: float | None = None
+    score: float = -math.inf
+    step: int | None = None
+
+    def beaten_by(self, scores: Scores) -> bool:
+        """Whether an evaluation is better than all before; NaN never is."""
+        too_far = self.kl is not None and scores.kl > self.kl
+        return not too_far and scores.means()[self.main] > self.score
+
+    def take(self, step: int, scores: Scores) -> None:
+        """Make `step` the best one."""
+        self.step, self.score = step, scores.means()[self.main]
+
+    def write(self) -> None:
+        """Write the step to best.json if its checkpoint exists; else remove the file."""
+        path = self.checkpoints / BEST_FILE
+        if self.step is None or not checkpoint_of(self.checkpoints, self.step).is_dir():
+            path.unlink(missing_ok=True)
+            return
+        content = {"step": self.step, self.main: self.score}
+        write_text(path, json.dumps(content) + "\n")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step and its score."""
+        return {"step": self.step, "score": self.score}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.step, self.score = state["step"], state["score"]
+
+
+def best_step(checkpoints: Path) -> int | None:
+    """The step in best.json; None where a run has kept no best checkpoint."""
+    path = checkpoints / BEST_FILE
+    return int(json.loads(path.read_text(encoding="utf-8"))["step"]) if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Keeps the newest checkpoint, the best, every `keep_every`-th iteration's (0: none), and the
+    last `keep` (None: all) of the scheduled ones.
+    """
+
+    keep: int | None
+    keep_every: int
+
+    def staying(
+        self, steps: Collection[int], scheduled: Collection[int], best: int | None
+    ) -> set[int]:
+        """Of the `steps` that have a checkpoint, those that keep it."""
+        regular = sorted({*steps} & {*scheduled})
+        last = regular if self.keep is None else regular[-self.keep :]
+        marked = [s for s in steps if self.keep_every and s % self.keep_every == 0]
+        others = {best, max(steps, default=None)}
+        return {*last, *marked} | {step for step in steps if step in others}
+
+    def clear(self, checkpoints: Path, scheduled: Collection[int], best: int | None) -> None:
+        """Remove the others; damaged ones that were renamed stay."""
+        folders = all_checkpoints(checkpoints)
+        staying = self.staying(folders.keys(), scheduled, best)
+        for step in folders.keys() - staying:
+            remove(folders[step])
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint. It is renamed first: half of one must not look like a checkpoint."""
+    doomed = folder.with_name(f".{folder.name}.removed")
+    folder.rename(doomed)
+    fault_point("removing")
+    shutil.rmtree(doomed)

@@ -1,0 +1,110 @@
+"""Trees of plain values and tensors, such as an optimizer's state, as JSON and named tensors.
+
+No pickle. What is restored equals what was saved exactly: tuples, keys that are numbers, NaN and
+infinity. `flatten` also copies, so that training can go on while what it returned is written.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+Copy = Callable[[Tensor, Tensor | None], Tensor]
+"""Makes a copy on the CPU of a tensor, perhaps in the memory of an earlier copy."""
+KIND = "$"
+"""The key of a JSON object that stands for a value which JSON does not have."""
+
+
+class _Copies(dict[str, Tensor]):
+    """Copies of tensors by name; the memory of `reused` ones of equal shape and dtype is reused."""
+
+    reused: Mapping[str, Tensor]
+    copy_tensor: Copy
+
+
+def flatten(
+    tree: object, reused: Mapping[str, Tensor] | None = None, copy: Copy | None = None
+) -> tuple[Any, dict[str, Tensor]]:
+    """Split a tree into values fit for JSON and copies of its tensors on the CPU.
+
+    Args:
+        tree: nested mappings, lists and tuples of plain values and tensors.
+        reused: tensors of an earlier call, overwritten where name, shape and dtype are equal.
+        copy: makes a copy; None: `copy_to_cpu`.
+
+    Returns:
+        The values, and the tensors by their path in the tree: `state/0/exp_avg`.
+
+    Raises:
+        TypeError: a value is neither plain nor a tensor.
+    """
+    tensors = _Copies()
+    tensors.reused, tensors.copy_tensor = reused or {}, copy or copy_to_cpu
+    return _flatten(tree, "", tensors), tensors
+
+
+def unflatten(values: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The tree that `flatten` was called with; its tensors are copies on the CPU."""
+    if isinstance(values, list):
+        return [unflatten(value, tensors) for value in values]
+    if not isinstance(values, dict):
+        return values
+    match values.get(KIND):
+        case "tensor":
+            return tensors[values["name"]].clone()  # a loaded one may be a view of its mapped file
+        case "tuple":
+            return tuple(unflatten(values["items"], tensors))
+        case "float":
+            return float(values["value"])
+        case "dict":
+            return {unflatten(k, tensors): unflatten(v, tensors) for k, v in values["items"]}
+    return {key: unflatten(value, tensors) for key, value in values.items()}
+
+
+def _flatten(tree: object, path: str, tensors: _Copies) -> Any:
+    match tree:
+        case Tensor():
+            return _add(tree, path, tensors)
+        case None | bool() | int() | str():
+            return tree
+        case float():
+            return float(tree) if math.isfinite(tree) else {KIND: "float", "value": str(tree)}
+        case list():
+            return _flatten_items(tree, path, tensors)
+        case tuple():
+            return {KIND: "tuple", "items": _flatten_items(tree, path, tensors)}
+        case Mapping():
+            return _flatten_mapping(tree, path, tensors)
+    raise TypeError(f"{path or 'this'} is a {type(tree).__name__}, which a checkpoint can't hold")
+
+
+def _flatten_items(tree: list[Any] | tuple[Any, ...], path: str, tensors: _Copies) -> list[Any]:
+    return [_flatten(value, _below(path, i), tensors) for i, value in enumerate(tree)]
+
+
+def _flatten_mapping(tree: Mapping[Any, Any], path: str, tensors: _Copies) -> dict[str, Any]:
+    pairs = [(key, _flatten(value, _below(path, key), tensors)) for key, value in tree.items()]
+    if all(isinstance(key, str) and key != KIND for key in tree):
+        return dict(pairs)
+    return {KIND: "dict", "items": [[_flatten(k, path, tensors), v] for k, v in pairs]}
+
+
+def _add(tensor: Tensor, path: str, tensors: _Copies) -> dict[str, str]:
+    name = path or "tensor"
+    while name in tensors:  # the keys 0 and "0" have one path
+        name += "_"
+    # a copy: two tensors may share memory, and the optimizer changes its own in place
+    tensors[name] = tensors.copy_tensor(tensor.detach(), tensors.reused.get(name))
+    return {KIND: "tensor", "name": name}
+
+
+def copy_to_cpu(tensor: Tensor, reused: Tensor | None = None) -> Tensor:
+    """A contiguous copy on the CPU, in the memory of `reused` where shape and dtype are equal."""
+    if reused is None or (reused.shape, reused.dtype) != (tensor.shape, tensor.dtype):
+        return tensor.to("cpu", copy=True).contiguous()
+    return reused.copy_(tensor)
+
+
+def _below(path: str, key: object) -> str:
+    return f"{path}/{key}" if path else str(key)

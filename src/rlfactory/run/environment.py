@@ -1,0 +1,89 @@
+"""environment.json: the device, the versions and the git commit of each process of a run."""
+
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rlfactory.run.atomic_write import write_text
+from rlfactory.utils.version import __version__
+
+PACKAGES = ("torch", "diffusers", "transformers", "peft")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a process of a run computed.
+
+    Attributes:
+        device: the name of the GPU or CPU.
+        processes: how many processes trained together.
+        versions: versions of Python and of packages by name.
+        commit: the git commit of the working directory, with `+` where files differ from it; None
+            outside of a repository.
+    """
+
+    device: str
+    processes: int
+    versions: dict[str, str]
+    commit: str | None
+
+
+def current_environment(device: str, processes: int = 1) -> Environment:
+    """The environment of this process; `device` is a GPU's name, or `cpu`."""
+    name = cpu_name() if device == "cpu" else device
+    versions = {"rlfactory": __version__, "Python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return Environment(name, processes, versions, git_commit())
+
+
+def record_environment(path: Path, environment: Environment) -> None:
+    """Append an environment to a file, unless it is the same as the last one."""
+    kept = read_environments(path)
+    if not kept or kept[-1] != environment:
+        rows = [asdict(row) for row in [*kept, environment]]
+        write_text(path, json.dumps(rows, indent=1) + "\n")
+
+
+def read_environments(path: Path) -> list[Environment]:
+    """All environments of a run, the first one first; none where the file can't be read."""
+    try:
+        return [Environment(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def cpu_name() -> str:
+    """The processor's name, as far as the system tells it, and its number of cores."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    name = next(named, "") or platform.processor() or f"CPU ({platform.machine()})"
+    return f"{name}, {os.cpu_count() or 1} cores"
+
+
+def git_commit() -> str | None:
+    """The commit of the working directory's repository, `+` if tracked files have changed."""
+    head = _git("rev-parse", "--short=12", "HEAD")
+    if head is None:
+        return None
+    return f"{head}+" if _git("status", "--porcelain", "--untracked-files=no") else head
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *words], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,1 @@
+"""Figures in a run folder: curves, image grids, tables of texts."""

@@ -1,0 +1,244 @@
+"""The curves of a run: scores, divergence, diversity and time over its iterations.
+
+The loss of a policy is not drawn: it compares the policy with that of the last iteration, so it
+neither falls nor says whether a run learns. It is in metrics.jsonl and in the loggers.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlfactory.run.figures.figure import COLORS, Panel, add_panels, panel_grid, saved_figure
+from rlfactory.run.labels import evaluation_label, metric_name, metric_unit
+from rlfactory.run.metrics import Record
+from rlfactory.run.scores import Scores
+from rlfactory.run.statistics import bootstrap_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BLUE, _ORANGE, _GREEN = COLORS[:3]
+_SCORES = 3
+_PHASES = {"sample": _BLUE, "score": _GREEN, "learn": _ORANGE}
+_RESAMPLES = 1000
+_LEGEND_LETTERS, _LEGEND_ROW = 44, 13  # letters beside each other, and points of a row
+LINES = (
+    ("kl/reference", "eval/kl"),
+    ("kl/old", ""),
+    ("diversity/pairwise", "eval/diversity"),
+    ("diversity/distinct_2", "eval/diversity"),
+    ("text/length", ""),
+    ("ratio/clip_fraction", ""),
+    ("loss/value", ""),
+    ("grad/norm", ""),
+)
+"""Metrics that get a panel if they were measured and change: in training, and in evaluations."""
+
+Series = tuple[list[float], list[float]]
+"""Iterations, and a metric's value at each."""
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """What the curves of a run are drawn from.
+
+    Attributes:
+        metrics: the lines of metrics.jsonl.
+        reward: the score that trains; None: the first one logged.
+        evaluations: the scores of evaluations by iteration, for their 95 % intervals.
+        ticks: the iterations to mark, those of the strip.
+        label: what the prompts of the evaluations are called.
+    """
+
+    metrics: Sequence[Record]
+    reward: str | None = None
+    evaluations: Mapping[int, Scores] = field(default_factory=dict)
+    ticks: Sequence[int] = ()
+    label: str = evaluation_label()
+
+    def panels(self) -> dict[str, Panel]:
+        """The panels by title; none where nothing was measured."""
+        panels: dict[str, Panel] = {}
+        for name in self._scores():
+            panels[f"Reward: {name}" if not panels else name] = self._score_panel(name)
+        for training, evaluation in LINES:
+            first, second = self.series(training), self.series(evaluation)
+            values = {round(y, 9) for y in first[1] + second[1]}
+            if first[0] and (len(values) > 1 or len(first[0]) == 1):
+                title = metric_name(training).removesuffix(" in training")
+                panels[title] = self._line_panel(training, first, second)
+        if any(self.series(f"time/{phase}")[0] for phase in _PHASES):
+            panels["Time per iteration"] = self._draw_times
+        return panels
+
+    def series(self, name: str) -> Series:
+        """A metric's finite values."""
+        rows = aligned(self.metrics, [name])
+        return [row[0] for row in rows], [row[1] for row in rows]
+
+    def _scores(self) -> list[str]:
+        """The score that trains, and two others that were logged."""
+        pattern = re.compile(r"(?:reward|eval)/(.+)/mean")
+        logged = [
+            m[1] for record in self.metrics for key in record if (m := pattern.fullmatch(key))
+        ]
+        first = [] if self.reward is None else [self.reward]
+        return [*dict.fromkeys(first + logged)][:_SCORES]
+
+    def _score_panel(self, name: str) -> Panel:
+        def draw(axes: "Axes") -> None:
+            band = aligned(self.metrics, [f"reward/{name}/{end}" for end in ("p10", "p90")])
+            if len(band) > 1:
+                at, low, high = ([row[i] for row in band] for i in range(3))
+                label = "80 % of samples"
+                axes.fill_between(at, low, high, color=_BLUE, alpha=0.12, linewidth=0, label=label)
+            _draw_training(axes, self.series(f"reward/{name}/mean"))
+            at, mean = self.series(f"eval/{name}/mean")
+            ends = [self._interval(name, int(i), y) for i, y in zip(at, mean, strict=True)]
+            _draw_evaluations(axes, (at, mean), ends, self.label)
+            axes.set_ylabel("score")
+            _legend(axes)
+
+        return draw
+
+    def _interval(self, name: str, iteration: int, mean: float) -> tuple[float, float]:
+        """The 95 % interval of an evaluation's mean; the mean itself where it is unknown."""
+        scores = self.evaluations.get(iteration)
+        if scores is None or name not in scores.values:
+            return mean, mean
+        low, high = bootstrap_interval(scores.values[name], resamples=_RESAMPLES)
+        return (low, high) if low == low else (mean, mean)
+
+    def _line_panel(self, metric: str, training: Series, evaluation: Series) -> Panel:
+        def draw(axes: "Axes") -> None:
+            _draw_training(axes, training)
+            _draw_evaluations(axes, evaluation, [], self.label)
+            axes.set_ylabel(metric_unit(metric))
+            if evaluation[0]:
+                _legend(axes)
+
+        return draw
+
+    def _draw_times(self, axes: "Axes") -> None:
+        rows = aligned(self.metrics, [f"time/{phase}" for phase in _PHASES], missing=0.0)
+        at, *parts = zip(*rows, strict=True)
+        below = [0.0] * len(at)
+        for (phase, color), seconds in zip(_PHASES.items(), parts, strict=True):
+            axes.bar(at, seconds, bottom=below, width=1.0, color=color, linewidth=0, label=phase)
+            below = [b + s for b, s in zip(below, seconds, strict=True)]
+        axes.set_ylabel("seconds")
+        _legend(axes)
+
+
+def draw_curves(curves: RunCurves, path: Path, title: str = "") -> bool:
+    """Write a PNG with a panel for every metric measured; False if there was nothing to draw."""
+    panels = curves.panels()
+    if not panels:
+        return False
+    columns, rows = panel_grid(len(panels))
+    with saved_figure((4.1 * columns, 3.0 * rows + 0.3 * bool(title)), path) as figure:
+        if title:
+            figure.suptitle(title.replace("$", r"\$"), x=0.01, ha="left", fontweight="bold")
+        add_panels(figure, [_titled(*panel) for panel in panels.items()], ticks=curves.ticks)
+    return True
+
+
+def _titled(title: str, draw: Panel) -> Panel:
+    def draw_all(axes: "Axes") -> None:
+        draw(axes)
+        axes.set_title(title.replace("$", r"\$"), pad=9 + _LEGEND_ROW * _legend_rows(axes))
+
+    return draw_all
+
+
+def _draw_training(axes: "Axes", series: Series) -> None:
+    """The values as faint points, and a line through their moving average."""
+    x, y = series
+    if not x:
+        return
+    width = smoothing(len(x))
+    is_smoothed = width > 1
+    alpha = 0.45 if is_smoothed else 0.9
+    axes.plot(x, y, "o", color=_BLUE, markersize=3, alpha=alpha, markeredgewidth=0)
+    label = f"training, mean of {width}" if is_smoothed else "training"
+    axes.plot(x, moving_average(y, width), "-", color=_BLUE, linewidth=1.4, label=label)
+
+
+def _draw_evaluations(
+    axes: "Axes", series: Series, ends: Sequence[tuple[float, float]], label: str
+) -> None:
+    """Markers with their intervals, and no line, which would suggest a trend between them."""
+    x, y = series
+    if not x:
+        return
+    reach = [[m - low for m, (low, _) in zip(y, ends)], [high - m for m, (_, high) in zip(y, ends)]]  # noqa: B905
+    has_interval = any(map(any, reach))
+    axes.errorbar(
+        x,
+        y,
+        yerr=[[max(r, 0.0) for r in side] for side in reach] if has_interval else None,
+        fmt="o",
+        color=_ORANGE,
+        markersize=5,
+        capsize=2.5,
+        elinewidth=1.3,
+        label=f"{label}, 95 % interval" if has_interval else label,
+    )
+
+
+def _legend(axes: "Axes") -> None:
+    """A legend between title and data."""
+    columns = _legend_columns(axes)
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 0.985),
+        ncols=columns,
+        columnspacing=1.2,
+        handlelength=1.5,
+        labelspacing=0.2,
+    ).set_in_layout(False)  # a long legend may reach beyond its axes instead of shrinking all
+
+
+def _legend_rows(axes: "Axes") -> int:
+    legend = axes.get_legend()
+    return 0 if legend is None else -(-len(legend.get_texts()) // _legend_columns(axes))
+
+
+def _legend_columns(axes: "Axes") -> int:
+    _, labels = axes.get_legend_handles_labels()
+    return 3 if sum(map(len, labels)) < _LEGEND_LETTERS else 2
+
+
+def smoothing(count: int) -> int:
+    """How many neighbours a moving average takes of `count` values: an odd number."""
+    return 1 if count < 10 else 2 * (count // 20) + 3
+
+
+def moving_average(values: Sequence[float], width: int) -> list[float]:
+    """The centred average of `width` values, of fewer and still centred at the ends."""
+    averages = []
+    for i in range(len(values)):
+        reach = min(width // 2, i, len(values) - 1 - i)
+        near = values[i - reach : i + reach + 1]
+        averages.append(sum(near) / len(near))
+    return averages
+
+
+def aligned(
+    metrics: Sequence[Record], names: Sequence[str], missing: float | None = None
+) -> list[tuple[float, ...]]:
+    """`(iteration, value, ...)` of the records that have a finite value of every name.
+
+    With `missing`, one of them is enough, and `missing` fills in for the others.
+    """
+    rows = []
+    for record in metrics:
+        values = [record.get(name) for name in names]
+        if any(value is not None for value in values):
+            filled = [missing if value is None else value for value in values]
+            iteration = record["iteration"]
+            if iteration is not None and None not in filled:
+                rows.append((iteration, *(value for value in filled if value is not None)))
+    return rows

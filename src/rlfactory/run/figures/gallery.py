@@ -1,0 +1,229 @@
+"""The samples of each evaluation, and of the same prompts over training, as images or Markdown."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.figures.image_grid import grid, pairs, strip
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.loggers.base import sample_table
+from rlfactory.run.samples import choose, image_file, sample_pairs, samples_at
+from rlfactory.run.scores import Scores
+from rlfactory.utils.console import number
+from rlfactory.utils.images import to_pil
+
+STRIP_PROMPTS = 6
+"""How many prompts the strip shows."""
+_PAIRS = 3  # pairs of each kind
+_LARGEST = 512  # pixels of a side of the images that only pairs show
+
+
+class Gallery(ABC):
+    """Writes the samples of evaluations, and the same prompts' samples over training (the strip).
+
+    Args:
+        folder: the folder to write to, `samples` of the run.
+        main: the score that is shown.
+        good: the score from which a sample counts as good; None if there is none.
+        count: how many samples of an evaluation are shown.
+        seed: the run's seed, which titles tell.
+
+    What the strip needs is kept in files of `folder/strip`, so that a resumed run continues it.
+    """
+
+    def __init__(
+        self, folder: Path, main: str, good: float | None, count: int, seed: int = 0
+    ) -> None:
+        self.folder, self.kept = folder, folder / "strip"
+        self.main, self.good, self.count, self.seed = main, good, count, seed
+
+    @abstractmethod
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        """Write an evaluation's samples to a file `name`, with a title, and return its path."""
+
+    @abstractmethod
+    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep the samples of the first prompts for the strip."""
+
+    def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep the samples of an evaluation, for the strip and for pairs."""
+        self.record_preview(iteration, drawn)
+
+    @abstractmethod
+    def write_strip(self, prompts: Sequence[str]) -> None:
+        """Write the strip of all that was kept, if anything was."""
+
+    def write_pairs(self) -> None:
+        """Write samples before and after training beside each other, where a file can show that."""
+        return
+
+    def _write_table(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> None:
+        """Write the samples and all of their scores as JSON, for loggers and programs.
+
+        It refers to the images that `record_preview` has kept of the same evaluation.
+        """
+        values = {self.main: scores.values[self.main], **scores.values}
+        if drawn.kl is not None:
+            values["KL"] = drawn.kl.numpy()
+        columns = {key: column[: self.count].tolist() for key, column in values.items()}
+        texts = None if drawn.texts is None else drawn.texts[: self.count]
+        iteration = name.rpartition("_")[2]
+        rows = range(STRIP_PROMPTS) if iteration.isdigit() else ()
+        files = [image_file(self.folder, int(iteration), row) for row in rows]
+        kept = [file for file in files if file.is_file()]
+        table = sample_table(title, scores.prompts[: self.count], texts, columns, kept)
+        table.save(self.folder / f"{name}.json")
+
+
+class ImageGallery(Gallery):
+    """Images: a PNG grid with prompts and scores; a strip with a column per iteration."""
+
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        """Write the grid."""
+        assert drawn.images is not None
+        path = self.folder / f"{name}.png"
+        path.parent.mkdir(exist_ok=True)
+        shown = scores.values[self.main][: self.count].tolist()
+        prompts = scores.prompts[: self.count]
+        images, heading = [*drawn.images[: self.count]], f"{title}, seed {self.seed}"
+        more = {"scores": shown, "good": self.good, "full_text": f"{name}.json"}
+        grid(images, prompts, path, heading, **more)
+        self._write_table(name, title, drawn, scores)
+        return path
+
+    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep a column of the strip."""
+        assert drawn.images is not None
+        self._keep(iteration, drawn, STRIP_PROMPTS)
+
+    def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep a column of the strip, and of the first and the last evaluation what pairs show."""
+        self._keep(iteration, drawn, max(self.count, STRIP_PROMPTS))
+        for path in self.kept.glob("*_*.png"):
+            at, _, row = path.stem.partition("_")
+            if int(at) not in (0, iteration) and int(row) >= STRIP_PROMPTS:
+                path.unlink()
+
+    def _keep(self, iteration: int, drawn: GeneratedSamples, count: int) -> None:
+        assert drawn.images is not None
+        self.kept.mkdir(parents=True, exist_ok=True)
+        for row, image in enumerate(drawn.images[:count]):
+            picture = to_pil(image)
+            if row >= STRIP_PROMPTS:
+                picture.thumbnail((_LARGEST, _LARGEST))
+            picture.save(image_file(self.folder, iteration, row))
+
+    def write_strip(self, prompts: Sequence[str]) -> None:
+        """Write strip.png, with the scores of the moments at which the weights were evaluated."""
+        columns = sorted({int(path.stem.partition("_")[0]) for path in self.kept.glob("*_*.png")})
+        count = min(STRIP_PROMPTS, len(prompts))
+        files = [[image_file(self.folder, at, row) for at in columns] for row in range(count)]
+        files = [row for row in files if all(path.is_file() for path in row)]
+        if not columns or not files:
+            return
+        scores = [self._scores(at, len(files)) for at in columns]
+        strip(
+            [[_opened(path) for path in row] for row in files],
+            prompts[: len(files)],
+            [f"iteration {column}" for column in columns],
+            self.folder / "strip.png",
+            f"{self.main} over training, seed {self.seed}",
+            scores=[list(row) for row in zip(*scores, strict=True)],
+            good=self.good,
+            full_text=f"eval_{columns[0]:06d}.json",
+        )
+
+    def _scores(self, iteration: int, count: int) -> list[float | None]:
+        """The scores of an evaluation's first samples; None where these were not scored."""
+        rows = samples_at(RunFolder(self.folder.parent), iteration, self.main)
+        scores: list[float | None] = [sample.score for _, sample in rows[:count]]
+        return scores + [None] * (count - len(scores))
+
+    def write_pairs(self) -> None:
+        """Write pairs.png: the most changed, then the best and the worst samples."""
+        found = sample_pairs(RunFolder(self.folder.parent), self.main)
+        some = {id(pair): pair for group in choose(found, _PAIRS).values() for pair in group}
+        shown = [p for p in some.values() if p.before.image and p.after.image][: 2 * _PAIRS]
+        if not shown:
+            return
+        pairs(
+            [_opened(pair.before.image) for pair in shown if pair.before.image],
+            [_opened(pair.after.image) for pair in shown if pair.after.image],
+            [pair.prompt for pair in shown],
+            self.folder / "pairs.png",
+            f"{self.main} before and after training, seed {self.seed}",
+            scores=[(pair.before.score, pair.after.score) for pair in shown],
+            good=self.good,
+            full_text="../index.html",
+        )
+
+
+class TextGallery(Gallery):
+    """Texts: a Markdown table, a response per row; a page of the same prompts over training."""
+
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        """Write the table, with each response's score and KL divergence from the reference."""
+        assert drawn.texts is not None
+        path = self.folder / f"{name}.md"
+        columns = {self.main: scores.values[self.main].tolist()}
+        if drawn.kl is not None:
+            columns["KL"] = drawn.kl.tolist()
+        lines = [f"# {title}", "", f"| {' | '.join(columns)} | prompt | response |"]
+        lines.append("|" + "---:|" * len(columns) + "---|---|")
+        numbers = zip(*columns.values(), strict=True)
+        rows = list(zip(numbers, scores.prompts, drawn.texts, strict=True))
+        lines += [_row(*row) for row in rows[: self.count]]
+        write_text(path, "\n".join(lines) + "\n")
+        self._write_table(name, title, drawn, scores)
+        return path
+
+    def record_preview(self, iteration: int, drawn: GeneratedSamples) -> None:
+        """Keep a row for each of the first prompts."""
+        assert drawn.texts is not None
+        self.kept.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(drawn.texts[:STRIP_PROMPTS], ensure_ascii=False, indent=1)
+        write_text(self.kept / f"{iteration:06d}.json", text + "\n")
+
+    def write_strip(self, prompts: Sequence[str]) -> None:
+        """Write strip.md."""
+        paths = sorted(self.kept.glob("*.json"))
+        kept = {int(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
+        lines = ["# The same prompts over training", ""]
+        for i, prompt in enumerate(prompts[:STRIP_PROMPTS]):
+            lines += [f"## {_one_line(prompt)}", "", "| iteration | response |", "|---:|---|"]
+            lines += [f"| {k} | {_one_line(v[i])} |" for k, v in kept.items()] + [""]
+        write_text(self.folder / "strip.md", "\n".join(lines))
+
+
+def gallery(
+    media: Literal["images", "texts"],
+    folder: Path,
+    main: str,
+    good: float | None,
+    count: int,
+    seed: int = 0,
+) -> Gallery:
+    """The gallery of a kind of samples; arguments as for `Gallery`."""
+    kind = ImageGallery if media == "images" else TextGallery
+    return kind(folder, main, good, count, seed)
+
+
+def _opened(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        return image.convert("RGB")
+
+
+def _row(numbers: Sequence[float], prompt: str, text: str) -> str:
+    cells = [*map(number, numbers), _one_line(prompt), _one_line(text)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _one_line(text: str) -> str:
+    """A text as one line, escaped for a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")

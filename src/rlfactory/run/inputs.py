@@ -1,0 +1,90 @@
+"""The files that a run reads beside its model: prompts, and the code of reward functions.
+
+A run folder keeps a copy of each with its checksum. The copy is read where the original is gone, so
+that a run can be used on another machine; an original that is there is read even if it has changed.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.folder import RunFolder
+from rlfactory.utils.path_keys import file_of, path_values, with_file, with_values
+
+GROUPS = ("prompts", "reward", "eval_rewards")
+KINDS = (".txt", ".jsonl", ".json", ".csv", ".parquet", ".py")
+LARGEST = 64 * 2**20
+"""Bytes of the largest file that is copied."""
+INDEX, MOVED = "index.json", "moved.json"
+
+Config = Mapping[str, Any]
+log = logging.getLogger(__name__)
+
+
+def keep_inputs(folder: RunFolder, config: Config) -> None:
+    """Copy the input files of a new run to its folder `inputs`; makes no folder without any."""
+    index = {}
+    for key, file in _input_files(config):
+        folder.inputs.mkdir(exist_ok=True)
+        copy = folder.inputs / f"{key}{file.suffix}"
+        shutil.copyfile(file, copy)
+        index[key] = {"original": str(file), "copy": copy.name, "sha256": checksum(copy)}
+    if index:
+        write_text(folder.inputs / INDEX, json.dumps(index, indent=1) + "\n")
+
+
+def with_inputs(
+    config: Config, folder: RunFolder, moved: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A run's configuration with the paths at which its files and its model are now.
+
+    Args:
+        config: the frozen configuration.
+        folder: the run folder.
+        moved: paths by key that replace those of the configuration; besides those of `remember`.
+    """
+    config = with_values(config, {**_read(folder.inputs / MOVED), **(moved or {})})
+    values, found = path_values(config), {}
+    for key, entry in _read(folder.inputs / INDEX).items():
+        copy = folder.inputs / entry["copy"]
+        file = file_of(key, values.get(key, ""))
+        if key not in values or not copy.is_file():
+            continue
+        if not os.path.isfile(file):
+            log.info("%s: %s is gone, so the run's copy is read", key, file)
+            found[key] = with_file(values[key], copy.absolute())
+        elif checksum(file) != entry["sha256"]:
+            log.warning("%s: %s has changed since the run began, see %s", key, file, copy)
+    return with_values(config, found)
+
+
+def remember(folder: RunFolder, moved: Mapping[str, str]) -> None:
+    """Keep paths by key in the run folder, where `with_inputs` finds them from now on."""
+    if moved:
+        folder.inputs.mkdir(exist_ok=True)
+        known = {**_read(folder.inputs / MOVED), **moved}
+        write_text(folder.inputs / MOVED, json.dumps(known, indent=1) + "\n")
+
+
+def checksum(file: Path) -> str:
+    """The SHA-256 of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _input_files(config: Config) -> Iterator[tuple[str, Path]]:
+    for key, value in path_values({group: config.get(group) for group in GROUPS}).items():
+        file = file_of(key, value)
+        is_input = file.suffix in KINDS and os.path.isfile(file)
+        if is_input and file.stat().st_size <= LARGEST:
+            yield key, file
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}

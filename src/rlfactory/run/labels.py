@@ -1,0 +1,70 @@
+"""Names of metrics and scores as people read them, for figures, pages and tables."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+EVALUATION = "evaluation prompts"
+NAMES = {
+    "kl/reference": "KL to the reference",
+    "kl/old": "Distance from the sampling policy",
+    "kl/sequence": "KL to the reference, a response",
+    "eval/kl": "KL to the reference",
+    "eval/diversity": "Diversity",
+    "diversity/pairwise": "Diversity in training",
+    "diversity/distinct_2": "Diversity in training",
+    "ratio/clip_fraction": "Clipped share",
+    "loss/value": "Loss of the critic",
+    "text/length": "Length of a response",
+    "grad/norm": "Gradient norm",
+    "nfe/total": "Forward passes",
+}
+UNITS = {
+    "kl/reference": "KL divergence",
+    "kl/old": "mean squared difference",
+    "kl/sequence": "nats",
+    "eval/kl": "nats a token",
+    "eval/diversity": "distance between samples",
+    "diversity/pairwise": "distance between samples",
+    "diversity/distinct_2": "share of distinct word pairs",
+    "ratio/clip_fraction": "share of ratios",
+    "loss/value": "squared error",
+    "text/length": "tokens",
+    "grad/norm": "norm before clipping",
+    "nfe/total": "forward passes",
+}
+
+
+def evaluation_label(separate: bool = False) -> str:
+    """What evaluation prompts are called: held-out only if none of them is trained on."""
+    return "held-out prompts" if separate else EVALUATION
+
+
+def metric_name(metric: str) -> str:
+    """A metric as a title: `KL to the reference`; one that has no name of its own unchanged."""
+    if found := re.fullmatch(r"reward/(.+)/mean", metric):
+        return f"{found[1]} in training"
+    if found := re.fullmatch(r"eval/(.+)/mean", metric):
+        return f"{found[1]} on {EVALUATION}"
+    if metric in NAMES:
+        return NAMES[metric]
+    if found := re.fullmatch(r"eval/(.+)/(.+)", metric):
+        return f"{found[1]}, {found[2]}"
+    return metric
+
+
+def metric_unit(metric: str) -> str:
+    """The label of a metric's axis."""
+    is_score = re.fullmatch(r"(?:reward|eval)/.+/.+", metric)
+    return "score" if is_score else UNITS.get(metric, metric)
+
+
+def plural(number: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def run_choices(config: Mapping[str, Any]) -> str:
+    """What a run trains, in a few words: `tiny_sd3, nft, shapes`; empty where nothing says so."""
+    chosen = config.get("choices") or {}
+    return ", ".join(str(chosen[key]) for key in ("model", "algo", "reward") if key in chosen)

@@ -1,0 +1,56 @@
+"""Logs what a run folder holds: the samples of one evaluation, or all of a run."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.loggers.base import Logger, SampleTable
+from rlfactory.run.metrics import read
+
+GRID, TABLE = "eval/samples", "eval/table"
+
+
+def log_samples(logger: Logger, iteration: int, path: Path) -> None:
+    """Log an evaluation's samples: `path` if it is an image, and the table beside it if it exists.
+
+    `path` is the file that `Gallery.show` returned.
+    """
+    table_file = path.with_suffix(".json")
+    table = SampleTable.load(table_file) if table_file.is_file() else None
+    if path.suffix == ".png":
+        logger.images(iteration, GRID, path, "" if table is None else table.title)
+    if table is not None:
+        logger.table(iteration, TABLE, table)
+
+
+def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> int:
+    """Log all metrics and samples of a run from the beginning; returns the lines of metrics."""
+    records, samples = read(folder.metrics), _evaluations(folder)
+    logger.restart(folder.path)
+    logger.start(folder.path, config)
+    for record in records:
+        iteration = int(record["iteration"] or 0)
+        # samples of an evaluation are logged before the metrics of the next iteration
+        for done in [done for done in samples if done <= iteration]:
+            log_samples(logger, done, samples.pop(done))
+        logger.log(iteration, _values(record))
+    logger.finish()
+    return len(records)
+
+
+def _evaluations(folder: RunFolder) -> dict[int, Path]:
+    """The file of samples of each evaluation, by its iteration."""
+    paths = sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
+    matches = {path: re.fullmatch(r"eval_(\d+)", path.stem) for path in paths}
+    return {int(match[1]): path for path, match in matches.items() if match}
+
+
+def _values(record: Mapping[str, float | None]) -> dict[str, float]:
+    return {
+        name: math.nan if value is None else value
+        for name, value in record.items()
+        if name not in ("iteration", "time")
+    }

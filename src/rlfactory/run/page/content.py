@@ -1,0 +1,185 @@
+"""What a run's page shows, read from the run folder as plain values."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlfactory.run.figures.curves import RunCurves
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.labels import evaluation_label, plural, run_choices
+from rlfactory.run.loggers.base import SampleTable
+from rlfactory.run.metrics import Record, read
+from rlfactory.run.samples import SamplePair, choose, evaluated, sample_pairs
+from rlfactory.run.scores import Scores
+from rlfactory.run.statistics import Change
+from rlfactory.run.summary import changes, cost, provenance, results
+
+
+@dataclass(frozen=True)
+class RunContent:
+    """A run as its page shows it.
+
+    Attributes:
+        main: the score that trains; empty before the first evaluation.
+        facts: what the run is and what it cost, by name.
+        table: the change of each score, over all prompts first and then by category.
+        kinds: pairs of samples, by what they were chosen for; no pair twice.
+        tags: of each pair in `kinds` everything that it was chosen for.
+        strip: the image of the same prompts over training.
+        texts: the files of which the page shows the text, by title.
+        links: the other files, by what they are, relative to the folder.
+    """
+
+    name: str
+    choices: str
+    main: str
+    label: str
+    facts: dict[str, str]
+    curves: RunCurves
+    before: Scores | None
+    after: Scores | None
+    table: dict[str, dict[str, Change]]
+    kinds: dict[str, list[SamplePair]]
+    tags: dict[int, list[str]]
+    strip: Path | None
+    advice: list[str]
+    texts: dict[str, str]
+    links: list[tuple[str, str]] = field(default_factory=list)
+
+
+def run_content(
+    folder: RunFolder, status: str | None = None, advice: Sequence[str] | None = None
+) -> RunContent:
+    """Read a run folder; what is missing or damaged in it is left out.
+
+    `status` and `advice` are those in STATUS and in summary.md where they are not given.
+    """
+    config = read_yaml(folder.config)
+    metrics = read(folder.metrics) if folder.metrics.is_file() else []
+    evaluations = read_evaluations(folder)
+    main = main_score(folder)
+    moments = sorted(evaluations)
+    before = evaluations[moments[0]] if moments else None
+    after = evaluations[moments[-1]] if len(moments) > 1 else None
+    is_paired = before is not None and after is not None and before.prompts == after.prompts
+    kinds, tags = _kinds(sample_pairs(folder, main))
+    separate = bool(evaluations) and all(s.separate for s in evaluations.values())
+    label = evaluation_label(separate)
+    return RunContent(
+        name=folder.path.absolute().name,
+        choices=run_choices(config),
+        main=main,
+        label=label,
+        facts=_facts(folder, config, metrics, status or _status(folder)),
+        curves=RunCurves(metrics, main or None, evaluations, moments, label),
+        before=before,
+        after=after,
+        table=changes(before, after) if before and after and is_paired else {},
+        kinds=kinds,
+        tags=tags,
+        strip=folder.strip if folder.strip.is_file() else None,
+        advice=_advice(folder) if advice is None else [*advice],
+        texts=_texts(folder),
+        links=_links(folder),
+    )
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    """A configuration; empty where it can't be read."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def read_evaluations(folder: RunFolder) -> dict[int, Scores]:
+    """The scores of the run's own evaluations by iteration, those that can be read."""
+    found = {}
+    for path in folder.evaluations.glob("*.json"):
+        if path.stem.isdigit():
+            try:
+                found[int(path.stem)] = Scores.load(path)
+            except (OSError, ValueError, LookupError, TypeError):
+                continue
+    return dict(sorted(found.items()))
+
+
+def main_score(folder: RunFolder) -> str:
+    """The name of the score that trains: the first one in a table of samples; empty without one."""
+    for iteration in evaluated(folder):
+        try:
+            table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        return next((name for name in table.columns if name not in ("prompt", "response")), "")
+    return ""
+
+
+def _status(folder: RunFolder) -> str:
+    return folder.status.read_text(encoding="utf-8").strip() if folder.status.is_file() else "–"
+
+
+def _facts(
+    folder: RunFolder, config: Mapping[str, Any], metrics: Sequence[Record], status: str
+) -> dict[str, str]:
+    done = max((int(r["iteration"] or 0) for r in metrics), default=0)
+    wanted = config.get("iterations")
+    samples = math.prod(int(config.get(k) or 0) for k in ("prompts_per_iteration", "group_size"))
+    facts = {
+        "Status": f"{status}, iteration {done} of {wanted}" if wanted else status,
+        "Samples": f"{plural(samples, 'sample')} an iteration" if samples else "",
+        "Seed": str(config.get("seed", "")),
+    }
+    given = {**cost(metrics), **provenance(folder)}
+    given.pop("command", None)
+    facts |= {name[0].upper() + name[1:]: text for name, text in given.items()}
+    return {name: text for name, text in facts.items() if text}
+
+
+def _kinds(pairs: list[SamplePair]) -> tuple[dict[str, list[SamplePair]], dict[int, list[str]]]:
+    """The pairs by what they were chosen for, each once, and all that each was chosen for."""
+    tags: dict[int, list[str]] = {id(pair): [] for pair in pairs}
+    kinds: dict[str, list[SamplePair]] = {}
+    for title, some in choose(pairs).items():
+        if fresh := [pair for pair in some if not tags[id(pair)]]:
+            kinds[title] = fresh
+        for pair in some:
+            tags[id(pair)].append(title)
+    if rest := [pair for pair in pairs if not tags[id(pair)]]:
+        kinds["All others"] = rest
+    return kinds, tags
+
+
+def _advice(folder: RunFolder) -> list[str]:
+    """The advice in summary.md."""
+    text = folder.summary.read_text(encoding="utf-8") if folder.summary.is_file() else ""
+    _, _, rest = text.partition("\n## Advice\n")
+    lines = rest.partition("\n## ")[0].splitlines()
+    return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+
+
+def _texts(folder: RunFolder) -> dict[str, str]:
+    files = {"Command": folder.command, "Configuration": folder.config, "Plan": folder.plan}
+    return {
+        title: path.read_text(encoding="utf-8", errors="replace").rstrip()
+        for title, path in files.items()
+        if path.is_file()
+    }
+
+
+def _links(folder: RunFolder) -> list[tuple[str, str]]:
+    files = [
+        *((name, path) for name, path in results(folder) if path != folder.page),
+        ("configuration", folder.config),
+        ("metrics of each iteration", folder.metrics),
+        ("scores of the evaluations", folder.evaluations),
+        ("inside the network", folder.inspection / "inspect.html"),
+        ("log", folder.log),
+    ]
+    found = [(n, p.relative_to(folder.path).as_posix()) for n, p in files if p.exists()]
+    return [("summary", folder.summary.name), *found]  # it is written after the page

@@ -1,1 +1,0 @@
-"""From prompts to samples: rollouts to learn from, and samples to look at."""

@@ -1,1 +1,0 @@
-"""A server of rewards: `rlfactory serve`."""

@@ -1,0 +1,1 @@
+"""`rlfactory export`: a run's weights for other libraries, with a model card and loading code."""

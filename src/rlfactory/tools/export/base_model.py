@@ -1,0 +1,91 @@
+"""The model that a run started from, and the code that names it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlfactory.model.pipelines.local_models import (
+    MODEL_INDEX,
+    PIPELINE_INDEX,
+    ZOO_PREFIX,
+    hub_cache,
+    resolve,
+)
+from rlfactory.utils.live_objects import is_reference
+from rlfactory.utils.live_objects import resolve as live
+
+FOLDER = (
+    "The base model is a folder that is not on the hub, `{}`: put its path in the place of the name"
+    " in the code."
+)
+SHIPPED = "The base model, `{}`, ships with the Python package `rlfactory`."
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A base model.
+
+    Attributes:
+        here: what loads it on this machine: a folder or a hub id.
+        hub_id: its id on the hub, None if it has none.
+        name: what readers elsewhere know it by: its hub id, `zoo:NAME`, or its folder's name.
+    """
+
+    here: str
+    hub_id: str | None
+    name: str
+
+    @property
+    def expression(self) -> str:
+        """The Python expression that names it on another machine."""
+        if self._is_shipped:
+            return f"zoo_path({self.name.removeprefix(ZOO_PREFIX)!r})"
+        return repr(self.name)
+
+    @property
+    def imports(self) -> list[str]:
+        """What `expression` needs."""
+        shipped = "from rlfactory.model.pipelines.shipped import zoo_path"
+        return [shipped] if self._is_shipped else []
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader on another machine has to know."""
+        if self.hub_id is not None:
+            return []
+        return [(SHIPPED if self._is_shipped else FOLDER).format(self.name)]
+
+    @property
+    def _is_shipped(self) -> bool:
+        return self.name.startswith(ZOO_PREFIX)
+
+
+def base_model(config: Mapping[str, Any], media: str) -> BaseModel:
+    """The base model of a run's configuration."""
+    path: str = config["model"]["path"]
+    if is_reference(path):
+        here = _origin(live(path))
+        return BaseModel(here, None, Path(here).name)
+    found = resolve(path, MODEL_INDEX if media == "texts" else PIPELINE_INDEX)
+    if path.startswith(ZOO_PREFIX):
+        return BaseModel(str(Path(found).absolute()), None, path)
+    if not Path(found).exists():
+        return BaseModel(found, found, found)
+    folder = Path(found).absolute()
+    hub_id = _cached_id(folder)
+    return BaseModel(str(folder), hub_id, hub_id or folder.name)
+
+
+def _cached_id(folder: Path) -> str | None:
+    """The hub id of a folder in the hub's cache, `models--owner--name/snapshots/commit`."""
+    if not folder.is_relative_to(hub_cache().absolute()):
+        return None
+    names = [part for part in folder.parts if part.startswith("models--")]
+    return names[-1].removeprefix("models--").replace("--", "/") if names else None
+
+
+def _origin(model: Any) -> str:
+    """The folder or hub id that a model in memory was loaded from, as far as its config says."""
+    network = model[0] if isinstance(model, tuple) else model
+    return str(getattr(network.config, "_name_or_path", None) or "a model in memory")

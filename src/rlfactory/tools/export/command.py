@@ -1,0 +1,230 @@
+"""`rlfactory export`: writes a folder that other libraries load, complete or not at all."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from rlfactory.run.checkpoint.load import load_checkpoint
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.scores import Scores
+from rlfactory.tools.export.base_model import base_model
+from rlfactory.tools.export.card import FULL, LORA, MERGED, ExportInfo, write_card
+from rlfactory.tools.export.lora_file import Style, write_lora_file
+from rlfactory.tools.export.portable import forget_locations
+from rlfactory.tools.export.snippet import (
+    Snippet,
+    Source,
+    image_snippet,
+    set_scheduler,
+    text_snippet,
+)
+from rlfactory.tools.export.upload import Upload
+from rlfactory.tools.restore import find_checkpoint, located_config
+from rlfactory.train.build import Config, instantiate_group, noise_levels
+from rlfactory.utils.console import print_error
+from rlfactory.utils.errors import UserError
+
+HERE = "."
+HERE_NOTE = (
+    "`.` is this folder: run the code in it, or write the folder's path, or its name on the hub, in"
+    " the place of `.`."
+)
+
+
+def export(
+    path: Path,
+    to: Path | None,
+    merge: bool,
+    weights: str,
+    best: bool,
+    moved: Mapping[str, str] | None = None,
+    *,
+    style: Style | None = None,
+    upload: Upload | None = None,
+) -> int:
+    """Write a run's weights for other libraries, and print the code that loads them.
+
+    Args:
+        path: the run folder.
+        to: the folder to write to, which must not exist or be empty; None, with `upload`, for a
+            temporary one.
+        merge: merge LoRA adapters into the weights, instead of exporting the adapters alone.
+        weights: the weight set: `policy`, `ema`, ...
+        best: take the best checkpoint by evaluation score instead of the newest one.
+        moved: paths by key, where the run's model lies elsewhere now.
+        style: adapters in one file with the names of other programs; None: diffusers' and PEFT's.
+        upload: where to upload the folder to.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        with ExitStack() as stack:
+            run, checkpoint = RunFolder(path), find_checkpoint(path, best)
+            if upload is not None:
+                upload.prepare()
+            written = to or Path(stack.enter_context(TemporaryDirectory())) / "export"
+            options = ExportOptions(weights, merge, style, upload.repo if upload else None)
+            code = export_run(run, located_config(path, moved), checkpoint, written, options)
+            if to is not None:
+                print(f"exported to {to}; its card is {to / 'README.md'}.")
+            if upload is not None:
+                print(f"uploaded to {upload.upload(written)}")
+    except (UserError, OSError) as error:
+        print_error(str(error))
+        return 1
+    print(f"to load it:\n\n{code}")
+    return 0
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What to export, and how.
+
+    Attributes:
+        weights: the weight set: `policy`, `ema`, ...
+        merge: merge LoRA adapters into the weights.
+        style: adapters in one file with other programs' names; None: diffusers' and PEFT's.
+        repo: the repository of the hub that the folder will be uploaded to, for its card.
+    """
+
+    weights: str
+    merge: bool = False
+    style: Style | None = None
+    repo: str | None = None
+
+
+def export_run(
+    run: RunFolder, config: Config, checkpoint: Path, to: Path, options: ExportOptions
+) -> str:
+    """Write a weight set of a checkpoint to the folder `to`; returns loading code.
+
+    Of the run's components only the model is built, on the CPU in float32.
+
+    Raises:
+        UserError: the folder can't be written, or the run has no adapters for `options.style`.
+    """
+    adapters = config["model"]["finetune"] == "lora"
+    form = (MERGED if options.merge else LORA) if adapters else FULL
+    model = instantiate_group(config, "model", device=torch.device("cpu"), seed=config["seed"])
+    if options.style and (form != LORA or model.media != "images"):
+        raise UserError(
+            f"--format {options.style}: is for LoRA adapters of image models, and this exports"
+            f" {form} of {model.media}; leave it out"
+        )
+    model.weights.add(options.weights)
+    load_checkpoint(checkpoint, model)
+    info = ExportInfo(
+        run,
+        config,
+        step=int(checkpoint.name.removeprefix("step_")),
+        weights=options.weights,
+        form=form,
+        base=base_model(config, model.media),
+        media=model.media,
+        file=f"{(options.repo or to.absolute().name).split('/')[-1]}.safetensors"
+        if options.style
+        else None,
+    )
+    partial = _temporary_folder(to)
+    try:
+        snippet = _fill(partial, info, model, options, str(to.absolute()))
+        _move(partial, to)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return snippet.code
+
+
+def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, path: str) -> Snippet:
+    """Write weights, card and images to `folder`, which will be renamed to `path`.
+
+    Returns the code that loads it on this machine, or from the hub if it will be there.
+    """
+    if info.form != LORA and info.media == "images":
+        set_scheduler(model.pipe, info.config)
+    adapters, base, repo = info.form == LORA, info.base, options.repo
+    published, local = Source(repo or HERE), Source(path)
+    if adapters:
+        published = Source(repo or HERE, base.expression, info.file, base.imports)
+        local = Source(path, repr(base.here), info.file)
+    # before `export_merged`, after which the model has no adapters
+    snippets = [_snippet(info, model, source) for source in (published, local)]
+    with model.weights(info.weights):
+        _write_weights(folder, info, model, options.style)
+    forget_locations(folder)
+    notes = [*([] if repo else [HERE_NOTE]), *(base.notes if adapters else [])]
+    write_card(folder, info, snippets[0], notes)
+    return snippets[0 if repo else 1]
+
+
+def _write_weights(folder: Path, info: ExportInfo, model: Any, style: Style | None) -> None:
+    if info.form != LORA:
+        model.export_merged(folder)
+    elif style is None:
+        model.export(folder)
+        _name_base(folder / "adapter_config.json", info)
+    else:
+        assert info.file is not None
+        write_lora_file(
+            folder / info.file,
+            model.lora.state_dict(),
+            style=style,
+            pipeline=model.pipeline,
+            rank=model.lora.config.r,
+            alpha=model.lora.config.lora_alpha,
+            width=lambda name: model.network.get_submodule(name).out_features,
+        )
+
+
+def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
+    config, prompt = info.config, _example_prompt(info)
+    if info.media == "texts":
+        return text_snippet(config, source, prompt=prompt, begins_with_end=model.begin_with_end)
+    evaluation = config["evaluation"]
+    if evaluation["size"]:
+        model.resolution = model.resolution_of(evaluation["size"])
+    sigmas = noise_levels(
+        instantiate_group(config, "schedule"), model.resolution, evaluation["steps"]
+    )
+    return image_snippet(model, config, sigmas, source, prompt=prompt)
+
+
+def _name_base(path: Path, info: ExportInfo) -> None:
+    """Name the base model in PEFT's configuration of the adapters, by its id on the hub."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["base_model_name_or_path"] = info.base.hub_id
+    if info.media == "texts":
+        content["task_type"] = "CAUSAL_LM"
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _example_prompt(info: ExportInfo) -> str:
+    """The first evaluation prompt."""
+    first = info.run.evaluation(0)
+    return Scores.load(first).prompts[0] if first.is_file() else "a red circle"
+
+
+def _temporary_folder(to: Path) -> Path:
+    """A new folder beside `to`, on the same disk, so that renaming it is atomic."""
+    try:
+        to.absolute().parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=to.absolute().parent, prefix=f".{to.name}."))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunFolderError(f"--to {to} cannot be written ({reason})") from error
+
+
+def _move(partial: Path, to: Path) -> None:
+    partial.chmod(0o755)
+    if to.is_dir():
+        to.rmdir()  # empty: the command refuses others
+    partial.rename(to)

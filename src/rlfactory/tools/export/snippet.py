@@ -1,0 +1,169 @@
+"""Code for plain diffusers or transformers that loads an export and samples from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
+from torch import Tensor
+
+from rlfactory.dynamics.schedule import diffusers_sigmas
+
+Config = Mapping[str, Any]
+
+TRUNCATED = (
+    "The run rounded the network's timesteps down to integers (`model.timesteps=truncated`);"
+    " diffusers passes the exact time."
+)
+OTHER_LEVELS = (
+    "The run's evaluation uses other noise levels than the pipeline's default: `sigmas` sets them."
+    " Without it the pipeline uses its own, and its images differ."
+)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Code that runs unchanged, and notes on how its samples differ from the run's."""
+
+    code: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the code loads.
+
+    Attributes:
+        path: the exported folder, or its id on the hub.
+        base: the Python expression of the base model, if `path` holds LoRA adapters; None if it
+            holds a complete model.
+        file: the file of the adapters, if it has another name than diffusers looks for.
+        imports: lines that `base` needs.
+    """
+
+    path: str
+    base: str | None = None
+    file: str | None = None
+    imports: Sequence[str] = ()
+
+
+def image_snippet(
+    model: Any, config: Config, sigmas: Tensor, source: Source, *, prompt: str
+) -> Snippet:
+    """Code that samples images as the run's evaluation does, at its size and noise levels.
+
+    Args:
+        model: the image model, with its pipeline.
+        config: the run's configuration.
+        sigmas: `[n + 1]`, the noise levels of n steps.
+        source: what to load.
+        prompt: the prompt in the code.
+    """
+    kind, dtype = model.pipeline, config.get("precision", {}).get("rollout", "float32")
+    whole = source.base or repr(source.path)
+    loads = [f"pipe = {kind}.from_pretrained({whole}, dtype=torch.{dtype})"]
+    imports = [kind]
+    if source.base:
+        named = f", weight_name={source.file!r}" if source.file else ""
+        loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
+    if scheduler := _ddim_replacement(model, config):
+        imports = ["DDIMScheduler", kind]
+        shown = _keywords(scheduler)
+        loads.append(f"pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config, {shown})")
+    size = config["evaluation"]["size"] or config["model"]["size"]
+    arguments = {"num_inference_steps": len(sigmas) - 1, "height": size, "width": size}
+    levels = _levels(model, sigmas)
+    call = [repr(prompt), _keywords(arguments | model.pipeline_arguments()), *levels]
+    head = ["import torch", f"from diffusers import {', '.join(imports)}", *source.imports, ""]
+    code = [*head, *loads, f"image = pipe({', '.join(call)}).images[0]"]
+    truncated = config["model"].get("timesteps") == "truncated"
+    notes = [*([TRUNCATED] if truncated else []), *([OTHER_LEVELS] if levels else [])]
+    return Snippet("\n".join(code), tuple(notes))
+
+
+def text_snippet(config: Config, source: Source, *, prompt: str, begins_with_end: bool) -> Snippet:
+    """Code that samples a text as the run does."""
+    dynamics = config["dynamics"]
+    options = {"max_new_tokens": dynamics["length"], "do_sample": True}
+    options |= {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
+    begin = "tokenizer.eos_token + " if begins_with_end else ""
+    head = ["from transformers import AutoModelForCausalLM, AutoTokenizer"]
+    loads = [f"model = AutoModelForCausalLM.from_pretrained({source.path!r})"]
+    if source.base:
+        head = ["import torch", "from peft import PeftModel", *head, *source.imports]
+        # the base may be saved in half precision, and the run loaded it in float32
+        dtype = "dtype=torch.float32"
+        loads = [
+            f"base = AutoModelForCausalLM.from_pretrained({source.base}, {dtype})",
+            f"model = PeftModel.from_pretrained(base, {source.path!r})",
+        ]
+    code = [
+        *head,
+        "",
+        f"tokenizer = AutoTokenizer.from_pretrained({source.path!r})",
+        *loads,
+        f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")',
+        f"tokens = model.generate(**begun, {_keywords(options)})",
+        "print(tokenizer.decode(tokens[0]))",
+    ]
+    return Snippet("\n".join(code))
+
+
+def set_scheduler(pipe: Any, config: Config) -> None:
+    """Give a pipeline that is exported completely the scheduler of the run's evaluation."""
+    old, schedule = pipe.scheduler.config, config["schedule"]
+    if "steps_offset" in schedule:
+        pipe.scheduler = DDIMScheduler.from_config(old, **_ddim_options(config))
+    elif isinstance(schedule.get("shift"), int | float):
+        fixed = {"shift": float(schedule["shift"]), "use_dynamic_shifting": False}
+        pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(old, **fixed)
+
+
+def _ddim_options(config: Config) -> dict[str, object]:
+    return {
+        "timestep_spacing": "leading",
+        "steps_offset": config["schedule"]["steps_offset"],
+        "set_alpha_to_one": False,
+        "clip_sample": False,
+    }
+
+
+def _ddim_replacement(model: Any, config: Config) -> dict[str, object]:
+    """Options of the DDIM scheduler that a pipeline needs instead of its own; {} for none."""
+    if model.process != "vp":
+        return {}
+    scheduler, options = model.pipe.scheduler, _ddim_options(config)
+    same = all(scheduler.config.get(name) == value for name, value in options.items())
+    return {} if same and type(scheduler) is DDIMScheduler else options
+
+
+def _levels(model: Any, sigmas: Tensor) -> list[str]:
+    """The `sigmas` argument of a flow pipeline; [] if the pipeline's default gives the same.
+
+    The scheduler applies its shift to what it is given, so this inverts the shift first.
+    """
+    if model.process != "flow":
+        return []
+    scheduler, steps = model.pipe.scheduler.config, len(sigmas) - 1
+    shift = model.resolution.shift if scheduler.use_dynamic_shifting else float(scheduler.shift)
+    even = torch.linspace(1, 1 / steps, steps)
+    given = _unshifted(sigmas[:-1].cpu(), shift)
+    default = even
+    if model.pipeline != "FluxPipeline":  # FLUX's pipeline passes even levels to its scheduler
+        default = _unshifted(diffusers_sigmas(steps, shift)[:-1], shift)
+    if torch.allclose(given, default, rtol=0, atol=1e-5):
+        return []
+    if torch.allclose(given, even, rtol=0, atol=1e-5):
+        return [f"sigmas=[1 - i / {steps} for i in range({steps})]"]
+    return [f"sigmas=[{', '.join(f'{level:.7g}' for level in given.tolist())}]"]
+
+
+def _unshifted(sigmas: Tensor, shift: float) -> Tensor:
+    """The levels that a scheduler with that shift turns into `sigmas`."""
+    sigmas = sigmas.double()
+    return (sigmas / (shift - (shift - 1) * sigmas)).float()
+
+
+def _keywords(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())

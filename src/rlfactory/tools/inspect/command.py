@@ -1,0 +1,203 @@
+"""`rlfactory inspect`: figures and tables of what training changed inside a language model."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rlfactory.config.schema.targets import locate
+from rlfactory.model.weight_sets import REFERENCE
+from rlfactory.prompts.base import Prompt
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.folder import RunFolder
+from rlfactory.tools.inspect.analysis import DirectionView, Survey
+from rlfactory.tools.inspect.attribution import Attribution, part_names
+from rlfactory.tools.inspect.hooked_model import token_name
+from rlfactory.tools.inspect.logit_lens import likelier
+from rlfactory.tools.inspect.texts import page, samples
+from rlfactory.tools.restore import located_config, restored_run
+from rlfactory.train.components import Components
+from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.utils.console import number, print_error
+
+_LARGEST = 8
+NO_DIRECTION = "No two samples of a prompt differ in reward in the base, so there is no direction."
+
+
+def contents(survey: Survey, tokenizer: Any) -> dict[str, Any]:
+    """All numbers of the figures, by name."""
+    depth = survey.base.parts.mlp.shape[1]
+    base, tuned = survey.attributions()
+    change = likelier(survey.base.lens, survey.tuned.lens)
+    tokens = [
+        {
+            "token": token_name(tokenizer, token),
+            "id": token,
+            "base": float(survey.probability[0, token]),
+            "tuned": float(survey.probability[1, token]),
+            "lens": change[:, k].tolist(),
+            "base_parts": dict(zip(part_names(depth), _column(base, k), strict=True)),
+            "tuned_parts": dict(zip(part_names(depth), _column(tuned, k), strict=True)),
+        }
+        for k, token in enumerate(survey.ids.tolist())
+    ]
+    half = len(tokens) // 2
+    found = survey.direction and _direction(survey.direction, tokenizer)
+    return {
+        "rose": tokens[:half],
+        "fell": tokens[half:],
+        "direction": found,
+        "samples": samples(survey, tokenizer),
+    }
+
+
+def write_report(found: dict[str, Any], title: str, folder: Path, subtitle: str = "") -> None:
+    """Write `inspect.json`, `inspect.md` and `inspect.html`; `subtitle` says what good is."""
+    write_text(folder / "inspect.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    lines = [f"# Inside {title}", "", subtitle, ""] if subtitle else [f"# Inside {title}", ""]
+    lines += ["## Tokens that rose", "", *_tokens(found["rose"])]
+    lines += ["", "## Tokens that fell", "", *_tokens(found["fell"])]
+    lines += ["", "## From bad to good samples", ""]
+    lines += [NO_DIRECTION] if found["direction"] is None else _along(found["direction"])
+    lines += ["", "The best and the worst samples as coloured text: [inspect.html](inspect.html)."]
+    figures = ("lens", "attribution", "direction")
+    drawn = [name for name in figures if (folder / f"{name}.png").is_file()]
+    lines += ["", "## Figures", "", *(f"![{name}]({name}.png)" for name in drawn)]
+    write_text(folder / "inspect.md", "\n".join(lines) + "\n")
+    write_text(folder / "inspect.html", page(found, title, subtitle, drawn))
+
+
+def _column(found: Attribution, k: int) -> list[float]:
+    values: list[float] = found.parts()[0, :, k].tolist()
+    return values
+
+
+def _direction(view: DirectionView, tokenizer: Any) -> dict[str, Any]:
+    return {
+        "shift": view.change.difference,
+        "low": view.change.low,
+        "high": view.change.high,
+        "prompts": view.change.count,
+        "separation": None if view.separation != view.separation else view.separation,
+        "for": [token_name(tokenizer, i) for i in view.up.tolist()],
+        "against": [token_name(tokenizer, i) for i in view.down.tolist()],
+        "gap_parts": _by_part(view.gap),
+        "shift_parts": _by_part(view.shift),
+    }
+
+
+def _by_part(found: Attribution) -> dict[str, float]:
+    """The contributions of heads, attention biases, MLPs, embeddings and constants, by name."""
+    heads = {
+        f"head {layer}.{head}": value
+        for layer, row in enumerate(_row(found.heads), start=1)
+        for head, value in enumerate(row, start=1)
+    }
+    biases = {f"attention bias {i}": v for i, v in enumerate(_row(found.head_bias), start=1)}
+    mlps = {f"MLP {i}": value for i, value in enumerate(_row(found.mlp), start=1)}
+    rest = {"embeddings": _row(found.start), "constant": _row(found.constant)}
+    return {**rest, **heads, **biases, **mlps}
+
+
+def _row(parts: Tensor) -> Any:
+    return parts[0, ..., 0].tolist()
+
+
+def _tokens(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["| token | base | tuned | change | logit moved by |", "|---|---:|---:|---:|---|"]
+    for row in rows:
+        change = row["tuned"] - row["base"]
+        cells = [number(row["base"]), number(row["tuned"]), number(change, sign=True)]
+        moved = {part: row["tuned_parts"][part] - old for part, old in row["base_parts"].items()}
+        wrote = _largest(moved, 3)
+        token = row["token"].replace("|", "\\|")  # else it would end the cell
+        lines.append(f"| `{token}` | {' | '.join(cells)} | {wrote} |")
+    return lines
+
+
+def _along(found: dict[str, Any]) -> list[str]:
+    separation = float("nan") if found["separation"] is None else found["separation"]
+    shift, low, high = (number(found[key], sign=True) for key in ("shift", "low", "high"))
+    return [
+        f"Tuning moved the network by {shift} along this direction, on the same texts of"
+        f" {found['prompts']} prompts (95 % interval {low} to {high}). 1 is the gap between bad and"
+        " good samples of the base.",
+        "",
+        f"On held-out prompts, a good sample lies above a bad one with probability"
+        f" {number(separation)} (0.5 is chance).",
+        "",
+        f"- promotes: {_listed(found['for'])}",
+        f"- demotes: {_listed(found['against'])}",
+        f"- most of the gap: {_largest(found['gap_parts'], _LARGEST)}",
+        f"- most of the shift: {_largest(found['shift_parts'], _LARGEST)}",
+    ]
+
+
+def _listed(tokens: list[str]) -> str:
+    return ", ".join(f"`{token}`" for token in tokens)
+
+
+def _largest(parts: dict[str, float], count: int) -> str:
+    order = sorted(parts, key=lambda name: -abs(parts[name]))[:count]
+    return ", ".join(f"{name} {number(parts[name], sign=True)}" for name in order)
+
+
+def inspect(
+    path: Path, weights: str, prompts: int, best: bool, moved: Mapping[str, str] | None = None
+) -> int:
+    """Compare a run's weights with those that it started from; writes to its folder `inspect`.
+
+    Args:
+        path: the run folder.
+        weights: the weight set that is compared with the reference.
+        prompts: how many evaluation prompts the texts are written to.
+        best: take the best checkpoint by evaluation score instead of the newest one.
+        moved: paths by key, where the run's model or files lie elsewhere now.
+
+    Returns:
+        The exit code.
+    """
+
+    def use(components: Components, evaluator: Evaluator) -> None:
+        held_out = components.prompts.held_out(prompts)
+        _inspect(RunFolder(path), components, held_out, weights, evaluator.seed)
+
+    config = located_config(path, moved)
+    if locate(config["model"]["_target_"], "model").media != "texts":
+        print_error(f"{path} trained an image generator; only language models can be inspected")
+        return 1
+    return restored_run(path, config, use, best, REFERENCE)
+
+
+def _inspect(
+    folder: RunFolder, components: Components, prompts: Sequence[Prompt], weights: str, seed: int
+) -> None:
+    # imported late, as TransformerLens takes seconds to import
+    from rlfactory.model.causal_lm import CausalLM
+    from rlfactory.tools.inspect import figures
+    from rlfactory.tools.inspect.analysis import survey
+    from rlfactory.tools.inspect.command import NO_DIRECTION, contents, write_report
+    from rlfactory.tools.inspect.hooked_model import InspectionError
+
+    model = components.model
+    if not isinstance(model, CausalLM):
+        raise InspectionError(f"{type(model).__name__} can't be inspected, only model=gpt2 can")
+    result = survey(
+        model, components.sampler, components.reward, prompts, weights=weights, seed=seed
+    )
+    out = folder.inspection
+    out.mkdir(exist_ok=True)
+    for old in out.glob("*.png"):
+        old.unlink()  # a figure of an earlier inspection that this one does not draw
+    name, main = folder.path.absolute().name, components.reward.main
+    subtitle = f"{name}; good is a high {main}, the score that the run's reward gives"
+    figures.draw_lens(result, model.tokenizer, out / "lens.png", subtitle)
+    figures.draw_attribution(result, model.tokenizer, out / "attribution.png", subtitle)
+    if result.direction is None:
+        print(NO_DIRECTION)
+    else:
+        figures.draw_direction(result.direction, out / "direction.png", subtitle)
+    write_report(contents(result, model.tokenizer), name, out, subtitle)
+    print(f"figures and texts: {out / 'inspect.html'}; numbers: {out / 'inspect.md'}")

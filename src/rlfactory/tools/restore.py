@@ -1,0 +1,92 @@
+"""Restores a finished run's weights from a checkpoint, for the commands that use them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rlfactory.config.memory.device_memory import is_out_of_memory
+from rlfactory.config.memory.suggestions import explain_out_of_memory
+from rlfactory.run.checkpoint.checksums import DamagedError, verify
+from rlfactory.run.checkpoint.find import checkpoint_of, newest
+from rlfactory.run.checkpoint.load import load_checkpoint
+from rlfactory.run.checkpoint.retention import best_step
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.inputs import with_inputs
+from rlfactory.train.build import Config, build, build_evaluator
+from rlfactory.train.components import Components, NoProgress
+from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.train.process.distributed import single_process_config
+from rlfactory.train.process.worker import read_config
+from rlfactory.utils.console import print_error
+from rlfactory.utils.errors import UserError
+
+
+def located_config(path: Path, moved: Mapping[str, str] | None = None) -> Config:
+    """The configuration of a run folder, with the paths at which its model and files are now.
+
+    Args:
+        path: the run folder.
+        moved: paths by key that replace those of the configuration.
+    """
+    folder = RunFolder(path)
+    return with_inputs(read_config(folder), folder, moved)
+
+
+def restored_run(
+    path: Path, config: Config, use: Callable[[Components, Evaluator], None], best: bool, *sets: str
+) -> int:
+    """Build a run's components, restore the weights of a checkpoint, and call `use` with both.
+
+    Args:
+        path: the run folder.
+        config: the run's configuration, possibly with changes; it runs in one process.
+        use: called with the components and an evaluator.
+        best: restore the best checkpoint by evaluation score instead of the newest one.
+        sets: weight sets that `use` needs. A reference that the run did not keep is equal to the
+            weights that it started from.
+
+    Returns:
+        The exit code: 1 after an error that users can act on, whose message is printed.
+    """
+    try:
+        use(*restored_components(find_checkpoint(path, best), config, sets))
+    except Exception as error:
+        out_of_memory = is_out_of_memory(error)
+        if not out_of_memory and not isinstance(error, (UserError, OSError)):
+            raise
+        print_error(explain_out_of_memory(error, config) if out_of_memory else str(error))
+        return 1
+    return 0
+
+
+def restored_components(
+    checkpoint: Path, config: Config, sets: Sequence[str]
+) -> tuple[Components, Evaluator]:
+    """A run's components with the weights of a checkpoint, and an evaluator; in one process.
+
+    Args:
+        checkpoint: the checkpoint's folder.
+        config: the run's configuration.
+        sets: weight sets that are needed, beside those that the configuration trains with.
+    """
+    config = single_process_config(config)
+    components = build(config)
+    for name in sets:
+        components.model.weights.add(name)
+    load_checkpoint(checkpoint, components.model)
+    return components, build_evaluator(config, components, NoProgress())
+
+
+def find_checkpoint(path: Path, best: bool) -> Path:
+    """The folder of a run's newest checkpoint, or of its best one; RunFolderError without one."""
+    checkpoints = RunFolder(path).checkpoints
+    if not best:
+        if (checkpoint := newest(checkpoints)) is None:
+            raise RunFolderError(f"{path} holds no checkpoint yet, or none that is undamaged")
+        return checkpoint
+    if (step := best_step(checkpoints)) is None:
+        raise RunFolderError(f"{path} has kept no best checkpoint; leave out --best")
+    try:
+        verify(checkpoint := checkpoint_of(checkpoints, step))
+    except DamagedError as error:
+        raise RunFolderError(f"{checkpoint} is damaged: {error}; leave out --best") from error
+    return checkpoint

@@ -1,0 +1,257 @@
+"""A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rlfactory.config.live import LiveArguments
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.prompts.ops.in_memory import with_prompts
+from rlfactory.run.folder import RunFolder, Status
+from rlfactory.run.lock import require_free
+from rlfactory.run.metrics import read
+from rlfactory.run.scores import Scores
+from rlfactory.tools.extend import extended, write_iterations
+from rlfactory.utils.console import silenced_notices
+from rlfactory.utils.live_objects import live_objects, references_in
+from rlfactory.utils.notebook import notebook_shell, show_html
+
+if TYPE_CHECKING:
+    from rlfactory.rollout import GeneratedSamples
+    from rlfactory.train.listeners import Listener
+
+
+class Run:
+    """A run folder, and the live objects that its configuration refers to.
+
+    Args:
+        path: the run folder.
+        objects: live objects by name; those of a run that the command started are none.
+    """
+
+    def __init__(self, path: Path, objects: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.folder = RunFolder(path)
+        self._objects = dict(objects or {})
+        self._shown_in: int | None = None
+
+    @property
+    @silenced_notices()
+    def config(self) -> Mapping[str, Any]:
+        """The frozen configuration."""
+        from rlfactory.train.process.worker import read_config
+
+        with live_objects(self._required({})):
+            return read_config(self.folder)
+
+    @property
+    def status(self) -> Status:
+        """`done`, `interrupted`, `preempted`, `failed` or `running`."""
+        return self.folder.read_status()
+
+    @property
+    def metrics(self) -> Any:
+        """A row for each iteration and evaluation: a pandas DataFrame where pandas is installed,
+        else a list of dictionaries.
+        """
+        rows = read(self.folder.metrics) if self.folder.metrics.is_file() else []
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows)
+
+    @property
+    def before(self) -> dict[str, float]:
+        """The mean scores on the evaluation prompts before training; empty where not evaluated."""
+        return self._means(0)
+
+    @property
+    def after(self) -> dict[str, float]:
+        """The mean scores of the last evaluation."""
+        files = sorted(self.folder.evaluations.glob("[0-9]*.json"))
+        numbered = [int(file.stem) for file in files if file.stem.isdigit()]
+        return self._means(max(numbered)) if numbered else {}
+
+    def _means(self, iteration: int) -> dict[str, float]:
+        file = self.folder.evaluation(iteration)
+        return Scores.load(file).means() if file.is_file() else {}
+
+    @silenced_notices()
+    def samples(
+        self,
+        prompts: Sequence[str],
+        count: int = 1,
+        *,
+        seed: int = 0,
+        weights: str = "policy",
+        best: bool = False,
+    ) -> list[Any]:
+        """Draw samples with the run's weights: PIL images, or texts without their prompts.
+
+        Args:
+            prompts: the prompts, in the order of the samples.
+            count: samples of each prompt.
+            seed: keys their random numbers.
+            weights: the weight set, `policy` or `ema`.
+            best: take the best checkpoint by score instead of the newest one.
+        """
+        from rlfactory.run.inputs import with_inputs
+        from rlfactory.tools.restore import find_checkpoint, restored_components
+        from rlfactory.tools.sample import draw_samples
+        from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
+
+        with live_objects(self._required({})):
+            checkpoint = find_checkpoint(self.path, best)
+            config = with_inputs(self.config, self.folder)
+            sampled = sampling_config(config, prompts, SamplingOptions())
+            components, evaluator = restored_components(checkpoint, sampled, [weights])
+            texts = [prompt for prompt in prompts for _ in range(count)]
+            drawn = draw_samples(components, evaluator, texts, seed, weights)
+        return as_list(drawn)
+
+    @silenced_notices()
+    def pipeline(self, *, weights: str | None = None, best: bool = False) -> Any:
+        """The tuned model for inference: a diffusers pipeline, or a pair of a transformers model
+        and its tokenizer. LoRA adapters are merged. Takes what `export` takes.
+        """
+        with TemporaryDirectory() as folder:
+            path = self.export(Path(folder) / "model", merge=True, weights=weights, best=best)
+            return _load_exported(path)
+
+    @silenced_notices()
+    def export(
+        self, to: str | Path, *, merge: bool = False, weights: str | None = None, best: bool = False
+    ) -> Path:
+        """Write the weights for diffusers, transformers and PEFT, as `rlfactory export` does.
+
+        Args:
+            to: a folder that is new or empty.
+            merge: merge LoRA adapters into the weights.
+            weights: the weight set; None: the one that the run evaluates.
+            best: take the best checkpoint by score instead of the newest one.
+
+        Raises:
+            UserError: there is no checkpoint, or the folder can't be written.
+        """
+        from rlfactory.tools.export.command import ExportOptions, export_run
+        from rlfactory.tools.restore import find_checkpoint
+
+        with live_objects(self._required({})):
+            config = self.config
+            chosen = weights or config["evaluation"]["weights"]
+            checkpoint = find_checkpoint(self.path, best)
+            options = ExportOptions(chosen, merge)
+            export_run(self.folder, config, checkpoint, Path(to), options)
+        return Path(to)
+
+    @silenced_notices()
+    def resume(
+        self,
+        *,
+        until: int | None = None,
+        force: bool = False,
+        listeners: "Sequence[Listener]" = (),
+        **given: Any,
+    ) -> "Run":
+        """Resume from the newest checkpoint, to the same bits as without the interruption (on a
+        CPU).
+
+        Args:
+            until: the iteration to pause after; beyond the run's number of iterations it extends
+                the run.
+            force: resume even if the checkpoint was made by another configuration, or the learning
+                rate of an extended run changes.
+            listeners: called after each iteration and evaluation.
+            given: the live objects that the run was started with, by name, unless this object has
+                them.
+
+        Raises:
+            PlanError: a live object is missing, or the run can't be extended.
+        """
+        self._objects = self._required(given)
+        with live_objects(self._objects):
+            from rlfactory.train.process.worker import train_in_python
+
+            if until is not None and until > self.config["iterations"]:
+                self._extend(until, force)
+                until = None
+            train_in_python(self.path, until, force, listeners)
+        self.show()
+        return self
+
+    def _extend(self, iterations: int, force: bool) -> None:
+        """Write another number of iterations into the configuration, unless somebody trains it."""
+        require_free(self.path)
+        extended(self.path, self.config, iterations, force=force, forcing="force=True")
+        write_iterations(self.path, iterations)
+
+    def _required(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The live objects that the configuration refers to; PlanError where one is missing."""
+        arguments, others = LiveArguments.of(with_prompts(given))
+        if others:
+            raise PlanError([Problem(key, "is no live object of a run") for key in others])
+        objects = {**self._objects, **arguments.objects}
+        frozen = yaml.safe_load(self.folder.config.read_text(encoding="utf-8"))
+        missing = [name for name in references_in(frozen) if name not in objects]
+        if missing:
+            described = json.loads(self.folder.objects.read_text(encoding="utf-8"))
+            raise PlanError(
+                Problem(name, f"was {described.get(name)} in memory; hand it over: {_how(name)}")
+                for name in missing
+            )
+        return objects
+
+    def __repr__(self) -> str:
+        after = ", ".join(f"{name} {value:.3f}" for name, value in [*self.after.items()][:3])
+        return f"<Run {self.path}: {self.status}{f', {after}' if after else ''}>"
+
+    def show(self) -> None:
+        """Show scores, curves and samples below a notebook's cell; elsewhere nothing happens."""
+        if (shell := notebook_shell()) is not None:
+            show_html(self._html())
+            self._shown_in = shell.execution_count
+
+    def _repr_html_(self) -> str | None:
+        """The HTML of `show`; None in a cell that shows it already, so that the text is used."""
+        shell = notebook_shell()
+        is_shown = shell is not None and shell.execution_count == self._shown_in
+        return None if is_shown else self._html()
+
+    def _html(self) -> str:
+        from rlfactory.tools.display import as_html
+
+        return as_html(self.folder, self.before, self.after)
+
+
+def _how(name: str) -> str:
+    """The keyword argument that a live object was passed as; one of several rewards by its key."""
+    keyword, _, part = name.partition(".")
+    return f"{keyword}={{'{part}': ...}}" if part else f"{keyword}=..."
+
+
+def _load_exported(path: Path) -> Any:
+    """A complete exported folder, loaded by the library that it is for."""
+    from rlfactory.model.pipelines.loading import no_bars
+
+    with no_bars():
+        if (path / "model_index.json").is_file():
+            from diffusers import DiffusionPipeline
+
+            return DiffusionPipeline.from_pretrained(path)
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        return AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+
+
+def as_list(samples: "GeneratedSamples") -> list[Any]:
+    """The images of samples for PIL, or their texts."""
+    from rlfactory.utils.images import to_pil
+
+    if samples.images is not None:
+        return [to_pil(image) for image in samples.images]
+    return list(samples.texts or ())

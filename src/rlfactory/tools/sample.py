@@ -1,0 +1,107 @@
+"""`rlfactory sample`: images or texts of given prompts, by a run's weights."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.figures.image_grid import grid
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.labels import plural
+from rlfactory.tools.restore import located_config, restored_run
+from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
+from rlfactory.train.components import Components
+from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.utils.images import to_pil
+
+
+def sample(
+    path: Path,
+    prompts: Sequence[str],
+    count: int,
+    seed: int,
+    out: Path | None,
+    weights: str,
+    best: bool,
+    options: SamplingOptions | None = None,
+    moved: Mapping[str, str] | None = None,
+) -> int:
+    """Write `count` samples of each prompt: PNG files and a grid, or a page of texts.
+
+    `samples.json` beside them holds the prompts and all settings. Nothing is overwritten.
+
+    Args:
+        path: the run folder.
+        prompts: the prompts, in the order in which their samples are written.
+        count: samples of each prompt.
+        seed: keys their random numbers.
+        out: the folder to write to, which is new or empty; by default the first free one of
+            `samples/drawn_001`, `samples/drawn_002`, ... of the run.
+        weights: the weight set: `policy`, `ema`, ...
+        best: take the best checkpoint by evaluation score instead of the newest one.
+        options: settings that differ from those of the run.
+        moved: paths by key, where the run's model lies elsewhere now.
+
+    Returns:
+        The exit code.
+    """
+    options = options or SamplingOptions()
+    config = sampling_config(located_config(path, moved), prompts, options)
+
+    def draw(components: Components, evaluator: Evaluator) -> None:
+        texts = [prompt for prompt in prompts for _ in range(count)]
+        samples = draw_samples(components, evaluator, texts, seed, weights)
+        folder = out or free_folder(RunFolder(path).samples)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(samples, texts, folder)
+        settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
+        changed = {name: value for name, value in asdict(options).items() if value is not None}
+        _write_settings(folder, texts, samples, settings | changed)
+        print(f"{plural(len(texts), 'sample')} in {folder}")
+
+    return restored_run(path, config, draw, best, weights)
+
+
+def draw_samples(
+    components: Components, evaluator: Evaluator, texts: Sequence[str], seed: int, weights: str
+) -> GeneratedSamples:
+    """One sample for each text, by the weight set `weights`; `seed` keys the random numbers."""
+    with components.model.weights(weights):
+        return evaluator.draw([Prompt(text, {}) for text in texts], f"sample/{seed}")
+
+
+def free_folder(samples: Path) -> Path:
+    """The first folder `drawn_NNN` that does not exist."""
+    numbered = (samples / f"drawn_{number:03d}" for number in range(1, 10**6))
+    return next(path for path in numbered if not path.exists())
+
+
+def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path) -> None:
+    if samples.images is not None:
+        for number, image in enumerate(samples.images):
+            to_pil(image).save(folder / f"{number:03d}.png")
+        grid([*samples.images], texts, folder / "grid.png")
+    if samples.texts is not None:
+        pairs = [*zip(texts, samples.texts, strict=True)]
+        for prompt, response in pairs:
+            print(f"{prompt}{response}\n")
+        page = "\n\n".join(f"**{prompt}**{response}" for prompt, response in pairs)
+        (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
+
+
+def _write_settings(
+    folder: Path, texts: Sequence[str], samples: GeneratedSamples, settings: Mapping[str, Any]
+) -> None:
+    """Write `samples.json`: the settings, and each sample's prompt with its file or its text."""
+    rows: list[dict[str, str]] = [{"prompt": text} for text in texts]
+    for number, row in enumerate(rows):
+        if samples.texts is not None:
+            row["text"] = samples.texts[number]
+        else:
+            row["file"] = f"{number:03d}.png"
+    content = json.dumps({**settings, "samples": rows}, ensure_ascii=False, indent=1)
+    write_text(folder / "samples.json", content + "\n")

@@ -1,0 +1,1 @@
+"""`rlfactory serve`: an HTTP server that scores samples with a reward."""

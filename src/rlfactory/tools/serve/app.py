@@ -1,0 +1,193 @@
+"""The HTTP application: `GET /health` describes the reward, `POST /score` scores samples."""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.client.protocol import (
+    PROTOCOL,
+    ProtocolError,
+    encode_scores,
+    from_json,
+    read_request,
+    to_json,
+)
+from rlfactory.tools.serve.batcher import Batcher
+from rlfactory.tools.serve.limits import AnswerCache, MemoryLease, MemoryLimit, Refusal
+from rlfactory.tools.serve.settings import BYTES_A_PIXEL, ServeSettings
+
+log = logging.getLogger(__name__)
+
+READERS = 2
+"""Threads that decode requests, while another one scores."""
+LONGEST_KEY = 200
+"""Characters of an idempotency key."""
+
+
+class Service:
+    """The request handlers of a reward: decode, score in batches, cache answers."""
+
+    def __init__(self, reward: Reward, settings: ServeSettings) -> None:
+        self.reward = reward
+        self.settings = settings
+        self.keys = tuple(reward.metadata)
+        self.names = {reward.main: None}
+        self.memory = MemoryLimit(settings.memory)
+        self.answers = AnswerCache(settings.kept)
+        self.readers = ThreadPoolExecutor(READERS, "readers")
+        self.batcher = Batcher(
+            reward,
+            max_batch=settings.max_batch,
+            wait=settings.wait_ms / 1000,
+            queue=settings.queue,
+        )
+
+    async def health(self, request: Request) -> Response:
+        """Describe the reward; further score names are known once samples were scored."""
+        del request
+        return _json(
+            {
+                "protocol": PROTOCOL,
+                "media": self.reward.media,
+                "main": self.reward.main,
+                "scores": [*self.names],
+                "good": self.reward.best_score,
+                "metadata": [*self.keys],
+                "max_samples": self.settings.max_samples,
+            }
+        )
+
+    async def score(self, request: Request) -> Response:
+        """Score the samples in the body."""
+        key = request.headers.get("Idempotency-Key")
+        if key is not None and len(key) > LONGEST_KEY:
+            raise Refusal(400, f"an idempotency key has at most {LONGEST_KEY} characters")
+        with MemoryLease(self.memory) as lease:
+            body = await self._body(request, lease)
+            digest = hashlib.sha256(body).digest()
+            return _answer(await self.answers.once(key, digest, lambda: self._scored(body, lease)))
+
+    async def _body(self, request: Request, lease: MemoryLease) -> bytes:
+        """The body; a Refusal if it is too slow, or as soon as it is known to be too long."""
+        max_bytes = self.settings.max_body
+        too_long = Refusal(413, f"a request has at most {self.settings.max_body_mb:g} MiB")
+        stated = request.headers.get("Content-Length", "0")
+        if not stated.isdecimal() or int(stated) > max_bytes:
+            raise too_long
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                async for part in request.stream():
+                    if len(body) + len(part) > max_bytes:
+                        raise too_long
+                    lease.acquire(len(part))
+                    body += part
+        except TimeoutError:
+            raise Refusal(408, f"no complete request in {self.settings.timeout:g} s") from None
+        return bytes(body)
+
+    async def _scored(self, body: bytes, lease: MemoryLease) -> bytes:
+        loop = asyncio.get_running_loop()
+        samples = await loop.run_in_executor(self.readers, self._read, body, lease)
+        scores = await asyncio.wrap_future(self.batcher.submit(samples))
+        self.names |= dict.fromkeys(scores)
+        return to_json(encode_scores(scores))
+
+    def _read(self, body: bytes, lease: MemoryLease) -> Samples:
+        """The samples of a body; a Refusal if it is malformed or too large."""
+        try:
+            message = from_json(body)
+        except ProtocolError as error:
+            raise Refusal(400, str(error)) from error
+        try:
+            request = read_request(message, self.reward.media, self.keys)
+            if len(request.prompts) > self.settings.max_samples:
+                raise Refusal(413, f"a request has at most {self.settings.max_samples} samples")
+            if request.pixels > self.settings.max_pixels:
+                most = self.settings.max_megapixels
+                raise Refusal(413, f"the images of a request have at most {most:g} megapixels")
+            lease.acquire(BYTES_A_PIXEL * request.pixels)
+            return request.samples()
+        except ProtocolError as error:
+            raise Refusal(422, str(error)) from error
+
+    @asynccontextmanager
+    async def running(self, app: Starlette) -> AsyncIterator[None]:
+        """The lifespan of the application; at its end, waiting requests are still scored."""
+        del app
+        yield
+        self.readers.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.batcher.close, 5.0)
+
+
+def application(reward: Reward, settings: ServeSettings, token: str) -> ASGIApp:
+    """The ASGI application; every request must have `token`, unless that is empty."""
+    service = Service(reward, settings)
+    routes = [
+        Route("/health", service.health, methods=["GET"]),
+        Route("/score", service.score, methods=["POST"]),
+    ]
+    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+        Refusal: _refused,
+        HTTPException: _unrouted,
+        ClientDisconnect: _left,
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=service.running)
+    app.router.redirect_slashes = False
+    return TokenAuth(app, token) if token else app
+
+
+class TokenAuth:
+    """Refuses requests without the bearer token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self.app = app
+        self.expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer 401."""
+        if scope["type"] == "http":
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, self.expected):
+                await _json({"error": "a bearer token is needed"}, 401)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+async def _refused(request: Request, error: Refusal) -> Response:
+    del request
+    wait = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return _json({"error": error.message}, error.status, wait)
+
+
+async def _unrouted(request: Request, error: HTTPException) -> Response:
+    del request
+    message = f"{error.detail}; there are GET /health and POST /score"
+    return _json({"error": message}, error.status_code, error.headers)
+
+
+async def _left(request: Request, error: ClientDisconnect) -> Response:
+    """An answer is required, though no client reads it."""
+    del request, error
+    return _json({"error": "the client has left"}, 400)
+
+
+def _json(message: object, status: int = 200, headers: Any = None) -> Response:
+    return _answer(to_json(message), status, headers)
+
+
+def _answer(body: bytes, status: int = 200, headers: Any = None) -> Response:
+    return Response(body, status, headers, media_type="application/json")

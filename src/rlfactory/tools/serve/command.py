@@ -1,0 +1,145 @@
+"""`rlfactory serve`: checks the arguments, binds the address, loads the reward, serves it."""
+
+import ipaddress
+import logging
+import os
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from rlfactory.config.overrides import compose
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.schema_problems import component_problems
+from rlfactory.tools.serve.settings import ServeSettings, read_settings
+from rlfactory.utils.console import print_error, silence_notices
+from rlfactory.utils.errors import UserError
+from rlfactory.utils.processes import signal_handlers
+
+GRACE = 30
+"""Seconds in which requests are still answered after the server was asked to stop."""
+
+
+def serve(words: Sequence[str]) -> int:
+    """Serve the reward that the arguments `words` choose; returns once the server has stopped."""
+    settings, overrides = read_settings(words)
+    composed = compose(overrides)
+    problems = [*composed.problems]
+    for component in ("reward", "hardware"):
+        problems += component_problems(composed.values, component)
+    if problems:
+        raise PlanError(problems)
+    _require_extra()
+    token = os.environ.get(settings.token_env, "")
+    listener = listen(settings, token)
+    return _run(composed.values, settings, token, listener)
+
+
+def _require_extra() -> None:
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        message = f"needs {' and '.join(missing)}; type pip install 'rlfactory[serve]'"
+        raise PlanError([Problem("serve", message)])
+
+
+def listen(settings: ServeSettings, token: str) -> socket.socket:
+    """A socket bound to the settings' address, which must be a loopback one without a token.
+
+    It does not accept connections yet. PlanError if the address can't be bound.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        message = f"{settings.host} is no address of this machine: {error}"
+        raise PlanError([Problem("host", message, "host=127.0.0.1")]) from error
+    if not token and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
+        message = (
+            f"{settings.host} can be reached from other machines, so a token is needed: set"
+            f" {settings.token_env}"
+        )
+        raise PlanError([Problem("host", message, "host=127.0.0.1")])
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        message = f"can't listen on {settings.host}:{settings.port}: {error.strerror}"
+        raise PlanError([Problem("port", message, "port=0")]) from error
+    return listener
+
+
+def _run(
+    config: Mapping[str, Any], settings: ServeSettings, token: str, listener: socket.socket
+) -> int:
+    silence_notices()
+    from rlfactory.config.schema.targets import instantiate
+    from rlfactory.train.process.distributed import single_process_config
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    try:
+        node = single_process_config(config)["hardware"]
+        hardware = instantiate(node, "hardware", loss_scaling=False)
+        reward = instantiate(config["reward"], "reward", device=hardware.device)
+    except (UserError, OSError) as error:
+        listener.close()
+        print_error(str(error))
+        return 1
+    option = "remote" if reward.media == "images" else "remote_text"
+    listener.listen(1024)
+    address = f"http://{_shown(listener, settings.host)}"
+    print(
+        f"serving {reward.main} of {reward.media} at {address};"
+        f" to train with it: rlfactory reward={option} reward.url={address}",
+        flush=True,
+    )
+    run_until_stopped(reward, settings, token, listener)
+    return 0
+
+
+def _shown(listener: socket.socket, host: str) -> str:
+    """The address that clients use."""
+    port = listener.getsockname()[1]
+    if host in ("", "0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def run_until_stopped(
+    reward: Any, settings: ServeSettings, token: str, listener: socket.socket
+) -> None:
+    """Answer requests until SIGTERM or SIGINT, then finish those in progress.
+
+    A second signal does not wait for them.
+    """
+    server = make_server(reward, settings, token)
+    # uvicorn raises the signal again when it has stopped, which would end this process by it
+    with signal_handlers(lambda *_: None, (signal.SIGINT, signal.SIGTERM)):
+        server.run(sockets=[listener])
+
+
+def make_server(reward: Any, settings: ServeSettings, token: str) -> Any:
+    """The uvicorn server, not running yet."""
+    import uvicorn
+
+    from rlfactory.tools.serve.app import application
+    from rlfactory.tools.serve.limits import ImpatientConnection
+
+    config = uvicorn.Config(
+        application(reward, settings, token),
+        http=ImpatientConnection,
+        ws="none",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=settings.timeout,  # type: ignore[arg-type]  # it sets a timer
+        timeout_graceful_shutdown=GRACE,
+        limit_concurrency=1024,
+        backlog=1024,
+    )
+    return uvicorn.Server(config)

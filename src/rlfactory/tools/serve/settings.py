@@ -1,0 +1,116 @@
+"""The server's own settings: address, token, batching, limits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.schema.typecheck import describe, matches
+from rlfactory.utils.types import NonNegative, NonNegativeInt, Positive, PositiveInt
+
+MIB = 2**20
+BYTES_A_PIXEL = 3
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """Settings of the server; the defaults suit one training run on the same machine.
+
+    Attributes:
+        host: the address to listen on.
+        port: 0 chooses a free one.
+        token_env: the environment variable that holds the token.
+        max_batch: samples scored in one batch.
+        wait_ms: milliseconds that a request waits for others.
+        queue: requests that may wait.
+        max_body_mb: MiB of one request.
+        max_samples: samples of one request.
+        max_megapixels: million pixels of one request's images.
+        memory_mb: MiB that all requests together may hold.
+        timeout: seconds in which a request must have arrived.
+        kept: answers kept for repeated requests.
+    """
+
+    host: str = "127.0.0.1"
+    port: NonNegativeInt = 8000
+    token_env: str = "RLFACTORY_SERVE_TOKEN"
+    max_batch: PositiveInt = 64
+    wait_ms: NonNegative = 5.0
+    queue: PositiveInt = 256
+    max_body_mb: Positive = 64.0
+    max_samples: PositiveInt = 1024
+    max_megapixels: Positive = 64.0
+    memory_mb: Positive = 2048.0
+    timeout: Positive = 60.0
+    kept: NonNegativeInt = 1024
+
+    @property
+    def max_body(self) -> int:
+        """`max_body_mb` in bytes."""
+        return int(self.max_body_mb * MIB)
+
+    @property
+    def max_pixels(self) -> int:
+        """`max_megapixels` in pixels."""
+        return int(self.max_megapixels * 1e6)
+
+    @property
+    def memory(self) -> int:
+        """`memory_mb` in bytes."""
+        return int(self.memory_mb * MIB)
+
+
+ALLOWED = ("reward", "hardware", "trust", "hydra")
+
+
+def read_settings(words: Sequence[str]) -> tuple[ServeSettings, list[str]]:
+    """Split `words` into the server's settings and overrides; PlanError if some are wrong."""
+    own = {f.name: f.type for f in fields(ServeSettings)}
+    settings = [word for word in words if override_key(word) in own and "=" in word]
+    values, problems = _values(settings, own)
+    others = [word for word in words if word not in settings]
+    problems += _unknown(others, own)
+    if not problems:
+        problems += _contradictions(ServeSettings(**values))
+    if problems:
+        raise PlanError(problems)
+    return ServeSettings(**values), others
+
+
+def _values(words: Sequence[str], kinds: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    from rlfactory.config._hydra import CompositionError, parse
+
+    values: dict[str, Any] = {}
+    problems = []
+    for word in words:
+        key = override_key(word)
+        try:
+            value = parse([word])[0].value()
+        except CompositionError:
+            value = None
+        if isinstance(value, int | float) and kinds[key] is str:
+            value = word.partition("=")[2]
+        if not matches(value, kinds[key]):
+            problems.append(Problem(key, f"is {value!r}; allowed is {describe(kinds[key])}"))
+        values[key] = value
+    return values, problems
+
+
+def _unknown(words: Sequence[str], own: Mapping[str, Any]) -> Iterator[Problem]:
+    for word in words:
+        if "=" not in word or override_key(word).split(".")[0] not in ALLOWED:
+            known = ", ".join([*own, *ALLOWED[:-1]])
+            yield Problem(override_key(word), f"is no setting of a server; allowed are {known}")
+    if not any(override_key(word).split(".")[0] == "reward" for word in words):
+        yield Problem("reward", "none named", "rlfactory serve reward=shapes")
+
+
+def _contradictions(settings: ServeSettings) -> Iterator[Problem]:
+    if settings.port > 65535:
+        yield Problem(
+            "port", f"is {settings.port}; allowed is 0 to 65535, where 0 finds a free one"
+        )
+    least = settings.max_body + BYTES_A_PIXEL * settings.max_pixels
+    if settings.memory < least:
+        message = f"is {settings.memory_mb:g}, and one request may take {least / MIB:.0f}"
+        yield Problem("memory_mb", message, f"memory_mb={-(-least // MIB)}")

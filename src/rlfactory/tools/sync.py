@@ -1,0 +1,48 @@
+"""`rlfactory sync`: logs all of a run afterwards, after a failure or to another logger."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlfactory.config.overrides import override_frozen
+from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.schema_problems import component_problems
+from rlfactory.config.words import SEARCHPATH
+
+Config = Mapping[str, Any]
+
+
+def chosen_logger(frozen: Config, overrides: Sequence[str]) -> Config:
+    """A run's configuration with the logger that `overrides` choose, else PlanError."""
+    keys = [override_key(word) for word in overrides]
+    message = "can't be changed any more; allowed is logger"
+    if refused := [k for k in keys if k.split(".")[0] != "logger" and k != SEARCHPATH]:
+        raise PlanError([Problem(key, message) for key in refused])
+    composed = override_frozen(frozen, overrides)
+    if problems := [*composed.problems, *component_problems(composed.values, "logger")]:
+        raise PlanError(problems)
+    if composed.choices.get("logger") == "jsonl":
+        message = "the run has no logger, only metrics.jsonl; name one"
+        raise PlanError([Problem("logger", message, "logger=wandb")])
+    return composed.values
+
+
+def replay_to_logger(run: Path, config: Config) -> int:
+    """Log all of a run to its logger, or to each part of several; returns the exit code."""
+    from rlfactory.config.schema.targets import instantiate
+    from rlfactory.run.folder import RunFolder
+    from rlfactory.run.loggers.replay import replay_run
+    from rlfactory.run.loggers.several import loggers_by_name
+
+    code = 0
+    for name, logger in loggers_by_name(instantiate(config["logger"], "logger")).items():
+        try:
+            count = replay_run(logger, RunFolder(run), config)
+        except Exception as error:  # a service's client may raise anything
+            reason = str(error).strip() or type(error).__name__
+            print(f"error: {run}: {name}: {reason}", file=sys.stderr)
+            code = 1
+        else:
+            print(f"{run}: {name} has {count} lines of metrics and the samples")
+    return code

@@ -1,0 +1,293 @@
+"""Builds the live objects of an experiment from its frozen configuration."""
+
+import copy
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.base import Algorithm
+from rlfactory.config.schema.targets import instantiate
+from rlfactory.hardware.base import Hardware
+from rlfactory.model.base import Resolution
+from rlfactory.model.ema import EMASchedule
+from rlfactory.model.pipelines.embedding_cache import PromptCache
+from rlfactory.model.pipelines.loading import network_on
+from rlfactory.model.weight_sets import EMA, OLD
+from rlfactory.prompts.base import Prompts
+from rlfactory.reward.base import Reward
+from rlfactory.run.loggers import Logger, NoLogger
+from rlfactory.run.loggers.fault_tolerant import fault_tolerant
+from rlfactory.train.components import (
+    Components,
+    NoProgress,
+    ProgressListener,
+    TrainingBudget,
+)
+from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.train.sampling.base import Advance, Sampler
+from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
+from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
+from rlfactory.train.stopping import RunStop
+from rlfactory.utils.live_objects import is_reference, resolve
+
+Config = Mapping[str, Any]
+log = logging.getLogger(__name__)
+
+
+def instantiate_group(config: Config, group: str, **available: object) -> Any:
+    """Instantiate the `_target_` of a group.
+
+    Args:
+        config: the frozen configuration.
+        group: the key of the group.
+        available: run-time objects; each constructor in the group gets those that its parameters
+            name.
+    """
+    return instantiate(config[group], group, **available)
+
+
+def build_hardware(config: Config) -> Hardware:
+    """The hardware of this process; on several ranks it waits until all of them have come."""
+    # gradients vanish in float16 unless the loss is scaled; bfloat16 has the range of float32
+    is_float16 = instantiate_group(config, "precision").learning == torch.float16
+    hardware: Hardware = instantiate_group(config, "hardware", loss_scaling=is_float16)
+    return hardware
+
+
+def build(
+    config: Config, advance: Advance | None = None, hardware: Hardware | None = None
+) -> Components:
+    """Build all components, in the order in which they need each other.
+
+    Args:
+        config: the frozen configuration.
+        advance: called with the number of samples drawn, and with 0 before each pass of the
+            network; it may raise, to stop.
+        hardware: that of this process, where it was built already.
+
+    Raises:
+        RewardError: a reward's device does not exist, or a reward does not fit the prompts.
+    """
+    advance = advance or NoProgress().advance
+    prompts = instantiate_group(config, "prompts")
+    hardware = hardware or build_hardware(config)
+    device = reward_device(config, hardware.device)
+    reward, eval_rewards = build_rewards(config, device)
+    held_out = prompts.held_out(config["evaluation"]["prompts"])
+    # before the model is loaded, which takes longest
+    reward.check_prompts([*prompts.known(), *held_out])
+    for other in eval_rewards.values():
+        other.check_prompts(held_out)
+    model = _build_model(config, prompts, hardware)
+    model.evaluations.on_pass = partial(advance, 0)
+    dynamics = instantiate_group(config, "dynamics", process=model.forward_process)
+    # token dynamics have no noise levels
+    schedule = instantiate_group(config, "schedule") if model.media == "images" else None
+    sigmas = schedule and noise_levels(schedule, model.resolution)
+    times = instantiate_group(config, "times")
+    advantage = instantiate_group(_with_score_weights(config, reward), "advantage")
+    algo = build_algorithm(
+        config, dynamics=dynamics, advantage=advantage, times=times, sigmas=sigmas
+    )
+    if algo.requires == "forward_process":
+        times.require_steps(sigmas)
+    regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
+    if model.media == "texts":
+        model.check_lengths(prompts.texts(), dynamics.length)
+    optimizer = build_optimizer(config, model.parameter_groups(), hardware.device)
+    # copies of the initial weights, from the start: later these would be others
+    evaluated = config["evaluation"]["weights"]
+    for name in {algo.behaviour, evaluated, *regularizer.references}:
+        model.weights.add(name)
+    return Components(
+        model=model,
+        sampler=_build_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
+        algo=algo,
+        regularizer=regularizer,
+        reward=reward,
+        prompts=prompts,
+        hardware=hardware,
+        optimizer=optimizer,
+        stop=RunStop(**config["stop"]),
+        averages=_averages(config, model),
+        eval_rewards=eval_rewards,
+        scorer=build_scorer(config, [reward, *eval_rewards.values()], device, advance),
+    )
+
+
+def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
+    """The model on its devices, sharded where the hardware shards it."""
+    cache = PromptCache(
+        _folder(config["prompt_cache"]),
+        known_prompts(config, prompts),
+        rank=hardware.rank,
+        world_size=hardware.world_size,
+    )
+    precision, memory = instantiate_group(config, "precision"), instantiate_group(config, "memory")
+    with network_on(hardware.network_device):
+        model = instantiate_group(
+            config,
+            "model",
+            device=hardware.device,
+            seed=config["seed"],
+            precision=precision,
+            memory=memory,
+            prompt_cache=cache,
+        )
+    hardware.prepare(model)  # before the optimizer gets its parameters
+    return model
+
+
+def _averages(config: Config, model: Any) -> dict[str, EMASchedule]:
+    """The schedules of averaged weights; an older run's average is kept up, even if not read."""
+    names = (name for name in (EMA, OLD) if name == EMA or name in model.weights)
+    return {name: EMASchedule(**config[name]) for name in names}
+
+
+def build_algorithm(config: Config, **available: object) -> Algorithm[Any, Any, Any]:
+    """The algorithm, with those of the run-time objects that its constructor names.
+
+    An instance that a Python caller handed over is copied, so that a second run can have it too,
+    and gets all of them as attributes, except those that it has.
+    """
+    target = config["algo"]["_target_"]
+    algo: Algorithm[Any, Any, Any] = instantiate_group(config, "algo", **available)
+    if not is_reference(target) or algo is not resolve(target):
+        return algo
+    algo = copy.copy(algo)
+    for name, value in available.items():
+        if getattr(algo, name, None) is None:
+            setattr(algo, name, value)
+    return algo
+
+
+def build_optimizer(
+    config: Config, groups: list[dict[str, Any]], device: torch.device
+) -> torch.optim.Optimizer:
+    """The optimizer of these parameter groups; `fused: null` is fused on CUDA.
+
+    torch's own default there, `foreach`, takes a scratch copy of what is trained.
+    """
+    options = config["optimizer"]
+    if device.type == "cuda" and options.get("fused", False) is None:
+        config = {**config, "optimizer": {**options, "fused": True}}
+    optimizer: torch.optim.Optimizer = instantiate_group(config, "optimizer", params=groups)
+    return optimizer
+
+
+def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None]) -> Logger:
+    """The logger, which cannot end the run by failing; on ranks other than 0 it drops everything.
+
+    `say` shows a line if it fails.
+    """
+    logger = instantiate_group(config, "logger") if hardware.rank == 0 else NoLogger()
+    return fault_tolerant(logger, say)
+
+
+def _with_score_weights(config: Config, reward: Reward) -> Config:
+    """The configuration whose advantage weights the scores as the reward says, if it does."""
+    if reward.score_weights is None:
+        return config
+    return {**config, "advantage": {**config["advantage"], "weights": dict(reward.score_weights)}}
+
+
+def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
+    """The texts of all prompts that a run will use; none if they are drawn from an endless set."""
+    texts = prompts.texts()
+    if not texts:
+        return ()
+    iterations, count = config["iterations"], config["prompts_per_iteration"]
+    if len(texts) > iterations * count:
+        draws = (prompts.draw(count, seed=config["seed"], iteration=i) for i in range(iterations))
+        texts = [prompt.text for drawn in draws for prompt in drawn]
+    held_out = [prompt.text for prompt in prompts.held_out(config["evaluation"]["prompts"])]
+    return tuple(dict.fromkeys([*texts, *held_out]))
+
+
+def _folder(path: str | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()
+
+
+def _build_sampler(
+    config: Config,
+    model: Any,
+    dynamics: Any,
+    algo: Algorithm[Any, Any, Any],
+    schedule: Any,
+    sigmas: Any,
+    advance: Advance,
+) -> Sampler:
+    batch = config["sample_batch"]
+    if model.media == "texts":
+        return TextSampler(model, dynamics=dynamics, batch=batch, advance=advance)
+    size, steps = config["evaluation"]["size"], config["evaluation"]["steps"]
+    resolution = model.resolution if size is None else model.resolution_of(size)
+    transitions = None
+    if algo.requires == "transitions":
+        transitions = _transition_spec(config, algo.stores_step_mean)
+    return ImageSampler(
+        model,
+        dynamics=dynamics,
+        sigmas=sigmas,
+        evaluation_sigmas=noise_levels(schedule, resolution, steps),
+        evaluation_shape=resolution.shape,
+        transitions=transitions,
+        batch=batch,
+        advance=advance,
+    )
+
+
+def noise_levels(schedule: Any, resolution: Resolution, steps: int | None = None) -> Tensor:
+    """A schedule's noise levels `[n + 1]` for images of a resolution."""
+    sigmas: Tensor = schedule.sigmas(resolution.shift, steps, tokens=resolution.tokens)
+    return sigmas
+
+
+def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
+    """The transitions that a step-wise algorithm learns from."""
+    return TransitionSpec(
+        instantiate_group(config, "window"),
+        branches=config["branches"],
+        branch_at=config["branch_at"],
+        mean=mean,
+        dtype=getattr(torch, config["latent_storage"]),
+        tail=config["tail"],
+    )
+
+
+def training_budget(config: Config) -> TrainingBudget:
+    """The numbers of an experiment, from the root of its configuration."""
+    nested = config["learning_rate"]
+    names = set(inspect.signature(TrainingBudget).parameters) - nested.keys()
+    return TrainingBudget(**{name: config[name] for name in names}, **nested)
+
+
+def build_evaluator(
+    config: Config, components: Components, progress: ProgressListener
+) -> Evaluator:
+    """The evaluator of a run's weights on its evaluation prompts."""
+    wanted = config["evaluation"]["prompts"]
+    prompts = components.prompts.held_out(wanted)
+    if len(prompts) < wanted:
+        message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
+        log.warning(message, wanted, len(prompts))
+    return Evaluator(
+        model=components.model,
+        sampler=components.sampler,
+        reward=components.reward,
+        others=components.eval_rewards,
+        scorer=components.scorer,
+        max_failed=config["max_failed"],
+        prompts=prompts,
+        separate=bool(components.prompts.separate),
+        seed=config["seed"],
+        progress=progress,
+        hardware=components.hardware,
+    )

@@ -1,0 +1,1 @@
+"""Checkpoints during a run: when they are due, writing, resuming, and rolling back."""

@@ -1,0 +1,101 @@
+"""Resume point: the newest intact checkpoint of a run; restores the run folder and tensors to it.
+
+Rank 0 looks at the disk and broadcasts what it found, so that all ranks resume from the same one.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlfactory.config.compat import upgrade
+from rlfactory.config.diff import differences, format_diff
+from rlfactory.hardware.base import Hardware
+from rlfactory.model.base import ImageModel
+from rlfactory.model.text_base import TextModel
+from rlfactory.run.checkpoint.checksums import read_manifest, versions
+from rlfactory.run.checkpoint.find import newest, remove_unfinished
+from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer, load_state
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.rewind import rewind
+
+Config = Mapping[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """A checkpoint to resume from, and the non-tensor state saved in it."""
+
+    checkpoint: Path
+    state: Mapping[str, Any]
+
+    def load_tensors(
+        self, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer, config: Config
+    ) -> None:
+        """Restore every weight set and the optimizer's state.
+
+        Options of the optimizer that were changed since (with `--force`) stay changed.
+        """
+        load_checkpoint(self.checkpoint, model)
+        has_new_options = self.state["config"]["optimizer"] != config["optimizer"]
+        load_optimizer(self.checkpoint, optimizer, bool(has_new_options), model)
+        if (saved_by := read_manifest(self.checkpoint)["versions"]) != versions():
+            name = self.checkpoint.name
+            log.warning("%s was made with %s, not %s", name, saved_by, versions())
+
+
+def find_resume_point(
+    folder: RunFolder,
+    hardware: Hardware,
+    config: Config,
+    *,
+    force: bool,
+    say: Callable[[str], None],
+) -> ResumePoint | None:
+    """The newest intact checkpoint; None where the run has none yet.
+
+    Removes checkpoints that were never finished, and puts damaged ones aside, which it names to
+    `say`.
+
+    Raises:
+        RunFolderError: the checkpoint was made with another configuration, and not `force`.
+    """
+    name = None
+    if hardware.rank == 0:
+        remove_unfinished(folder.checkpoints)
+        checkpoint = newest(folder.checkpoints, say)
+        name = checkpoint and checkpoint.name
+    name = hardware.broadcast(name)
+    if name is None:
+        return None
+    checkpoint = folder.checkpoints / name
+    state = load_state(checkpoint)
+    state["config"] = upgrade(state["config"])
+    changes = differences(state["config"], config)
+    if config["learning_rate"]["final_scale"] == 1:
+        # a longer run goes through the same states; with a decay it has other learning rates
+        changes = [change for change in changes if change[0] != "iterations"]
+    if changes and not force:
+        raise RunFolderError(
+            f"{checkpoint} was made with another configuration ({format_diff(changes)});"
+            " add --force to resume with this one all the same"
+        )
+    return ResumePoint(checkpoint, state)
+
+
+def rewind_run_folder(folder: RunFolder, hardware: Hardware, resume: ResumePoint | None) -> int:
+    """Remove what was logged and drawn after the checkpoint, or all of it where there is none.
+
+    Returns:
+        The number of lines of metrics that are left.
+    """
+    state = {} if resume is None else resume.state
+    lines = 0
+    if hardware.rank == 0:
+        lines = rewind(folder, state.get("iterations", -1), state.get("lines", 0))
+    return hardware.broadcast(lines)

@@ -1,0 +1,106 @@
+"""Savepoint: the last consistent training state, between two iterations.
+
+Rolls back to it when a run stops in the middle of an iteration.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlfactory.run.checkpoint.checksums import digest
+from rlfactory.run.checkpoint.snapshot import Snapshot
+from rlfactory.train.checkpointing.manager import CheckpointManager
+from rlfactory.train.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+class Savepoint:
+    """The last state from which the run can be resumed exactly.
+
+    Weights and optimizer state are not copied by `mark`: they are what they were until the learner
+    moves them (`Learner.has_moved`). Before that, `take_snapshot` copies them to the CPU, unless
+    the newest checkpoint has them already.
+
+    Args:
+        trainer: the loop whose state this is.
+        manager: writes the checkpoints.
+        read_state: returns the current non-tensor training state.
+        exported: the weight set of which checkpoints hold an export.
+        snapshot: the copy to roll back to; None for none (`checkpoint.snapshot=false`).
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        manager: CheckpointManager,
+        read_state: Callable[[], Mapping[str, Any]],
+        *,
+        exported: str,
+        snapshot: Snapshot | None,
+    ) -> None:
+        self.trainer, self.manager, self.read_state = trainer, manager, read_state
+        self.exported, self.snapshot = exported, snapshot
+        if snapshot is not None:
+            trainer.learner.before_moving = snapshot.before_moving
+        self.state: Mapping[str, Any] = {"iterations": 0}
+
+    def mark(self) -> None:
+        """Make the current state the savepoint; call it between iterations only."""
+        self.state = self.read_state()
+        self.trainer.learner.has_moved = False
+
+    @property
+    def done(self) -> int:
+        """The number of iterations finished at the savepoint."""
+        return int(self.state["iterations"])
+
+    @property
+    def _needs_no_copy(self) -> bool:
+        """Whether the state is the initial one, or is in the newest checkpoint."""
+        return self.done in (0, self.manager.saved)
+
+    def take_snapshot(self) -> None:
+        """Copy weights and optimizer state before they move, unless a checkpoint has them."""
+        if self.snapshot is not None and not self._needs_no_copy:
+            components = self.trainer.components
+            self.snapshot.take(self.done, components.model, components.optimizer)
+
+    @property
+    def can_stop_now(self) -> bool:
+        """Whether the savepoint is still at hand, so that stopping now loses no iteration."""
+        if not self.trainer.learner.has_moved or self._needs_no_copy:
+            return True
+        return self.snapshot is not None and self.snapshot.iteration == self.done
+
+    def save(self) -> None:
+        """Write the savepoint as a checkpoint, unless it is one; weights must not have moved."""
+        components = self.trainer.components
+        about = {
+            "step": self.done,
+            "config": digest(self.state["config"]),
+            "world_size": components.hardware.world_size,
+        }
+        self.manager.save(
+            self.done, self.state, components.model, self.exported, components.optimizer, about
+        )
+
+    def rollback_and_save(self) -> None:
+        """Restore the savepoint from within an iteration, and write it as a checkpoint."""
+        if self._needs_no_copy:
+            self.manager.writer.wait()
+            return
+        if self.trainer.learner.has_moved and self.snapshot is not None:
+            components = self.trainer.components
+            self.snapshot.put_back(components.model, components.optimizer)
+            self.trainer.learner.has_moved = False
+        self.save()
+
+    def save_after_error(self) -> None:
+        """Roll back and save after an error, if possible; a second error is only logged."""
+        if not self.can_stop_now:
+            return  # weights have moved and there is no copy: half an iteration is never saved
+        try:
+            self.rollback_and_save()
+        except Exception:
+            log.exception("what was learned since the last checkpoint could not be saved")

@@ -1,0 +1,227 @@
+"""Data parallelism: which samples this rank owns, and all-gathering the light fields of the others.
+
+Each rank draws, scores and differentiates its own samples. Advantages and minibatches are computed
+from the samples of all ranks, on every rank alike, so that the number of ranks changes nothing. For
+that their light fields are gathered; images, latents, transitions and conditions stay where they
+were drawn.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfactory.hardware.base import Hardware
+from rlfactory.rollout import GlobalRollout, Rollout, Tokens
+from rlfactory.train.metrics import pairwise_distance
+from rlfactory.utils.pytree import index_rows
+
+Measured = Mapping[str, Tensor]
+
+
+def local_rows(groups: Tensor, hardware: Hardware) -> Tensor | None:
+    """The rows of the samples that this rank owns; None in a single process: all of them.
+
+    Groups are never cut, and are sharded as evenly as possible. Where there are fewer groups than
+    ranks, the last ranks own the first group as well, since a rank without samples could not take
+    part in the collectives.
+
+    Args:
+        groups: `[B]`, the group of each sample.
+        hardware: this rank's.
+    """
+    if hardware.world_size == 1:
+        return None
+    numbers = torch.unique(groups)
+    own = numbers.tensor_split(hardware.world_size)[hardware.rank]
+    return torch.isin(groups, own if len(own) else numbers[:1]).nonzero().flatten()
+
+
+class Shard:
+    """The samples that this rank owns, by their row numbers in the global order.
+
+    Gathered values come in the global order, each row once, though ranks may own the same ones.
+
+    Args:
+        rows: this rank's row numbers; None in a single process: all.
+        hardware: this rank's.
+    """
+
+    def __init__(self, rows: Tensor | None, hardware: Hardware) -> None:
+        self.rows, self.hardware = rows, hardware
+        # gathered once: the row numbers of all ranks give the position of each row in later gathers
+        self._order = None if rows is None else _first_positions(hardware.all_gather(rows))
+
+    def all_gather(self, values: Tensor) -> Tensor:
+        """The values of all ranks' rows, from those of this rank's."""
+        if self._order is None:
+            return values
+        return self.hardware.all_gather(values)[self._order.to(values.device)]
+
+    def all_gather_optional(self, values: Tensor | None) -> Tensor | None:
+        """The same of a field that is None on all ranks or on none."""
+        return None if values is None else self.all_gather(values)
+
+    def all_gather_strings(self, texts: list[str]) -> list[str]:
+        """The texts of all ranks' rows, from those of this rank's."""
+        if self._order is None:
+            return texts
+        return index_rows(self.hardware.all_gather_strings(texts), self._order)
+
+    def all_gather_scores(self, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The scores of all ranks' rows by name, NaN where a rank has no score of a name."""
+        if self.rows is None:
+            return dict(scores)
+        # ranks may know different scores, as a reward that failed on one of them gives fewer; one
+        # table with the same columns on every rank makes it one collective
+        names = _all_names([*scores], self.hardware)
+        unknown = torch.full((len(self.rows),), torch.nan)
+        table = self.all_gather(torch.stack([scores.get(name, unknown) for name in names], 1))
+        return dict(zip(names, table.unbind(1), strict=True))
+
+
+def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
+    """The samples of all ranks in the global order, without their heavy fields.
+
+    Images, latents, transitions, conditions and metadata are left out. In a single process this is
+    the rollout itself.
+    """
+    if hardware.world_size == 1:
+        return rollout
+    shard = Shard(rollout.index, hardware)
+    index, tokens, texts = shard.all_gather(rollout.index), rollout.tokens, rollout.texts
+    if tokens is not None:
+        # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
+        columns: dict[str, Any] = {f.name: getattr(tokens, f.name) for f in fields(tokens)}
+        gathered: dict[str, Any] = {k: shard.all_gather_optional(v) for k, v in columns.items()}
+        tokens = Tokens(**gathered)
+    return Rollout(
+        prompts=shard.all_gather_strings(rollout.prompts),
+        metadata=[{}] * len(index),
+        groups=shard.all_gather(rollout.groups),
+        index=index,
+        tokens=tokens,
+        texts=None if texts is None else shard.all_gather_strings(texts),
+        rewards=shard.all_gather_scores(rollout.rewards),
+        penalty=shard.all_gather_optional(rollout.penalty),
+        comparison_group=shard.all_gather_optional(rollout.comparison_group),
+    )
+
+
+def attach_global(rollout: Rollout, everyone: Rollout) -> Rollout:
+    """This rank's part of the samples of all ranks, with these attached as `all_ranks`.
+
+    Args:
+        rollout: this rank's samples with all fields, before any were dropped.
+        everyone: the samples of all ranks that are learned from, with advantages.
+
+    Returns:
+        `everyone` itself in a single process.
+    """
+    if rollout is everyone or rollout.all_ranks is None:
+        return everyone
+    # any sample of this rank with an advantage of 0 can pad its micro-batches
+    padding = index_rows(rollout, torch.zeros(1, dtype=torch.int64))
+    zero = _zero_advantage(everyone)
+    padding = replace(padding, advantage=zero, returns=None if everyone.returns is None else zero)
+    local = local_part(rollout, everyone)
+    return replace(local, all_ranks=GlobalRollout(everyone, padding))
+
+
+def global_rollout(rollout: Rollout) -> Rollout:
+    """The samples of all ranks; in a single process the rollout itself."""
+    return rollout if rollout.all_ranks is None else rollout.all_ranks.samples
+
+
+def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
+    """This rank's part of some of the samples of all ranks, with all fields.
+
+    Args:
+        rollout: this rank's samples with all fields.
+        samples: a selection of all ranks' samples; rewards, advantages and returns are theirs.
+
+    Returns:
+        `samples` themselves in a single process.
+    """
+    if rollout.all_ranks is None:
+        return samples
+    position = _positions(rollout)
+    selected = [row for row, number in enumerate(samples.index.tolist()) if number in position]
+    rows = torch.tensor(selected, dtype=torch.int64)
+    local_positions = [position[number] for number in samples.index[rows].tolist()]
+    return replace(
+        index_rows(rollout, torch.tensor(local_positions, dtype=torch.int64)),
+        rewards=index_rows(samples.rewards, rows),
+        advantage=index_rows(samples.advantage, rows),
+        returns=index_rows(samples.returns, rows),
+        loss_weight=samples.loss_weight,
+    )
+
+
+def local_row_numbers(rollout: Rollout, rows: Tensor) -> Tensor:
+    """The rows of this rank's rollout that are among `rows` of the samples of all ranks."""
+    if rollout.all_ranks is None:
+        return rows
+    position = _positions(rollout)
+    numbers = rollout.all_ranks.samples.index[rows].tolist()
+    return torch.tensor([position[n] for n in numbers if n in position], dtype=torch.int64)
+
+
+def gather_metrics(measured: Sequence[Measured], hardware: Hardware) -> list[Measured]:
+    """What all ranks measured in an update, those of rank 0 first.
+
+    Args:
+        measured: a mapping of metrics for each micro-batch of this rank, all with the same names.
+        hardware: this rank's.
+    """
+    if hardware.world_size == 1:
+        return list(measured)
+    # Ranks have different numbers of micro-batches, perhaps none, whose metrics have different
+    # names then. Sizes first, then all values as one row: two collectives whatever there is.
+    lists = {name: [part[name] for part in measured] for name in (measured or [{}])[0]}
+    values = {k: torch.cat([v.reshape(-1).float() for v in vs]) for k, vs in lists.items()}
+    names = _all_names([*values], hardware)
+    columns = [values[name] for name in names if name in values]
+    counts = [len(values[name]) if name in values else 0 for name in names]
+    sizes = hardware.all_gather(torch.tensor([counts]))
+    # float32 on the CPU, which every backend can concatenate; copied once, since a copy waits
+    flat = hardware.all_gather((torch.cat(columns) if columns else torch.empty(0)).cpu())
+    pieces = torch.split(flat, sizes.flatten().tolist())
+    return [{name: torch.cat(pieces[i :: len(names)]) for i, name in enumerate(names)}]
+
+
+def image_metrics(rollout: Rollout, hardware: Hardware) -> dict[str, float]:
+    """The diversity of images: the mean over ranks, since images are not gathered.
+
+    It is the mean over all groups, as ranks have equally many.
+    """
+    if rollout.images is None or hardware.world_size == 1:
+        return {}
+    local = pairwise_distance(rollout.images, rollout.groups, hardware.device)
+    return {"diversity/pairwise": hardware.all_reduce_sum(local) / hardware.world_size}
+
+
+def _positions(rollout: Rollout) -> dict[int, int]:
+    """The row of each of a rollout's samples, by its global number."""
+    return {number: row for row, number in enumerate(rollout.index.tolist())}
+
+
+def _first_positions(numbers: Tensor) -> Tensor:
+    """Where each distinct number stands first, in the order of the numbers."""
+    order = numbers.argsort(stable=True)
+    ordered = numbers[order]
+    is_first = ordered.new_ones(1, dtype=torch.bool)
+    return order[torch.cat([is_first, ordered[1:] != ordered[:-1]])]
+
+
+def _all_names(names: Sequence[str], hardware: Hardware) -> list[str]:
+    """The names that any rank has, in the same order on all ranks."""
+    return list(dict.fromkeys(hardware.all_gather_strings(names)))
+
+
+def _zero_advantage(samples: Rollout) -> Tensor:
+    """An advantage of 0 for one sample, of the shape that advantages have."""
+    assert samples.advantage is not None
+    return samples.advantage.new_zeros(1, *samples.advantage.shape[1:])

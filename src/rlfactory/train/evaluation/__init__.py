@@ -1,0 +1,1 @@
+"""Evaluations during a run: when, how, and what they leave."""

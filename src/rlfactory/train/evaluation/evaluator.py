@@ -1,0 +1,198 @@
+"""Evaluates a weight set: evaluation prompts and random numbers that are the same every time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlfactory.hardware.base import Hardware
+from rlfactory.hardware.local import Local
+from rlfactory.model.base import ImageModel
+from rlfactory.model.text_base import TextModel
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import Reward, Samples, directions, score_checked
+from rlfactory.reward.combine import merge_directions, merge_scores
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.scores import Scores
+from rlfactory.train.components import ProgressListener
+from rlfactory.train.data_parallel import Shard, local_rows
+from rlfactory.train.metrics import diversity
+from rlfactory.train.sampling.base import Sampler
+from rlfactory.train.scoring.async_scorer import Scorer
+from rlfactory.train.scoring.scores import require_scored
+from rlfactory.utils.pytree import index_rows
+
+DIVERSITY_PROMPTS = 16
+DIVERSITY_SAMPLES = 4
+EVALUATION_SUFFIX = "_evaluation"
+"""The suffix of an evaluation reward's score where the training reward has one of the same name."""
+SINGLE_PROCESS: Hardware = Local(device="cpu")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The evaluation scores of a weight set, and the samples that got them."""
+
+    scores: Scores
+    samples: GeneratedSamples
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Draws one sample per evaluation prompt, and scores it.
+
+    Random numbers are keyed by the seed and the prompt's number. Each rank draws and scores its
+    shard, and all get the scores and samples of all.
+
+    Attributes:
+        reward: the reward that trains.
+        others: further rewards that score evaluation samples, by name.
+        max_failed: the share of samples that may lack a score of one of `others`.
+        separate: whether no prompt is trained on.
+    """
+
+    model: ImageModel | TextModel
+    sampler: Sampler
+    reward: Reward
+    prompts: list[Prompt]
+    seed: int
+    progress: ProgressListener
+    others: Mapping[str, Reward] = field(default_factory=dict)
+    scorer: Scorer = field(default_factory=Scorer)
+    max_failed: float = 1.0
+    separate: bool = False
+    hardware: Hardware = SINGLE_PROCESS
+
+    def __call__(self, weights: str) -> Evaluation:
+        """Evaluate the weight set of this name.
+
+        Raises:
+            TrainingError: one of `others` failed on more than `max_failed` of the samples.
+        """
+        few = self.prompts[:DIVERSITY_PROMPTS]
+        repeated = [prompt for prompt in few for _ in range(DIVERSITY_SAMPLES)]
+        self.progress.phase("evaluate", total=len(self.prompts) + len(repeated))
+        repeated_groups = torch.arange(len(few)).repeat_interleave(DIVERSITY_SAMPLES)
+        shard, repeated_shard = self._shard(self._groups()), self._shard(repeated_groups)
+        with self.scorer.begin(self._score) as pending:
+            with self.model.weights(weights):
+                local = self.draw(self.prompts, "evaluation", shard.rows)
+                # scored while the samples for the diversity are drawn
+                pending.add(self._reward_input(local, shard.rows))
+                local_repeated = self.draw(repeated, "diversity", repeated_shard.rows)
+            # gathered as all ranks report the same scores, and rank 0 draws all samples
+            scores = shard.all_gather_scores(pending.scores())
+        self._require_scored(scores)
+        samples, several = _gather(local, shard), _gather(local_repeated, repeated_shard)
+        spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
+        return Evaluation(self._scores(samples, scores, spread), samples)
+
+    def preview(self, weights: str, count: int) -> GeneratedSamples:
+        """The first `count` samples of an evaluation, without scores."""
+        prompts = self.prompts[:count]
+        shard = self._shard(torch.arange(len(prompts)))
+        with self.model.weights(weights):
+            local = self.draw(prompts, "evaluation", shard.rows)
+        return _gather(local, shard)
+
+    def draw(
+        self, prompts: Sequence[Prompt], stream: str, rows: Tensor | None = None
+    ) -> GeneratedSamples:
+        """One sample for each prompt, or for those in `rows`."""
+        texts = [prompt.text for prompt in prompts]
+        return self.sampler.draw(texts, seed=self.seed, stream=stream, rows=rows)
+
+    def _shard(self, groups: Tensor) -> Shard:
+        return Shard(local_rows(groups, self.hardware), self.hardware)
+
+    def _groups(self) -> Tensor:
+        """The group of each prompt: equal prompts are one group."""
+        prompts = [prompt.text for prompt in self.prompts]
+        number = {text: i for i, text in enumerate(dict.fromkeys(prompts))}
+        return torch.tensor([number[text] for text in prompts])
+
+    def _reward_input(self, drawn: GeneratedSamples, rows: Tensor | None) -> Samples:
+        """The samples as rewards see them."""
+        numbers = torch.arange(len(self.prompts)) if rows is None else rows
+        prompts = index_rows(self.prompts, numbers)
+        return Samples(
+            prompts=[prompt.text for prompt in prompts],
+            metadata=[prompt.metadata for prompt in prompts],
+            groups=self._groups()[numbers],
+            images=drawn.images,
+            texts=drawn.texts,
+        )
+
+    def _further_rewards(self) -> dict[str, Reward]:
+        """Those of `others` that are neither the training reward nor a part of it."""
+        asked = [self.reward, *getattr(self.reward, "parts", {}).values()]
+        return {n: r for n, r in self.others.items() if not any(r is other for other in asked)}
+
+    def _score(self, samples: Samples) -> dict[str, Tensor]:
+        """The scores of the training reward and of the others."""
+        scores = score_checked(self.reward, samples)
+        # another reward may have the same name as a score, and other options
+        others = {
+            f"{name}{EVALUATION_SUFFIX}" if name in scores else name: reward
+            for name, reward in self._further_rewards().items()
+        }
+        other_scores = {name: score_checked(other, samples) for name, other in others.items()}
+        return merge_scores(others, other_scores, scores)
+
+    def _require_scored(self, scores: Mapping[str, Tensor]) -> None:
+        for name in self._further_rewards():
+            renamed = f"{name}{EVALUATION_SUFFIX}"
+            require_scored(scores, [renamed if renamed in scores else name], self.max_failed)
+
+    def _scores(
+        self, samples: GeneratedSamples, scores: Mapping[str, Tensor], spread: float
+    ) -> Scores:
+        prompts = [prompt.text for prompt in self.prompts]
+        tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
+        return Scores(
+            prompts=prompts,
+            values={name: values.double().numpy() for name, values in scores.items()},
+            categories=tags if len(tags) == len(prompts) else None,
+            diversity=spread,
+            kl=_kl_per_token(samples),
+            better=self._directions(scores),
+            separate=self.separate,
+        )
+
+    def _directions(self, scores: Mapping[str, Tensor]) -> dict[str, str]:
+        """Whether higher or lower is better of each score, as far as the rewards say it."""
+        others = {
+            renamed if (renamed := f"{name}{EVALUATION_SUFFIX}") in scores else name: reward
+            for name, reward in self._further_rewards().items()
+        }
+        known = merge_directions(others, directions(self.reward))
+        return {name: better for name, better in known.items() if name in scores}
+
+
+def _gather(local: GeneratedSamples, shard: Shard) -> GeneratedSamples:
+    """The samples of all ranks."""
+    return GeneratedSamples(
+        images=shard.all_gather_optional(local.images),
+        texts=None if local.texts is None else shard.all_gather_strings(local.texts),
+        kl=shard.all_gather_optional(local.kl),
+        lengths=shard.all_gather_optional(local.lengths),
+    )
+
+
+def _kl_per_token(samples: GeneratedSamples) -> float:
+    """The KL divergence in nats per token, NaN where there is none."""
+    if samples.kl is None or samples.lengths is None:
+        return float("nan")
+    return float(samples.kl.double().sum() / samples.lengths.sum())
+
+
+def evaluation_metrics(scores: Scores) -> dict[str, float]:
+    """`eval/<score>/mean`, `eval/<score>/<category>`, `eval/diversity`, and `eval/kl` of texts."""
+    metrics = {f"eval/{name}/mean": mean for name, mean in scores.means().items()}
+    for name, values in scores.values.items():
+        for category, mask in scores.category_masks().items():
+            metrics[f"eval/{name}/{category}"] = float(np.nanmean(values[mask]))
+    metrics["eval/diversity"] = scores.diversity
+    return metrics if np.isnan(scores.kl) else metrics | {"eval/kl": scores.kl}

@@ -1,0 +1,155 @@
+"""Decides when an evaluation or a preview is due, runs it, and writes its results."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.disk_errors import explain_disk_errors
+from rlfactory.run.environment import current_environment, record_environment
+from rlfactory.run.figures.curves import draw_curves
+from rlfactory.run.figures.gallery import STRIP_PROMPTS, gallery
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.labels import plural
+from rlfactory.run.loggers import Logger
+from rlfactory.run.loggers.replay import log_samples
+from rlfactory.run.metrics import read
+from rlfactory.run.page import write_run_page
+from rlfactory.run.page.content import run_content
+from rlfactory.run.scores import Scores
+from rlfactory.run.summary import summary_table, where_to_look, write_summary
+from rlfactory.train.checkpointing.savepoint import Savepoint
+from rlfactory.train.components import Components, Metrics
+from rlfactory.train.evaluation.evaluator import Evaluation, Evaluator, evaluation_metrics
+from rlfactory.train.listeners import Iteration, Listener, Summary, is_due
+from rlfactory.utils.fault_injection import fault_point
+
+
+class EvaluationReporter(Listener):
+    """Writes what there is to look at; on rank 0 only.
+
+    Args:
+        folder: the run folder.
+        evaluator: knows the training reward and the evaluation prompts.
+        logger: gets samples as well.
+        count: the number of samples in a grid.
+    """
+
+    def __init__(
+        self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int
+    ) -> None:
+        self.folder, self.logger = folder, logger
+        self.prompts = [prompt.text for prompt in evaluator.prompts]
+        reward, media = evaluator.reward, evaluator.model.media
+        self.main = reward.main
+        good, seed = reward.best_score, evaluator.seed
+        self.gallery = gallery(media, folder.samples, reward.main, good, count, seed)
+
+    def before_training(self, components: Components, done: int) -> None:
+        """Record the devices of this run."""
+        del done
+        hardware = components.hardware
+        is_gpu = hardware.device.type == "cuda"
+        device = torch.cuda.get_device_name(hardware.device) if is_gpu else hardware.device.type
+        environment = current_environment(device, hardware.world_size)
+        with explain_disk_errors(self.folder.path, "the environment"):
+            record_environment(self.folder.environment, environment)
+
+    def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
+        """Write the scores, and draw a grid of samples."""
+        del metrics
+        with explain_disk_errors(self.folder.path, "scores"):
+            evaluation.scores.save(self.folder.evaluation(done))
+        fault_point("evaluating")
+        self.gallery.record_evaluation(done, evaluation.samples)
+        name, title = f"eval_{done:06d}", f"{self.main} after {plural(done, 'iteration')}"
+        grid = self.gallery.show(name, title, evaluation.samples, evaluation.scores)
+        log_samples(self.logger, done, grid)
+
+    def after_preview(self, done: int, samples: GeneratedSamples) -> None:
+        """Keep the samples for the strip."""
+        self.gallery.record_preview(done, samples)
+
+    def after_training(self, summary: Summary) -> None:
+        """Draw curves, strip and pairs, write summary and page, and print where to look."""
+        before, after = summary.initial_scores, summary.final_scores
+        folder, records = self.folder, read(self.folder.metrics)
+        self.gallery.write_strip(self.prompts)
+        self.gallery.write_pairs()
+        draw_run(folder)
+        write_run_page(folder, summary.outcome, summary.advice)
+        write_summary(
+            folder.summary, before=before, after=after, metrics=records, advice=summary.advice
+        )
+        console = Console(force_jupyter=False)  # one output of a notebook's cell, not one a line
+        if after is not None:
+            console.print(summary_table(before, after))
+        for line in where_to_look(self.folder):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def draw_run(folder: RunFolder) -> None:
+    """Draw the curves of a run."""
+    content = run_content(folder)
+    title = f"{content.name}: {content.choices}" if content.choices else content.name
+    draw_curves(content.curves, folder.curves, title)
+
+
+class EvaluationSchedule(Listener):
+    """Evaluates the weights every N iterations and previews them every M.
+
+    Attributes:
+        last_evaluated: the iteration after which it was last decided whether an evaluation or a
+            preview is due, -1 before the first; saved, so that a resumed run repeats neither.
+        listeners: receive each evaluation and preview.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        evaluator: Evaluator,
+        savepoint: Savepoint,
+        folder: RunFolder,
+        listeners: Listener,
+    ) -> None:
+        self.weights: str = options["weights"]
+        self.every, self.preview_every = options["every"], options["preview_every"]
+        self.evaluator, self.savepoint, self.folder = evaluator, savepoint, folder
+        self.listeners = listeners
+        self.last_evaluated = -1
+
+    def after_iteration(self, iteration: Iteration) -> None:
+        """Evaluate if it is due; after the last iteration the run evaluates anyway."""
+        if not iteration.is_last:
+            self.evaluate_if_due(iteration.done)
+
+    def evaluate_if_due(self, done: int) -> None:
+        """Evaluate or preview the weights if that is due after `done` iterations, but not twice."""
+        if self.last_evaluated == done:
+            return
+        if is_due(done, self.every):
+            self.evaluate(done)
+        elif is_due(done, self.preview_every):
+            samples = self.evaluator.preview(self.weights, STRIP_PROMPTS)
+            self.listeners.after_preview(done, samples)
+        self.last_evaluated = done
+        self.savepoint.mark()
+
+    def evaluate(self, done: int) -> Scores:
+        """Evaluate the current weights."""
+        evaluation = self.evaluator(self.weights)
+        self.last_evaluated = done
+        self.listeners.after_evaluation(done, evaluation, evaluation_metrics(evaluation.scores))
+        self.savepoint.mark()
+        return evaluation.scores
+
+    def initial_scores(self) -> Scores:
+        """The scores before training: evaluated now, or read from the folder of a resumed run."""
+        if self.last_evaluated < 0:
+            return self.evaluate(0)
+        path = self.folder.evaluation(0)
+        if not path.is_file():
+            raise RunFolderError(f"{path} is missing, the scores before training; put it back")
+        return Scores.load(path)

@@ -1,0 +1,1 @@
+"""Checks for values that are not finite, and what is dumped when one is found."""

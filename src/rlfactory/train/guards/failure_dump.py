@@ -1,0 +1,175 @@
+"""Reports of what is not finite: which prompts it belongs to; and dumps of the tensors."""
+
+import json
+import logging
+import math
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rlfactory.algo.base import Loss
+from rlfactory.batch import Batch, TokenBatch, TrainingItems
+from rlfactory.rollout import Rollout
+from rlfactory.train.guards.nonfinite import Masks, details, rows
+from rlfactory.train.guards.update_guard import NonFiniteReport
+
+MAX_FOLDERS = 3
+"""Dumps that a run keeps: the first two, which show how it began, and the newest."""
+MAX_BYTES = 2**28
+"""Of the tensors of a dump; larger ones are left out, and named."""
+
+log = logging.getLogger(__name__)
+
+
+class FailureDump:
+    """Writes reports as `iteration_000012/{batch.safetensors, about.json}` in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, report: NonFiniteReport) -> Path | None:
+        """Write a report.
+
+        Returns:
+            Its folder; None if it could not be written, so that this error hides no other.
+        """
+        try:
+            return self._write(report)
+        except Exception:
+            log.exception("the evidence could not be written")
+            return None
+
+    def _write(self, report: NonFiniteReport) -> Path:
+        folder = self.folder / f"iteration_{report.iteration:06d}"
+        unfinished = folder.with_name(f".{folder.name}")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        kept = smallest(report.tensors)
+        # copies: safetensors refuses tensors that share memory or are not contiguous
+        copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in kept.items()}
+        save_file(copies, unfinished / "batch.safetensors")
+        text = json.dumps(about(report, [*kept]), indent=1, allow_nan=False, ensure_ascii=False)
+        (unfinished / "about.json").write_text(text + "\n", encoding="utf-8")
+        self._make_room(folder)
+        os.replace(unfinished, folder)
+        return folder
+
+    def _make_room(self, folder: Path) -> None:
+        """Remove the dump of the same name, or else the last one if there are enough."""
+        dumps = sorted(self.folder.glob("iteration_*"))
+        for old in [folder] if folder in dumps else dumps[MAX_FOLDERS - 1 :]:
+            shutil.rmtree(old)
+
+
+def about(report: NonFiniteReport, kept: list[str]) -> dict[str, Any]:
+    """A report without its tensors, fit for JSON: numbers that are not finite become strings."""
+    return {
+        "iteration": report.iteration,
+        "update": report.update,
+        "micro_batch": report.micro_batch,
+        "not_finite": {name: list(rows) for name, rows in report.rows.items()},
+        "prompts": report.prompts,
+        "samples": report.samples,
+        "facts": {k: v if math.isfinite(v) else str(v) for k, v in report.facts.items()},
+        "left_out": sorted(report.tensors.keys() - set(kept)),
+    }
+
+
+def smallest(tensors: Mapping[str, Tensor], limit: int = MAX_BYTES) -> dict[str, Tensor]:
+    """As many tensors as fit into `limit` bytes, the smallest first."""
+    kept: dict[str, Tensor] = {}
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].nbytes):
+        limit -= tensor.nbytes
+        if limit >= 0:
+            kept[name] = tensor
+    return kept
+
+
+def named_tensors(value: object, path: str = "") -> dict[str, Tensor]:
+    """The tensors in nested dataclasses and mappings, by their path: `replayed/log_prob`."""
+    if isinstance(value, Tensor):
+        return {path: value}
+    items: Mapping[str, object] = {}
+    if isinstance(value, Mapping):
+        items = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        items = {f.name: getattr(value, f.name) for f in fields(value)}
+    tensors: dict[str, Tensor] = {}
+    for name, item in items.items():
+        tensors |= named_tensors(item, f"{path}/{name}" if path else str(name))
+    return tensors
+
+
+@dataclass(frozen=True)
+class UpdatePosition:
+    """The position of a micro-batch in a run: its iteration, update and number, each from 0.
+
+    `offset` is the number of the update's items in the micro-batches before it.
+    """
+
+    iteration: int
+    update: int
+    micro_batch: int = 0
+    offset: int = 0
+
+
+def report_micro_batch(
+    masks: Masks,
+    micro_batch: Batch | TokenBatch,
+    loss: Loss,
+    metrics: Mapping[str, Tensor],
+    samples: Rollout,
+    position: UpdatePosition,
+) -> NonFiniteReport:
+    """The report of a micro-batch that is not finite; `samples` are those of its update."""
+    items = _sample_rows(micro_batch, position.offset)
+    dumped = {
+        "batch": micro_batch,
+        "metrics": metrics,
+        "outputs": {"prediction": getattr(loss.outputs, "prediction", None)},
+    }
+    return NonFiniteReport(
+        iteration=position.iteration + 1,
+        update=position.update + 1,
+        micro_batch=position.micro_batch + 1,
+        rows=rows(masks | details(loss, metrics), micro_batch),
+        prompts=[samples.prompts[row] for row in items],
+        samples=samples.index[items].tolist(),
+        facts={"loss": float(loss.value.detach()), **_means(metrics)},
+        tensors=named_tensors(dumped),
+    )
+
+
+def report_gradient(
+    norm: float, batch: TrainingItems | TokenBatch, samples: Rollout, position: UpdatePosition
+) -> NonFiniteReport:
+    """The report of an update whose losses are finite and whose gradient is not."""
+    return NonFiniteReport(
+        iteration=position.iteration + 1,
+        update=position.update + 1,
+        micro_batch=None,
+        rows={"the gradient's norm": []},
+        prompts=samples.prompts,
+        samples=samples.index.tolist(),
+        facts={"norm": norm},
+        tensors=named_tensors({"batch": batch}),
+    )
+
+
+def _sample_rows(micro_batch: Batch | TokenBatch, offset: int) -> list[int]:
+    """The row in the update's samples of each item of a micro-batch."""
+    if isinstance(micro_batch, Batch):
+        items: list[int] = micro_batch.sample.tolist()
+        return items
+    return [*range(offset, offset + len(micro_batch))]
+
+
+def _means(metrics: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: float(torch.as_tensor(v).float().mean()) for name, v in metrics.items()}

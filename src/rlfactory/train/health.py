@@ -1,0 +1,168 @@
+"""Health monitor: warnings with advice when the metrics of a run look like a known failure."""
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, pstdev
+
+from rlfactory.train.listeners import Iteration, Listener
+
+Values = Mapping[str, float | None]
+Rule = Callable[[Sequence[Values], str], str | None]
+"""From the iterations so far and the name of the score that trains: the advice, if any."""
+
+LARGEST_RATIO = 10.0
+"""The mean ratio at which TRL's PPO drops a batch; in healthy runs the largest ratio is below."""
+LARGEST_MOVE = 0.5
+"""Of `kl/approx`; likelihoods have then changed e-fold on average. PPO's targets are near 0.02."""
+LIKE_ITERATIONS = 5
+SHARE_LEFT = 0.25
+"""Of the first entropy or diversity. GPT-2's entropy fell from 3.6 nats to 2 in healthy runs and to
+0.6 in collapsed ones; the diversity of images fell below 0.1 of the first in collapsed runs, and
+stayed above 0.3 where a reward likes plain images.
+"""
+ENDS = 3
+"""Iterations that the first and the latest level are means over."""
+WINDOW = 5
+GROWTH = 4.0
+"""Of `kl/reference` from one window to the next. In a policy that moves steadily it grows with the
+square of time, at most 2.7-fold after the first two windows; in healthy runs it stayed below 2.2.
+"""
+
+log = logging.getLogger(__name__)
+
+
+class HealthMonitor(Listener):
+    """Checks the metrics of each iteration, and gives each kind of warning once in a run.
+
+    Args:
+        main: the name of the score that trains.
+        past: the lines of metrics.jsonl that a resumed run begins with.
+        given: the warnings that were given before, by kind.
+        say: shows a line; None: warnings go to the log alone.
+    """
+
+    def __init__(
+        self,
+        main: str,
+        past: Sequence[Values],
+        given: Mapping[str, str],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.main, self.given, self.say = main, dict(given), say
+        self._history = [self._select(line) for line in past if "time/iteration" in line]
+
+    def after_iteration(self, iteration: Iteration) -> None:
+        """Check the metrics of an iteration."""
+        self.observe(iteration.done, iteration.metrics)
+
+    def observe(self, done: int, metrics: Values) -> None:
+        """Check the metrics after `done` iterations; new warnings are logged and shown."""
+        self._history.append(self._select(metrics))
+        for kind, rule in RULES.items():
+            if kind not in self.given and (advice := rule(self._history, self.main)):
+                self.given[kind] = f"after iteration {done}: {advice}"
+                log.warning("%s", self.given[kind])
+                if self.say is not None:
+                    self.say(f"advice {self.given[kind]}")
+
+    def state_dict(self) -> dict[str, str]:
+        """The warnings given so far, by kind."""
+        return dict(self.given)
+
+    def _select(self, metrics: Values) -> Values:
+        names = (*WATCHED, f"reward/{self.main}/mean", f"reward/{self.main}/std")
+        return {name: metrics[name] for name in names if name in metrics}
+
+
+def exploding_ratio(history: Sequence[Values], main: str) -> str | None:
+    """The policy moves too far within an iteration."""
+    del main
+    for name, limit in (("ratio/max_dev", LARGEST_RATIO), ("kl/approx", LARGEST_MOVE)):
+        value = history[-1].get(name)
+        if value is not None and value > limit:
+            return (
+                f"{name} is {value:.3g}, above {limit:g}: the policy moves too far from the one"
+                " that sampled; try a smaller optimizer.lr, fewer epochs or updates_per_iteration,"
+                " or a target_kl"
+            )
+    return None
+
+
+def equal_rewards(history: Sequence[Values], main: str) -> str | None:
+    """All samples, or all of each group, have the same reward, so there is nothing to learn."""
+    latest = history[-LIKE_ITERATIONS:]
+    if len(latest) < LIKE_ITERATIONS:
+        return None
+    spread = f"reward/{main}/std"
+    if all(line.get(spread) == 0 for line in latest):
+        who = "all samples"
+    elif all(line.get("advantage/zero_groups") == 1 for line in latest):
+        who = "all samples of a prompt"
+    else:
+        return None
+    return (
+        f"{who} have had the same {main} for {LIKE_ITERATIONS} iterations, so there is nothing to"
+        " learn from; try other prompts, a larger group_size, more noise in sampling, or a reward"
+        " that makes finer distinctions"
+    )
+
+
+def collapsing_variety(history: Sequence[Values], main: str) -> str | None:
+    """Entropy or diversity collapses: samples become alike."""
+    del main
+    for name in ("policy/entropy", "diversity/pairwise", "diversity/distinct_2"):
+        values = _series(history, name)
+        if len(values) < 2 * ENDS:
+            continue
+        first, latest = fmean(values[:ENDS]), fmean(values[-ENDS:])
+        if latest < SHARE_LEFT * first:
+            return (
+                f"{name} fell from {first:.3g} to {latest:.3g}: samples become alike; try a larger"
+                " regularizer coefficient, a smaller optimizer.lr, or algo.entropy_weight where the"
+                " algorithm has it, and look at the samples"
+            )
+    return None
+
+
+def hacked_reward(history: Sequence[Values], main: str) -> str | None:
+    """Reward hacking: the reward rises while the KL divergence grows ever faster."""
+    rewards, moved = _series(history, f"reward/{main}/mean"), _series(history, "kl/reference")
+    if min(len(rewards), len(moved)) < 3 * WINDOW:
+        return None
+    before, latest = _windows(moved)
+    if not 0 < GROWTH * before < latest or not _is_rising(rewards):
+        return None
+    return (
+        f"kl/reference grew from {before:.3g} to {latest:.3g} within {2 * WINDOW} iterations while"
+        f" {main} rose: the reward may be won by what it does not mean to reward; look at the"
+        " samples, and try a larger regularizer coefficient, stop.kl, or an earlier checkpoint"
+    )
+
+
+def _is_rising(rewards: Sequence[float]) -> bool:
+    """Whether the mean rose by more than two standard errors, estimated from the window before."""
+    before, latest = _windows(rewards)
+    error = pstdev(rewards[-2 * WINDOW : -WINDOW]) / math.sqrt(WINDOW)
+    return latest > before + 2 * error
+
+
+def _windows(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the second to last window, and of the last."""
+    return fmean(values[-2 * WINDOW : -WINDOW]), fmean(values[-WINDOW:])
+
+
+def _series(history: Sequence[Values], name: str) -> list[float]:
+    return [value for line in history if (value := line.get(name)) is not None]
+
+
+RULES: Mapping[str, Rule] = {
+    "ratio": exploding_ratio,
+    "zero_variance": equal_rewards,
+    "collapse": collapsing_variety,
+    "hacking": hacked_reward,
+}
+WATCHED = (
+    *("ratio/max_dev", "kl/approx", "advantage/zero_groups", "kl/reference"),
+    *("policy/entropy", "diversity/pairwise", "diversity/distinct_2"),
+)

@@ -1,0 +1,38 @@
+"""Minibatches: which samples each update of an iteration learns from."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.utils import rng
+
+Shares = Literal["random", "even"]
+
+
+def split_minibatches(
+    kind: Shares, groups: Tensor, updates: int, *, seed: int, key: Sequence[int]
+) -> Sequence[Tensor]:
+    """Split an epoch's samples into minibatches, in random order.
+
+    Args:
+        kind: `random` shuffles all samples; `even` takes equally many samples (up to one) of each
+            group, so that ranks, which own complete groups, have equally much work in each update.
+        groups: `[B]`, the group of each sample.
+        updates: the number of minibatches.
+        seed: the seed of the run.
+        key: the rest of the random key: the iteration, and the epoch from the second on.
+
+    Returns:
+        The row numbers of each minibatch; each sample is in one of them.
+    """
+    generator = rng.generator(seed, "order", *key)
+    order = torch.randperm(len(groups), generator=generator)
+    if kind == "random":
+        return order.tensor_split(updates)
+    by_group = order[groups[order].argsort(stable=True)]
+    # minibatch k takes rows k, k + updates, ... of the samples sorted by group, shuffled again so
+    # that a micro-batch does not hold one group only
+    shuffled = torch.randperm(len(groups), generator=generator)
+    return [by_group[shuffled[shuffled % updates == k]] for k in range(updates)]

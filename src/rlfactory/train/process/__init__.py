@@ -1,0 +1,1 @@
+"""The process a run trains in: launch, worker, signals."""

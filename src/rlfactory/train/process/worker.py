@@ -1,0 +1,221 @@
+"""Trains the run of a folder, in one process or as one rank of several.
+
+The plan is frozen by then: this reads the run folder and never Hydra.
+"""
+
+import logging
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+import yaml
+
+from rlfactory.config.compat import check_frozen, missing_keys, upgrade, with_defaults
+from rlfactory.config.memory.device_memory import is_out_of_memory
+from rlfactory.config.memory.suggestions import explain_out_of_memory
+from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
+from rlfactory.hardware.environment import is_distributed
+from rlfactory.run.folder import RunFolder, RunFolderError, Status
+from rlfactory.run.lock import owned
+from rlfactory.run.log_file import attach_log
+from rlfactory.train.build import Config, build_hardware
+from rlfactory.train.listeners import Listener
+from rlfactory.train.process.arguments import RunArguments
+from rlfactory.train.process.distributed import as_peer_lost, logs_of, require_same_config
+from rlfactory.train.process.signals import Stop
+from rlfactory.train.session import Session
+from rlfactory.utils.console import print_error, print_status
+from rlfactory.utils.errors import UserError
+
+log = logging.getLogger(__name__)
+
+REQUEUE_SECONDS = 60
+
+
+def read_config(folder: RunFolder) -> Config:
+    """The frozen configuration of a run; RunFolderError if there is none that can be read."""
+    if not folder.config.is_file():
+        raise RunFolderError(f"{folder.path} is no run folder: it holds no config.yaml")
+    config: Config = upgrade(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+    if problems := check_frozen(config):
+        raise RunFolderError("; ".join(map(str, problems)))
+    if missing := missing_keys(config):
+        log.warning("config.yaml lacks %s: this version's defaults apply", ", ".join(missing))
+    return with_defaults(config)
+
+
+def run_rank(arguments: RunArguments) -> int:
+    """Train as the rank that torchrun made this process; returns the exit code."""
+    path, until, force = arguments.run, arguments.until, arguments.force
+    if os.environ["RANK"] == "0":
+        return run_main_process(path, until, force, arguments.take_over)
+    return run_non_main_process(path, read_config(RunFolder(path)), until, force)
+
+
+def run_main_process(
+    path: Path, until: int | None = None, force: bool = False, take_over: bool = False
+) -> int:
+    """Train the run of `path`, from its newest checkpoint if it has one; returns the exit code.
+
+    Args:
+        until: the iteration to stop after.
+        force: the configuration may differ from that of the checkpoint.
+        take_over: ignore a lock of which it is unknown whether its process lives.
+    """
+    folder, stop = RunFolder(path), Stop()
+    try:
+        with stop, owned(path, take_over) as former_owner:
+            config = read_config(folder)
+            folder.set_status("running")
+            with attach_log(folder):
+                if former_owner:
+                    log.warning("%s", former_owner)
+                status = _train_or_report(folder, config, stop, until, force)
+            with suppress(OSError):
+                folder.set_status(status)
+    except KeyboardInterrupt:
+        return stop.code
+    except (RunFolderError, OSError) as error:  # nothing has begun
+        print_error(str(error))
+        return 1
+    return 1 if status == "failed" else _report_end(path, status, stop, config)
+
+
+def train_in_python(
+    path: Path,
+    until: int | None = None,
+    force: bool = False,
+    listeners: Sequence[Listener] = (),
+) -> Status:
+    """Train the run of `path` in this process for a Python caller; returns its status then.
+
+    Like the command, but errors are raised: the run's status is `failed`, and its log has the
+    traceback. Ctrl-C (in a notebook: interrupting the kernel) saves and returns `interrupted`.
+    """
+    folder, stop = RunFolder(path), Stop()
+    with stop, owned(path) as former_owner:
+        config = read_config(folder)
+        folder.set_status("running")
+        with attach_log(folder):
+            if former_owner:
+                log.warning("%s", former_owner)
+            try:
+                status = _train(folder, config, stop, until, force, listeners)
+            except KeyboardInterrupt:
+                status = stop.status
+            except Exception:
+                folder.set_status("failed")
+                log.exception("the run failed")
+                raise
+        folder.set_status(status)
+    return status
+
+
+def run_non_main_process(
+    path: Path | None, config: Config, until: int | None = None, force: bool = False
+) -> int:
+    """Train as a rank other than 0, which writes a log if it has an error, and prints nothing.
+
+    Without a `path`, rank 0 sends that of the run folder. Returns the exit code.
+    """
+    stop, folder = Stop(quiet=True), None
+    try:
+        with stop:
+            hardware = build_hardware(config)
+            folder = RunFolder(require_same_config(hardware, config, path))
+            with attach_log(folder, hardware.rank):
+                outcome = Session(config, folder, until, force, stop, hardware).run()
+            hardware.close()
+    except KeyboardInterrupt:
+        return stop.code
+    except Exception as error:
+        # with a folder, rank 0 reports what is in our log; an error of all ranks it has as well
+        if folder is None and not isinstance(as_peer_lost(error), AllRanksError | PeerLostError):
+            print_error(f"in process {os.environ.get('RANK', '?')}: {error}")
+        return 1
+    return 0 if outcome in ("done", "paused") else stop.code
+
+
+def _train(
+    folder: RunFolder,
+    config: Config,
+    stop: Stop,
+    until: int | None,
+    force: bool,
+    listeners: Sequence[Listener] = (),
+) -> Status:
+    """Train until the end or a stop; returns the status that the run has then."""
+    is_alone = not is_distributed(config["hardware"])
+    for old in [] if is_alone else logs_of(folder):
+        old.unlink()
+    hardware = build_hardware(config)
+    log.info("computing on %s", device_name(hardware))
+    if not is_alone:
+        require_same_config(hardware, config, folder.path)
+    outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
+    hardware.close()
+    return "interrupted" if outcome == "paused" else outcome
+
+
+def device_name(hardware: Hardware) -> str:
+    """The device of this process in words, and how many processes there are."""
+    device = hardware.device
+    name = f"the CPU with {torch.get_num_threads()} threads"
+    if device.type == "cuda":
+        name = f"{torch.cuda.get_device_name(device)} ({device})"
+    return name if hardware.world_size == 1 else f"{name}, as 1 of {hardware.world_size} processes"
+
+
+def _train_or_report(
+    folder: RunFolder, config: Config, stop: Stop, until: int | None, force: bool
+) -> Status:
+    """Like `_train`, but an error that users can act on is printed, and the status is `failed`."""
+    try:
+        return _train(folder, config, stop, until, force)
+    except KeyboardInterrupt:
+        return stop.status
+    except Exception as error:
+        stop.hold_back()
+        with suppress(OSError):  # it may be what failed
+            folder.set_status("failed")
+        log.exception("the run failed")
+        error = as_peer_lost(error, folder)
+        ran_out_of_memory = is_out_of_memory(error)
+        if not ran_out_of_memory and not isinstance(error, UserError | OSError):
+            raise
+        message = explain_out_of_memory(error, config) if ran_out_of_memory else error
+        print_error(f"{message}\nThe traceback is in {folder.log}")
+        return "failed"
+
+
+def _report_end(path: Path, status: Status, stop: Stop, config: Config) -> int:
+    """Print how to resume a run that was stopped; returns the exit code."""
+    if status == "done":
+        return 0
+    name = status if stop.is_requested else "paused"
+    typed = f"rlfactory resume {shlex.quote(str(path))}"
+    print_status(f"{name.capitalize()}; the run so far is saved in {path}. To resume: {typed}")
+    job = os.environ.get("SLURM_JOB_ID")
+    if status == "preempted" and job and config["checkpoint"]["requeue"]:
+        try:
+            requeue(job)
+        except RuntimeError as error:
+            print_status(f"{error}; it is not in the queue again")
+        else:
+            print_status(f"job {job} is in the queue again")
+            return 0
+    return stop.code if stop.is_requested else 0
+
+
+def requeue(job: str) -> None:
+    """Put a preempted SLURM job back into the queue; RuntimeError with SLURM's reason if not."""
+    command = ["scontrol", "requeue", job]
+    try:
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=REQUEUE_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = (getattr(error, "stderr", None) or str(error)).strip()
+        raise RuntimeError(f"{' '.join(command)} failed: {reason}") from error

@@ -1,0 +1,85 @@
+"""The contract of samplers, which draw rollouts to learn from and samples to evaluate or show."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import GeneratedSamples, Rollout
+from rlfactory.utils.pytree import concat
+
+T = TypeVar("T")
+Advance = Callable[[int], None]
+"""Called with the number of samples that were just drawn."""
+
+
+class Sampler(ABC):
+    """Draws samples from the model's weight set in use, in batches.
+
+    Every random number is keyed by the seed, the iteration (of rollouts) or stream (of other
+    samples), and the sample's number, so neither the batch size nor the number of ranks changes it.
+    """
+
+    def rollout(
+        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
+    ) -> Rollout:
+        """All `batches` in one rollout."""
+        return concat([*self.batches(prompts, groups, seed=seed, iteration=iteration)])
+
+    @abstractmethod
+    def batches(
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
+    ) -> Iterator[Rollout]:
+        """Draw the samples of a rollout.
+
+        Args:
+            prompts: the prompts of an iteration.
+            groups: `[B]`, the row in `prompts` of each sample of all ranks.
+            seed: the seed of the run.
+            iteration: the number of the iteration.
+            rows: the rows in `groups` of the samples to draw; None: all.
+
+        Yields:
+            Each batch as soon as it is drawn, in order. Batches may cut groups.
+        """
+
+    @abstractmethod
+    def draw(
+        self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
+    ) -> GeneratedSamples:
+        """Draw one sample per prompt, the same whenever it is asked for.
+
+        Args:
+            prompts: the texts of the prompts.
+            seed: the seed of the run.
+            stream: the name of a stream of random numbers: `evaluation`, `diversity`.
+            rows: the rows of the prompts to draw samples of; None: all.
+        """
+
+
+def computed_ahead(calls: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """Yield the results of calls in order; a thread computes the next one while one is used."""
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
+        pending: Future[T] | None = None
+        for call in calls:
+            following = thread.submit(call)
+            if pending is not None:
+                yield pending.result()
+            pending = following
+        if pending is not None:
+            yield pending.result()
+
+
+def row_numbers(count: int, rows: Tensor | None) -> Tensor:
+    """`rows`, or all of `count` rows where that is None."""
+    return torch.arange(count) if rows is None else rows

@@ -1,0 +1,221 @@
+"""The sampler of image models."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.dynamics.base import Dynamics
+from rlfactory.dynamics.ops.solver import Solver
+from rlfactory.dynamics.window import Window
+from rlfactory.model.base import ImageModel
+from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import (
+    Condition,
+    GeneratedSamples,
+    PromptConditions,
+    Rollout,
+    Transitions,
+)
+from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead, row_numbers
+from rlfactory.train.sampling.trajectories import (
+    TrajectorySpec,
+    integrate_ode,
+    integrate_with_solver,
+    sample_branched,
+    sample_branched_per_step,
+    sample_stochastic,
+)
+from rlfactory.utils import rng
+from rlfactory.utils.batch_sizes import samples_per_start, samples_together
+from rlfactory.utils.pytree import row_chunks, to_device
+
+
+@dataclass(frozen=True)
+class TransitionSpec:
+    """Which transitions a rollout stores, for algorithms that learn from single steps.
+
+    Attributes:
+        window: the steps that are stochastic and stored; the others follow the ODE.
+        branches: the number of samples that share their start and the steps before the window.
+        branch_at: with `step`, each step of the window has its own branches.
+        mean: whether the means of the steps are stored.
+        dtype: the type of the stored states.
+        tail: the share of the steps after the window that is taken (MixGRPO-Flash); None: all.
+    """
+
+    window: Window
+    branches: int = 1
+    branch_at: Literal["window", "step"] = "window"
+    mean: bool = False
+    dtype: torch.dtype = torch.float32
+    tail: float | None = None
+
+
+class ImageSampler(Sampler):
+    """Integrates latents from noise to data, and decodes them.
+
+    Args:
+        model: the image model.
+        dynamics: takes the steps of a rollout: all of them if no transitions are stored.
+        sigmas: the noise levels of rollouts, `[n + 1]`.
+        evaluation_sigmas: those of evaluations, which follow the ODE.
+        transitions: the steps that are stored; None for none.
+        batch: the most samples in a pass of the network or the decoder.
+        advance: called after each batch.
+        evaluation_shape: the shape of latents in evaluations; by default that of rollouts.
+    """
+
+    def __init__(
+        self,
+        model: ImageModel,
+        *,
+        dynamics: Dynamics | Solver,
+        sigmas: Tensor,
+        evaluation_sigmas: Tensor,
+        transitions: TransitionSpec | None,
+        batch: int,
+        advance: Advance,
+        evaluation_shape: tuple[int, int, int] | None = None,
+    ) -> None:
+        self.model = model
+        self._shape = model.resolution.shape
+        self.evaluation_shape = evaluation_shape or self._shape
+        self.dynamics = dynamics
+        self.sigmas, self.evaluation_sigmas = sigmas, evaluation_sigmas
+        self.transitions = transitions
+        self.batch = batch
+        self.advance = advance
+        self._on_gpu = model.device.type == "cuda"
+
+    def batches(
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
+    ) -> Iterator[Rollout]:
+        """Draw latents and images, and store the window's transitions."""
+        total = len(self.sigmas) - 1
+        steps = list(range(total))
+        if self.transitions is not None:
+            steps = self.transitions.window.steps(total, seed=seed, iteration=iteration)
+        unit = self._samples_per_start(steps)  # branches of a start are drawn together
+        selected = row_numbers(len(groups), rows)
+        conditions = self._conditions(prompts, groups[selected])
+        chunks = [*row_chunks(len(selected), samples_together(self.batch, unit))]
+        drawn = (partial(self._noise, selected[chunk], steps, seed, iteration) for chunk in chunks)
+        # keys make it safe to draw the next batch's noise while a GPU computes this one's images
+        noises = computed_ahead(drawn) if self._on_gpu else (draw() for draw in drawn)
+        for chunk, noise in zip(chunks, noises, strict=True):
+            index, condition = selected[chunk], conditions.rows(chunk)
+            with self.model.precision.sampling():
+                latents, transitions = self._latents(
+                    condition, index, noise, steps, iteration, seed
+                )
+            # branches may be more than fit in the decoder at once
+            parts = torch.split(latents, self.batch)
+            images = torch.cat([self.model.decode(part) for part in parts])
+            self.advance(len(index))
+            own = [prompts[group] for group in groups[index].tolist()]
+            yield Rollout(
+                prompts=[prompt.text for prompt in own],
+                metadata=[prompt.metadata for prompt in own],
+                groups=groups[index],
+                index=index,
+                condition=conditions.select(chunk),
+                latents=latents,
+                images=images,
+                transitions=transitions,
+                comparison_group=self._comparison_groups(groups[index], index, steps),
+            )
+
+    def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> PromptConditions:
+        """The encoded prompts of samples with these rows in `prompts`; each prompt once."""
+        texts = [prompts[group].text for group in groups.tolist()]
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        tensors = self.model.encode([*row_of]).tensors
+        return PromptConditions(tensors, torch.tensor([row_of[text] for text in texts]))
+
+    def _samples_per_start(self, steps: Sequence[int]) -> int:
+        """How many consecutive samples start from the same noise."""
+        spec = self.transitions
+        if spec is None:
+            return 1
+        return samples_per_start(spec.branches, len(steps), spec.branch_at)
+
+    def _noise(
+        self, index: Tensor, steps: Sequence[int], seed: int, iteration: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """On the CPU, the noise that samples start from, and that of their stochastic steps."""
+        unit, spec, rows = self._samples_per_start(steps), self.transitions, index.tolist()
+        starts = (index[::unit] // unit).tolist()
+        normal = partial(rng.normal, pinned=self._on_gpu)
+        start = normal(seed, "start", [iteration], starts, self._shape)
+        if isinstance(self.dynamics, Solver) or not self.dynamics.has_log_prob:
+            return start, None
+        is_per_step = spec is not None and spec.branch_at == "step"
+        shape = [1 if is_per_step else len(steps), *self._shape]
+        return start, normal(seed, "steps", [iteration], rows, shape)
+
+    def _latents(
+        self,
+        condition: Condition,
+        index: Tensor,
+        drawn: tuple[Tensor, Tensor | None],
+        steps: Sequence[int],
+        iteration: int,
+        seed: int,
+    ) -> tuple[Tensor, Transitions | None]:
+        """The final latents of samples, and the stored transitions, if any."""
+        model, spec = self.model, self.transitions
+        start = to_device(drawn[0], model.device)
+        if isinstance(self.dynamics, Solver):
+            generators = [rng.generator(seed, "solver", iteration, row) for row in index.tolist()]
+            return integrate_with_solver(
+                model, condition, start, self.sigmas, self.dynamics, generators
+            ), None
+        if drawn[1] is None:
+            return integrate_ode(model, condition, start, self.sigmas), None
+        noise = to_device(drawn[1], model.device)
+        if spec is None:
+            return sample_stochastic(
+                model, condition, start, self.sigmas, self.dynamics, noise
+            ), None
+        trajectory = TrajectorySpec(
+            self.dynamics, steps, noise, spec.mean, spec.dtype, spec.tail, self.batch
+        )
+        sample = sample_branched_per_step if spec.branch_at == "step" else sample_branched
+        return sample(model, condition, start, self.sigmas, trajectory, spec.branches)
+
+    def _comparison_groups(
+        self, groups: Tensor, index: Tensor, steps: Sequence[int]
+    ) -> Tensor | None:
+        """Where each step has its own branches, advantages compare those of the same step only."""
+        spec = self.transitions
+        if spec is None or spec.branch_at == "window":
+            return None
+        return groups * len(steps) + index // spec.branches % len(steps)
+
+    def draw(
+        self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
+    ) -> GeneratedSamples:
+        """Draw images by the ODE."""
+        images = []
+        selected = row_numbers(len(prompts), rows)
+        self.model.encode_ahead([prompts[i] for i in selected.tolist()])
+        for chunk in row_chunks(len(selected), self.batch):
+            index = selected[chunk].tolist()
+            condition = self.model.encode([prompts[i] for i in index])
+            noise = rng.normal(seed, stream, [], index, self.evaluation_shape, pinned=self._on_gpu)
+            start = to_device(noise, self.model.device)
+            with self.model.precision.sampling():
+                latents = integrate_ode(self.model, condition, start, self.evaluation_sigmas)
+            images.append(self.model.decode(latents))
+            self.advance(len(index))
+        return GeneratedSamples(images=torch.cat(images))

@@ -1,0 +1,96 @@
+"""The sampler of language models."""
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.lm.log_probs import compares_untruncated, response_log_prob
+from rlfactory.model.text_base import TextModel
+from rlfactory.model.weight_sets import REFERENCE
+from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import GeneratedSamples, Rollout, Tokens
+from rlfactory.train.sampling.base import Advance, Sampler, row_numbers
+from rlfactory.utils import rng
+from rlfactory.utils.pytree import concat, index_rows, row_chunks, to_device
+
+
+class TextSampler(Sampler):
+    """Draws token after token; evaluations by the same dynamics as rollouts.
+
+    Args:
+        model: the language model.
+        dynamics: how a token is drawn, and its likelihood.
+        batch: the most responses drawn together.
+        advance: called after each batch.
+    """
+
+    def __init__(self, model: TextModel, *, dynamics: Token, batch: int, advance: Advance) -> None:
+        self.model = model
+        self.dynamics = dynamics
+        self.batch = batch
+        self.advance = advance
+
+    def batches(
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
+    ) -> Iterator[Rollout]:
+        """Draw tokens with their log-probabilities and values, and decode them."""
+        all_prompts = [prompts[group] for group in groups]
+        index = row_numbers(len(groups), rows)
+        uniform = rng.uniform(seed, "tokens", [iteration], index.tolist(), [self.dynamics.length])
+        batches = self._tokens([prompt.text for prompt in all_prompts], index, uniform)
+        for chunk, tokens in zip(self._chunks(index), batches, strict=True):
+            own = index_rows(all_prompts, index[chunk])
+            yield Rollout(
+                prompts=[prompt.text for prompt in own],
+                metadata=[prompt.metadata for prompt in own],
+                groups=groups[index[chunk]],
+                index=index[chunk],
+                tokens=tokens,
+                texts=self.model.texts(tokens),
+            )
+
+    def draw(
+        self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
+    ) -> GeneratedSamples:
+        """Draw completions, with their KL divergence where the model keeps a reference."""
+        index = row_numbers(len(prompts), rows)
+        uniform = rng.uniform(seed, stream, [], index.tolist(), [self.dynamics.length])
+        tokens = concat([*self._tokens(prompts, index, uniform)])
+        kl = self._divergence(tokens) if REFERENCE in self.model.weights else None
+        lengths = tokens.measured().response_lengths
+        return GeneratedSamples(texts=self.model.texts(tokens), kl=kl, lengths=lengths)
+
+    def _divergence(self, tokens: Tokens) -> Tensor:
+        """`log p - log p_reference` of each response, `[N]`, with the weights in use as p."""
+        log_prob = tokens.log_prob
+        if compares_untruncated(self.dynamics):
+            # those recorded are of a truncated distribution (`top_k`, `top_p`), the KL is not
+            log_prob = self._log_prob(tokens, self.model.weights.in_use)
+        return (log_prob - self._log_prob(tokens, REFERENCE)).sum(1).cpu()
+
+    def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
+        return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
+
+    def _chunks(self, index: Tensor) -> Iterator[Tensor]:
+        """The rows that are drawn together: as many as the logits of one token each allow."""
+        return row_chunks(len(index), self.model.rows_at_once(1, self.batch))
+
+    def _tokens(self, prompts: Sequence[str], index: Tensor, uniform: Tensor) -> Iterator[Tokens]:
+        # all prompts at once, so that every batch has the same width on every rank: they are
+        # concatenated and gathered
+        ids, mask = self.model.encode(prompts)
+        for chunk in self._chunks(index):
+            rows = index[chunk]
+            numbers = to_device(index_rows(uniform, chunk), self.model.device)
+            tokens = self.model.rollout(
+                index_rows(ids, rows), index_rows(mask, rows), self.dynamics, numbers
+            )
+            self.advance(len(chunk))
+            yield tokens.measured()  # read once, for texts, micro-batches and mean lengths

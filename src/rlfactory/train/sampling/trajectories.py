@@ -1,0 +1,259 @@
+"""Trajectories from noise to latents: by the ODE, by a solver, or with stochastic steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rlfactory.dynamics.base import Dynamics, Step
+from rlfactory.dynamics.dpm_solver import DPMSolver
+from rlfactory.dynamics.ode import ODE
+from rlfactory.dynamics.ops.solver import Solver
+from rlfactory.dynamics.schedule import compress_tail
+from rlfactory.model.base import ImageModel
+from rlfactory.rollout import Condition, Transitions
+from rlfactory.utils.pytree import concat, index_rows, to_device
+
+
+@dataclass(frozen=True)
+class TrajectorySpec:
+    """The stochastic steps of a trajectory.
+
+    Attributes:
+        dynamics: takes these steps.
+        steps: their numbers, from 0 at the first noise level.
+        noise: `[B, len(steps), C, h, w]`.
+        keeps_mean: whether the means of the steps are stored.
+        dtype: the type of stored states. The trajectory continues from a state as it was stored, so
+            that a replay begins where the step did.
+        tail: the share of the steps after the last stochastic one that is taken, by a second-order
+            solver (MixGRPO-Flash); None: all of them, by the ODE.
+        max_rows: the most samples in a pass of the network after the branches; None: all.
+    """
+
+    dynamics: Dynamics
+    steps: Sequence[int]
+    noise: Tensor
+    keeps_mean: bool = False
+    dtype: torch.dtype = torch.float32
+    tail: float | None = None
+    max_rows: int | None = None
+
+
+@torch.no_grad()
+def integrate_ode(model: ImageModel, condition: Condition, x: Tensor, times: Tensor) -> Tensor:
+    """Integrate the model's ODE, one deterministic step per interval of `times`.
+
+    Args:
+        model: predicts the velocity or noise.
+        condition: one row per sample.
+        x: `[B, C, h, w]` at the first of `times`.
+        times: noise levels `[n + 1]`.
+
+    Returns:
+        The latents at the last of `times`.
+    """
+    ode = ODE(model.forward_process)
+    times = to_device(times, x.device)  # once, rather than two copies a step
+    for t, t_next in zip(times[:-1], times[1:], strict=True):
+        now, then = _rows(t, x), _rows(t_next, x)
+        x = ode.step(x, model.predict(x, now, condition), now, then).next
+    return x
+
+
+@torch.no_grad()
+def integrate_with_solver(
+    model: ImageModel,
+    condition: Condition,
+    x: Tensor,
+    times: Tensor,
+    solver: Solver,
+    generators: Sequence[torch.Generator] = (),
+) -> Tensor:
+    """Integrate by a multi-step solver; a stochastic one has one generator per sample."""
+
+    def predict(x: Tensor, t: Tensor) -> Tensor:
+        return model.predict(x, t, condition)
+
+    return solver.solve(predict, x, times, generators)
+
+
+@torch.no_grad()
+def sample_stochastic(
+    model: ImageModel,
+    condition: Condition,
+    x: Tensor,
+    times: Tensor,
+    dynamics: Dynamics,
+    noise: Tensor,
+) -> Tensor:
+    """The latents at the last of `times`, by stochastic steps with `noise` `[B, n, C, h, w]`.
+
+    No transition is stored.
+    """
+    times = to_device(times, x.device)
+    for t, t_next, eps in zip(times[:-1], times[1:], noise.unbind(1), strict=True):
+        now, then = _rows(t, x), _rows(t_next, x)
+        before, prediction = x, model.predict(x, now, condition)
+        x = dynamics.step(x, prediction, now, then, noise=eps).next
+    if dynamics.decode == "x0":
+        return model.forward_process.to_x0(before, prediction, now)
+    return x
+
+
+@torch.no_grad()
+def sample_with_transitions(
+    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: TrajectorySpec
+) -> tuple[Tensor, Transitions]:
+    """The latents at the last of `times`, and the stochastic steps; the others follow the ODE."""
+    transitions: list[Transitions] = []
+    at, schedule = 0, times
+    times = to_device(times, x.device)
+    for i, noise in zip(spec.steps, spec.noise.unbind(1), strict=True):
+        x = _stored(integrate_ode(model, condition, x, times[at : i + 1]), spec.dtype)
+        t, t_next, at = _rows(times[i], x), _rows(times[i + 1], x), i + 1
+        prediction = model.predict(x, t, condition)
+        step = _draw(spec, x, prediction, t, t_next, noise)
+        transitions.append(_transition(spec, x, t, t_next, step))
+        shows_x0 = at == len(times) - 1 and spec.dynamics.decode == "x0"
+        x = model.forward_process.to_x0(x, prediction, t) if shows_x0 else step.next
+    if spec.tail is not None and at < len(times) - 1:
+        # the solver computes its coefficients from the times on the CPU
+        tail = compress_tail(schedule, at, spec.tail)[at:]
+        return integrate_with_solver(
+            model, condition, x, tail, DPMSolver(model.forward_process)
+        ), _stack(transitions)
+    return integrate_ode(model, condition, x, times[at:]), _stack(transitions)
+
+
+@torch.no_grad()
+def sample_branched(
+    model: ImageModel,
+    condition: Condition,
+    starts: Tensor,
+    times: Tensor,
+    spec: TrajectorySpec,
+    branches: int,
+) -> tuple[Tensor, Transitions]:
+    """`sample_with_transitions` with `branches` samples from each of `starts` `[S, C, h, w]`.
+
+    The steps before the first stochastic one are computed once for them. `condition` has one row
+    per sample.
+    """
+    first = spec.steps[0]
+    x = integrate_ode(model, _every(condition, branches), starts, times[: first + 1])
+    spec = replace(spec, steps=[i - first for i in spec.steps])
+    x = x.repeat_interleave(branches, 0)
+    return _sample_in_slices(model, condition, x, times[first:], spec)
+
+
+def _sample_in_slices(
+    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: TrajectorySpec
+) -> tuple[Tensor, Transitions]:
+    """`sample_with_transitions` of at most `spec.max_rows` samples at once."""
+    size = spec.max_rows or len(x)
+    if len(x) <= size:
+        return sample_with_transitions(model, condition, x, times, spec)
+    results = []
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
+        part = Condition({name: values[rows] for name, values in condition.tensors.items()})
+        part_spec = replace(spec, noise=spec.noise[rows])
+        results.append(sample_with_transitions(model, part, x[rows], times, part_spec))
+    latents, transitions = (concat(column) for column in zip(*results, strict=True))
+    return latents, transitions
+
+
+@torch.no_grad()
+def sample_branched_per_step(
+    model: ImageModel,
+    condition: Condition,
+    starts: Tensor,
+    times: Tensor,
+    spec: TrajectorySpec,
+    branches: int,
+) -> tuple[Tensor, Transitions]:
+    """`branches` samples for each of T stochastic steps from each of `starts` (TempFlow-GRPO).
+
+    Each sample follows the ODE except for its one step, so its reward is that step's. Rows are
+    ordered by start, then step, then branch; the noise is `[S * T * branches, 1, C, h, w]`.
+    """
+    per_start = len(spec.steps) * branches
+    grid = torch.arange(len(starts) * per_start).view(len(starts), len(spec.steps), branches)
+    start_condition, x, at = _every(condition, per_start), starts, 0
+    results, order = [], []
+    for i, step_rows in zip(spec.steps, grid.unbind(1), strict=True):
+        # the ODE from the step before is shared by all later steps
+        x, at = integrate_ode(model, start_condition, x, times[at : i + 1]), i
+        rows = step_rows.flatten()
+        order.append(rows)
+        step_spec = replace(spec, steps=[0], noise=index_rows(spec.noise, rows))
+        results.append(
+            _sample_in_slices(
+                model,
+                index_rows(condition, rows),
+                x.repeat_interleave(branches, 0),
+                times[i:],
+                step_spec,
+            )
+        )
+    back = torch.cat(order).argsort()  # from the order of steps to that of samples
+    latents, transitions = (concat(column) for column in zip(*results, strict=True))
+    return index_rows(latents, back), index_rows(transitions, back)
+
+
+def _every(condition: Condition, n: int) -> Condition:
+    """Every n-th row, from the first: the condition of each start."""
+    rows = len(next(iter(condition.tensors.values())))
+    return index_rows(condition, torch.arange(0, rows, n))
+
+
+def _draw(
+    spec: TrajectorySpec, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor, noise: Tensor
+) -> Step:
+    """A stochastic step, with the log-probability of the next state as it is stored."""
+    step = spec.dynamics.step(x, prediction, t, t_next, noise=noise)
+    if spec.dtype == step.next.dtype:
+        return step
+    # rounding moved the next state, so its log-probability is computed anew, as a replay would
+    stored = _stored(step.next, spec.dtype)
+    return spec.dynamics.step(x, prediction, t, t_next, next=stored)
+
+
+def _stored(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` as it is after it was stored."""
+    return x.to(dtype).float()
+
+
+def _transition(
+    spec: TrajectorySpec, x: Tensor, t: Tensor, t_next: Tensor, step: Step
+) -> Transitions:
+    if step.log_prob is None:
+        raise ValueError("stored transitions need dynamics with a log-probability")
+    mean = step.mean if spec.keeps_mean else None
+    dtype = spec.dtype
+    pass_rows = torch.full_like(t, len(x), dtype=torch.int64)
+    return Transitions(t, t_next, x.to(dtype), step.next.to(dtype), step.log_prob, mean, pass_rows)
+
+
+def _stack(steps: Sequence[Transitions]) -> Transitions:
+    """Transitions `[B, ...]` of T steps as one `[B, T, ...]`."""
+
+    def column(name: str) -> Tensor:
+        return torch.stack([getattr(step, name) for step in steps], dim=1)
+
+    return Transitions(
+        t=column("t"),
+        t_next=column("t_next"),
+        x=column("x"),
+        next=column("next"),
+        log_prob=column("log_prob"),
+        mean=None if steps[0].mean is None else column("mean"),
+        pass_rows=column("pass_rows"),
+    )
+
+
+def _rows(t: Tensor, x: Tensor) -> Tensor:
+    """A time on the device of `x` as `[B]`, one for each row."""
+    return t.expand(len(x))

@@ -1,0 +1,242 @@
+"""Computes rewards in a background thread, while the next samples are drawn."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from time import perf_counter
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+
+from rlfactory.model.memory import OffloadedModules
+from rlfactory.reward.base import Reward, RewardError, Samples
+from rlfactory.utils.pytree import concat, index_rows
+
+
+class RewardOffloader:
+    """Moves all networks that some rewards hold, together."""
+
+    def __init__(self, rewards: Iterable[Reward], device: torch.device) -> None:
+        self.networks = OffloadedModules(networks_of(rewards))
+        self.device = device
+        self._is_loaded = True
+
+    def load(self) -> None:
+        """Move the networks to the device that they compute on."""
+        if not self._is_loaded:
+            self.networks.load(self.device)
+        self._is_loaded = True
+
+    def offload(self) -> None:
+        """Keep the networks on the CPU alone, which frees the memory of their device."""
+        if self._is_loaded:
+            self.networks.offload()
+        self._is_loaded = False
+
+
+def networks_of(rewards: Iterable[Reward]) -> list[nn.Module]:
+    """Each network in an attribute of a reward, or of an object of this package in one, once."""
+    seen: set[int] = set()
+    return [module for reward in rewards for module in _networks(reward, seen)]
+
+
+def _networks(value: object, seen: set[int]) -> Iterator[nn.Module]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, nn.Module):
+        yield value
+        return
+    items: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        items = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    elif isinstance(value, Reward) or type(value).__module__.startswith("rlfactory."):
+        items = getattr(value, "__dict__", {}).values()
+    for item in items:
+        yield from _networks(item, seen)
+
+
+Scores = dict[str, Tensor]
+ScoreFunction = Callable[[Samples], Scores]
+POLL = 0.1
+"""Seconds between two calls of `advance` while scores are waited for."""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """How and when samples are scored.
+
+    Attributes:
+        background: score while samples are drawn; otherwise when the scores are asked for.
+        timeout: seconds to wait for a batch in the background, None for no limit.
+        offloader: moves the networks of rewards to their device and back.
+        advance: called with 0 every `POLL` seconds of waiting; it may raise, to stop.
+    """
+
+    background: bool = True
+    timeout: float | None = None
+    offloader: RewardOffloader | None = None
+    advance: Callable[[int], None] | None = None
+
+    def begin(self, score: ScoreFunction, size: int = 1) -> "PendingScores":
+        """Begin scoring samples, which come in groups of `size`, one after another."""
+        return PendingScores(score, size, self)
+
+
+class PendingScores:
+    """The scores of samples that are still being drawn; a context manager.
+
+    Complete groups are scored one batch after another, in the order in which they were added, in
+    one thread, so that a reward need not be thread-safe. Batches are the same without a background.
+    """
+
+    def __init__(self, score: ScoreFunction, size: int, scorer: Scorer) -> None:
+        self._score_function, self._size, self._scorer = score, size, scorer
+        self._incomplete: list[Samples] = []
+        self._results: list[Callable[[], Scores]] = []
+        self._futures: list[Future[Scores]] = []
+        self._thread: _WorkerThread | None = None
+        self._busy = self._waited = 0.0
+
+    def __enter__(self) -> "PendingScores":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Drop the batches whose scoring has not begun."""
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the thread and of the device."""
+        if self._thread is not None:
+            self._thread.end()
+        if self._scorer.offloader is not None:
+            self._scorer.offloader.offload()
+
+    def add(self, samples: Samples) -> None:
+        """Add samples that were drawn.
+
+        Raises:
+            RewardError: or another error of a reward, on an earlier batch.
+        """
+        self._incomplete.append(samples)
+        count = sum(len(batch.prompts) for batch in self._incomplete)
+        complete = count - count % self._size
+        if complete:
+            drawn, self._incomplete = concat(self._incomplete), []
+            if complete < count:
+                self._incomplete = [index_rows(drawn, torch.arange(complete, count))]
+            self._submit(index_rows(drawn, torch.arange(complete)))
+        for future in self._futures:
+            if future.done():
+                future.result()
+
+    def scores(self) -> Scores:
+        """Wait for all scores; each `[B]`, by name, in the order in which samples were added.
+
+        A batch that lacks a score that another batch has gets NaN.
+        """
+        if self._incomplete:
+            self._submit(concat(self._incomplete))
+            self._incomplete = []
+        begun = perf_counter()
+        batches = [result() for result in self._results]
+        self._waited += perf_counter() - begun
+        self._release()
+        return _concat_scores(batches)
+
+    @property
+    def overlapped_seconds(self) -> float:
+        """Seconds of scoring that took place while samples were drawn."""
+        return max(self._busy - self._waited, 0.0)
+
+    def _submit(self, samples: Samples) -> None:
+        work = partial(self._score, samples)
+        if not self._scorer.background:
+            self._results.append(work)
+            return
+        if self._thread is None:
+            self._thread = _WorkerThread()
+        future = self._thread.submit(work)
+        self._futures.append(future)
+        self._results.append(partial(_wait, future, self._scorer))
+
+    def _score(self, samples: Samples) -> Scores:
+        begun = perf_counter()
+        if self._scorer.offloader is not None:
+            self._scorer.offloader.load()
+        try:
+            return self._score_function(samples)
+        except SystemExit as error:  # in a thread it would end nothing, and the run would hang
+            raise RewardError(f"a reward called sys.exit({error.code})") from error
+        finally:
+            self._busy += perf_counter() - begun
+
+
+def _wait(future: Future[Scores], scorer: Scorer) -> Scores:
+    """The result of a batch, within the scorer's timeout."""
+    end = math.inf if scorer.timeout is None else perf_counter() + scorer.timeout
+    while not wait([future], max(min(POLL, end - perf_counter()), 0)).done:
+        if scorer.advance is not None:
+            scorer.advance(0)
+        if perf_counter() >= end:
+            raise RewardError(
+                f"a reward gave no answer within scoring.timeout={scorer.timeout:g} s; a thread"
+                " can't be killed, but a process can: with scoring.background=process the run"
+                " continues without those samples"
+            )
+    return future.result()
+
+
+def _concat_scores(batches: list[Scores]) -> Scores:
+    names = dict.fromkeys(name for scores in batches for name in scores)
+    unknown = [torch.full_like(next(iter(scores.values())), torch.nan) for scores in batches]
+    return {
+        name: torch.cat([s.get(name, nan) for s, nan in zip(batches, unknown, strict=True)])
+        for name in names
+    }
+
+
+class _WorkerThread:
+    """A thread that makes calls in turn; a daemon, so that a process that ends does not wait."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Scores], Callable[[], Scores]] | None] = SimpleQueue()
+        self._ended = False
+        # of a thread's own, and a new one begins with the machine's: torch's number of threads, and
+        # the GPU that "cuda" means, which rewards of others may name
+        on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        gpu = torch.cuda.current_device() if on_gpu else None
+        Thread(target=self._work, args=(torch.get_num_threads(), gpu), daemon=True).start()
+
+    def submit(self, work: Callable[[], Scores]) -> Future[Scores]:
+        future: Future[Scores] = Future()
+        self._calls.put((future, work))
+        return future
+
+    def end(self) -> None:
+        """Begin no further call."""
+        self._ended = True
+        self._calls.put(None)
+
+    def _work(self, threads: int, gpu: int | None) -> None:
+        torch.set_num_threads(threads)
+        if gpu is not None:
+            torch.cuda.set_device(gpu)
+        while (call := self._calls.get()) is not None and not self._ended:
+            future, work = call
+            try:
+                future.set_result(work())
+            except BaseException as error:  # raised again by `Future.result`
+                future.set_exception(error)

@@ -1,0 +1,75 @@
+"""Builds the rewards of an experiment, and what scores with them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rlfactory.config.schema.targets import instantiate, locate
+from rlfactory.reward.base import Reward, RewardError
+from rlfactory.train.sampling.base import Advance
+from rlfactory.train.scoring.async_scorer import RewardOffloader, Scorer
+from rlfactory.train.scoring.subprocess_reward import SubprocessReward
+
+Config = Mapping[str, Any]
+
+
+def reward_device(config: Config, default: torch.device) -> torch.device:
+    """The device of rewards; RewardError if it does not exist."""
+    name = config["scoring"]["device"]
+    if name is None:
+        return default
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch without CUDA
+        reason = str(error).splitlines()[0]
+        raise RewardError(f"scoring.device={name} can't be used: {reason}") from error
+
+
+def build_scorer(
+    config: Config, rewards: list[Reward], device: torch.device, advance: Advance
+) -> Scorer:
+    """What scores rollouts, in the background or not; the networks of rewards are offloaded."""
+    scoring, offloader = config["scoring"], None
+    if scoring["offload"]:
+        offloader = RewardOffloader(rewards, device)
+        offloader.offload()
+    # a subprocess has the timeout itself, and is replaced
+    timeout = scoring["timeout"] if scoring["background"] == "thread" else None
+    return Scorer(scoring["background"] != "none", timeout, offloader, advance)
+
+
+def build_rewards(config: Config, device: torch.device) -> tuple[Reward, dict[str, Reward]]:
+    """The reward that trains, and those that score evaluation samples only, by name.
+
+    Rewards with equal configurations are one object, so that its networks are loaded once.
+    """
+    built: dict[str, Reward] = {}
+
+    def build_one(node: Config, key: str) -> Reward:
+        if "parts" in node:
+            parts = {n: build_one(part, f"{key}.parts.{n}") for n, part in node["parts"].items()}
+            combined: Reward = instantiate({**node, "parts": parts}, key, device=device)
+            return combined
+        frozen = json.dumps(node, sort_keys=True, default=str)
+        if frozen not in built:
+            built[frozen] = _single_reward(config, node, key, device)
+        return built[frozen]
+
+    others = config["eval_rewards"]["parts"]
+    trained = build_one(config["reward"], "reward")
+    return trained, {n: build_one(part, f"eval_rewards.parts.{n}") for n, part in others.items()}
+
+
+def _single_reward(config: Config, node: Config, key: str, device: torch.device) -> Reward:
+    """A reward that has no parts, in a subprocess if its class or the configuration wants one."""
+    scoring = config["scoring"]
+    in_subprocess = scoring["background"] == "process"
+    if scoring["background"] == "thread":
+        in_subprocess = getattr(locate(node["_target_"], key), "wants_subprocess", False)
+    if in_subprocess:
+        timeout, processes = scoring["timeout"], scoring["processes"]
+        return SubprocessReward(node, key, device, timeout=timeout, processes=processes)
+    reward: Reward = instantiate(node, key, device=device)
+    return reward

@@ -1,0 +1,213 @@
+"""Runs a reward in subprocesses, which are killed and replaced if they hang or crash."""
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import Reward, RewardError, Samples
+from rlfactory.utils.processes import signal_handlers
+from rlfactory.utils.pytree import index_rows, row_chunks
+
+log = logging.getLogger(__name__)
+
+
+@final
+class SubprocessReward(Reward):
+    """Another reward, made and asked in subprocesses.
+
+    Samples of a process that dies, or takes longer than the timeout, get NaN; the process is
+    replaced.
+
+    Args:
+        node: the configuration of the reward.
+        key: its configuration key, which error messages name.
+        device: where its networks compute.
+        timeout: seconds for a batch; None for no limit.
+        processes: the number of processes, which share the groups of a batch.
+
+    Raises:
+        RewardError: the reward cannot be made; later, if it raises an error.
+    """
+
+    def __init__(
+        self,
+        node: Mapping[str, Any],
+        key: str,
+        device: torch.device,
+        *,
+        timeout: float | None = None,
+        processes: int = 1,
+    ) -> None:
+        self._recipe, self.timeout = (dict(node), key, str(device)), timeout
+        self._workers = [_Worker(self._recipe) for _ in range(processes)]
+        metadata = [worker.metadata() for worker in self._workers][0]
+        self.main = metadata["main"]
+        self.media = metadata["media"]  # type: ignore[misc]
+        self.metadata = metadata["metadata"]  # type: ignore[misc]
+        self.best_score = metadata["best_score"]  # type: ignore[misc]
+        self.better = metadata["better"]  # type: ignore[misc]
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Have one process check the prompts, as the reward requires."""
+        self._workers[0].check_prompts([*prompts])
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores `[B]`, NaN where a process timed out or died."""
+        # there may be fewer groups than processes
+        shards = _split_groups(samples.groups, len(self._workers))
+        busy = list(zip(self._workers, shards, strict=False))
+        for worker, rows in busy:
+            worker.send(index_rows(samples, rows))
+        end = None if self.timeout is None else monotonic() + self.timeout
+        unknown = torch.full((len(samples.prompts),), torch.nan)
+        result: dict[str, Tensor] = {self.main: unknown.clone()}
+        for index, (worker, rows) in enumerate(busy):
+            for name, scores in self._receive(index, worker, end).items():
+                result.setdefault(name, unknown.clone())[rows] = scores
+        return result
+
+    def _receive(self, index: int, worker: "_Worker", end: float | None) -> Mapping[str, Tensor]:
+        """A worker's scores; none if it timed out or died, and then it is replaced."""
+        try:
+            return worker.scores(end)
+        except TimeoutError:
+            log.error("reward %s gave no answer within %g s", self.main, self.timeout)
+        except (EOFError, OSError):
+            log.error("the process of reward %s died", self.main)
+        worker.kill()
+        self._workers[index] = _Worker(self._recipe)
+        return {}
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.kill()
+
+
+class _Worker:
+    """A process that holds the reward.
+
+    It is forked off multiprocessing's fork server, which has imported torch only: faster than a new
+    interpreter, and unlike a fork of this process without its GPU state and its threads.
+    """
+
+    def __init__(self, recipe: tuple[Mapping[str, Any], str, str]) -> None:
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["rlfactory.train.scoring.subprocess_reward"])
+        self._pipe, their_end = context.Pipe()
+        arguments = (their_end, *recipe, torch.get_num_threads())
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        their_end.close()  # so that reading from a process that died raises EOFError
+        self._is_ready = False
+
+    def metadata(self) -> dict[str, Any]:
+        """The class attributes of the reward; waits until it is made."""
+        self._is_ready = True
+        return _receive(self._pipe)  # type: ignore[no-any-return]
+
+    def check_prompts(self, prompts: list[Prompt]) -> None:
+        self._pipe.send(("check_prompts", prompts))
+        _receive(self._pipe)
+
+    def send(self, samples: Samples) -> None:
+        if not self._is_ready:
+            self.metadata()
+        try:
+            self._pipe.send(("score", _pack(samples)))
+        except OSError:  # it died; `scores` will find out
+            return
+
+    def scores(self, end: float | None) -> Mapping[str, Tensor]:
+        if end is not None and not self._pipe.poll(max(end - monotonic(), 0)):
+            raise TimeoutError
+        return {name: torch.from_numpy(values) for name, values in _receive(self._pipe).items()}
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _receive(pipe: Connection) -> Any:
+    """The value of a worker's answer; RewardError if it is an error."""
+    kind, value = pipe.recv()
+    if kind == "error":
+        log.error("in the process of a reward:\n%s", value[1])
+        raise RewardError(value[0])
+    return value
+
+
+def _split_groups(groups: Tensor, count: int) -> list[Tensor]:
+    """The rows of at most `count` parts, none of which cuts a group."""
+    distinct = torch.unique(groups)
+    runs = row_chunks(len(distinct), -(-len(distinct) // count))
+    return [torch.isin(groups, distinct[run]).nonzero().flatten() for run in runs]
+
+
+def _pack(samples: Samples) -> tuple[Samples, Any]:
+    """Samples and images as numpy: tensors would go through shared memory, which a killed process
+    does not free.
+    """
+    images = None if samples.images is None else samples.images.numpy()
+    bare = replace(samples, groups=samples.groups.tolist(), images=None)  # type: ignore[arg-type]
+    return bare, images
+
+
+def _unpack(bare: Samples, images: Any) -> Samples:
+    tensor = None if images is None else torch.from_numpy(images)
+    return replace(bare, groups=torch.tensor(bare.groups, dtype=torch.int64), images=tensor)
+
+
+def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, threads: int) -> None:
+    """The main function of a worker: answer requests until the pipe is closed."""
+    # a session of its own: torchrun sends signals to all processes of a rank's session, and the
+    # rank still needs the scores of what it has sampled
+    os.setsid()
+    torch.set_num_threads(threads)
+    # a scheduler's signal to the whole job also reaches the parent, which decides when this process
+    # ends; SIGTERM stays, as the way in which multiprocessing ends it
+    numbers = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+    try:
+        with signal_handlers(signal.SIG_IGN, numbers):
+            _answer_requests(pipe, node, key, device)
+    except EOFError:
+        sys.exit(0)
+    except BaseException as error:
+        known = isinstance(error, RewardError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        pipe.send(("error", (text, traceback.format_exc())))
+
+
+def _answer_requests(pipe: Connection, node: Mapping[str, Any], key: str, device: str) -> None:
+    """Make the reward, then check prompts and score samples until the pipe is closed (EOFError)."""
+    from rlfactory.config.schema.targets import instantiate
+
+    reward: Reward = instantiate(node, key, device=torch.device(device))
+    if reward.state_dict():
+        raise RewardError(
+            f"{type(reward).__name__} has state (running statistics), which would be lost with"
+            " a process that is killed; type scoring.background=thread"
+        )
+    names = ("main", "media", "metadata", "best_score", "better")
+    pipe.send(("metadata", {name: getattr(reward, name) for name in names}))
+    while True:
+        request, argument = pipe.recv()
+        if request == "check_prompts":
+            reward.check_prompts(argument)
+            pipe.send(("checked", None))
+        else:
+            scores = reward.score(_unpack(*argument))
+            pipe.send(("scores", {name: values.numpy() for name, values in scores.items()}))

@@ -1,0 +1,90 @@
+"""Text for the terminal: messages beside a command's own output, and formats of values."""
+
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def print_status(message: str) -> None:
+    """Print a line to standard error."""
+    from rich.console import Console  # imported late: commands that print nothing start faster
+
+    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_error(message: str) -> None:
+    """Print an error message to standard error."""
+    print_status(f"error: {message}")
+
+
+def silence_notices() -> None:
+    """Silence the notices of transformers and diffusers, of optional packages and the like, unless
+    the user has chosen what is shown: by an environment variable, or in a library that is imported.
+    """
+    _silence()
+
+
+@contextmanager
+def silenced_notices() -> Iterator[None]:
+    """`silence_notices` within the block, for a process that is the user's."""
+    silenced = _silence()
+    try:
+        yield
+    finally:
+        for library in silenced:
+            os.environ.pop(_variable(library), None)
+            module = sys.modules.get(f"{library}.utils.logging")
+            if module is not None and module.get_verbosity() == logging.ERROR:
+                module.set_verbosity_warning()
+
+
+def _silence() -> list[str]:
+    """Silence libraries; returns those that were not silent."""
+    silenced = []
+    for library in ("transformers", "diffusers"):
+        module = sys.modules.get(f"{library}.utils.logging")
+        is_default = module is None or module.get_verbosity() == logging.WARNING
+        if _variable(library) in os.environ or not is_default:
+            continue
+        os.environ[_variable(library)] = "error"  # read when the library is imported
+        if module is not None:
+            module.set_verbosity_error()
+        silenced.append(library)
+    return silenced
+
+
+def _variable(library: str) -> str:
+    return f"{library.upper()}_VERBOSITY"
+
+
+def number(value: float, *, sign: bool = False) -> str:
+    """A score or a loss in about three significant digits; a dash for NaN."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else str(value)
+    size = abs(value)
+    plus = "+" if sign else ""
+    if size != 0 and (size < 1e-3 or size >= 1e5):
+        return format(value, f"{plus}.1e")
+    decimals = 3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0
+    return format(value, f"{plus}.{decimals}f")
+
+
+def clock(seconds: float) -> str:
+    """A duration as `m:ss`, or `h:mm:ss` from an hour on; `-:--` while it is unknown."""
+    if not math.isfinite(seconds):
+        return "-:--"
+    minutes, rest = divmod(round(max(seconds, 0.0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def size(count: float) -> str:
+    """A number of bytes in the largest unit of 1024 that leaves at least 1."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,21 @@
+"""Errors whose message tells the user what to change; this module imports nothing.
+
+A command prints the message of a `UserError` or an `OSError` without a traceback. Any other
+exception is a defect of this package and keeps its traceback on the screen. Errors that a single
+package raises and catches stand in that package and derive from `UserError`; those that several
+packages raise stand here.
+"""
+
+
+class UserError(Exception):
+    """An error that a user can act on; its message says what is wrong and what to type instead."""
+
+
+class ModelError(UserError, ValueError):
+    """A model that can't be loaded or can't do what was configured; the message says what to type
+    instead.
+    """
+
+
+class TrainingError(UserError, RuntimeError):
+    """A run that must stop; the message says why and what to try."""

@@ -1,0 +1,87 @@
+"""Live objects: what a Python caller hands over in memory, in the place of a path or import path.
+
+A configuration holds text, so such an object has a name while it is in use, and the configuration
+says `object:NAME`. The text alone means nothing in another process: `describe` is what a run folder
+keeps of the object.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sized
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from rlfactory.utils.errors import UserError
+
+PREFIX = "object:"
+_objects: dict[str, Any] = {}
+
+
+class LiveObjectError(UserError, LookupError):
+    """A configuration that names an object which this process does not have."""
+
+
+@contextmanager
+def live_objects(objects: Mapping[str, Any]) -> Iterator[None]:
+    """Inside the block, `object:NAME` stands for `objects[NAME]`."""
+    former = dict(_objects)
+    _objects.update(objects)
+    try:
+        yield
+    finally:
+        _objects.clear()
+        _objects.update(former)
+
+
+def is_reference(value: object) -> TypeGuard[str]:
+    """Whether a value of a configuration stands for a live object."""
+    return isinstance(value, str) and value.startswith(PREFIX)
+
+
+def references_in(value: object) -> list[str]:
+    """The names of all live objects that a configuration, or a part of one, refers to."""
+    if is_reference(value):
+        return [value.removeprefix(PREFIX)]
+    inside = value.values() if isinstance(value, Mapping) else value
+    if isinstance(inside, str) or not hasattr(inside, "__iter__"):
+        return []
+    return list(dict.fromkeys(name for inner in inside for name in references_in(inner)))
+
+
+def resolve(reference: str) -> Any:
+    """The object of a reference; LiveObjectError where this process has none of that name."""
+    name = reference.removeprefix(PREFIX)
+    if name not in _objects:
+        raise LiveObjectError(
+            f"{reference} is an object of the Python process that began this run; resume it there,"
+            f" or hand over another one: rlfactory.load_run(RUN).resume({name}=...)"
+        )
+    return _objects[name]
+
+
+def describe(value: object) -> str:
+    """What a live object is: its type and name, where it was loaded from, its settings if they are
+    plain values, and the file and line of its definition.
+    """
+    if isinstance(value, tuple):
+        return ", ".join(map(describe, value))
+    named: Any = value if hasattr(value, "__qualname__") else type(value)
+    text = f"{named.__module__}.{named.__qualname__}"
+    if named is not value:
+        text += _contents(value)
+    try:
+        file, line = inspect.getsourcefile(named), inspect.getsourcelines(named)[1]
+    except (OSError, TypeError):  # a built-in, or typed at the prompt
+        return text
+    # a cell's code is in a file that only its kernel knows
+    return f"{text} ({f'{file}:{line}' if file and Path(file).is_file() else 'in a notebook'})"
+
+
+def _contents(value: object) -> str:
+    """What distinguishes an instance from others of its type."""
+    if path := getattr(value, "name_or_path", None):
+        return f" {path}"
+    settings = getattr(value, "__dict__", {})
+    if settings and all(isinstance(v, bool | int | float | str | None) for v in settings.values()):
+        return f"({', '.join(f'{name}={v!r}' for name, v in settings.items())})"
+    return f" of {len(value)}" if isinstance(value, Sized) else ""

@@ -1,0 +1,47 @@
+"""Annotated types for constructors: ranges that the plan checks."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds of a number; `ge`/`le` include the bound, `gt`/`lt` do not."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+
+class TargetNode:
+    """Stands for an abstract class in a configuration: a mapping with a `_target_`."""
+
+
+PositiveInt = Annotated[int, Interval(ge=1)]
+NonNegativeInt = Annotated[int, Interval(ge=0)]
+Positive = Annotated[float, Interval(gt=0)]
+NonNegative = Annotated[float, Interval(ge=0)]
+Fraction = Annotated[float, Interval(ge=0, le=1)]
+BelowOne = Annotated[float, Interval(ge=0, lt=1)]
+PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
+GPUName = Literal[
+    "auto",
+    "h100",
+    "h100_pcie",
+    "h200",
+    "gh200",
+    "h800",
+    "h20",
+    "b200",
+    "a100_80gb",
+    "a100_40gb",
+    "a800",
+    "l40s",
+    "a6000",
+    "a10",
+    "rtx3090",
+    "rtx4090",
+    "rtx5090",
+]
+"""GPUs of config/prediction/devices.yaml; `auto` is the one that nvidia-smi reports."""

@@ -1,1 +1,0 @@
-"""Small pretrained models that ship with the package, and the scenes they were trained on."""

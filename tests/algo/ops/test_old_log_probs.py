@@ -1,0 +1,85 @@
+"""What is noted of samples before the policy moves away from them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlfactory.algo.advantage.group import GroupAdvantage
+from rlfactory.algo.awm import AWM
+from rlfactory.algo.ops.old_log_probs import with_old_log_probs
+from rlfactory.algo.times import UniformTimes
+from rlfactory.algo.vgrpo import VGRPO
+from rlfactory.batch import Batch, TrainingItems
+from rlfactory.dynamics.schedule import uniform_sigmas
+from rlfactory.model.base import ImageModel
+from rlfactory.model.weight_sets import OLD
+from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require
+
+MakeModel = Callable[..., ImageModel]
+Roll = Callable[..., Rollout]
+
+
+def make(kind: type[Any] = AWM, **options: Any) -> Any:
+    return kind(GroupAdvantage(), UniformTimes(count=2), uniform_sigmas(6, 3.0), **options)
+
+
+def remember(
+    algo: Any, model: ImageModel, rollout: Rollout, shares: Sequence[list[int]], size: int = 100
+) -> Tensor | None:
+    def passes(items: TrainingItems | None, _: Rollout) -> Iterator[tuple[Batch, bool]]:
+        return ((batch, True) for batch in (items.split(size) if items is not None else ()))
+
+    minibatches = [torch.tensor(share, dtype=torch.int64) for share in shares]
+    return with_old_log_probs(
+        algo, model, rollout, minibatches, passes, seed=0, iteration=4
+    ).old_log_prob
+
+
+@pytest.mark.parametrize("kind", [AWM, VGRPO])
+def test_only_what_was_asked_for_is_noted(kind: type[Any], linear: MakeModel, roll: Roll) -> None:
+    model, algo = linear(), make(kind)
+    rollout = roll(model, [1.0, 2.0, 3.0, 4.0])
+    old = require(remember(algo, model, rollout, [[3], [1]]), "it")
+    assert old.isnan().tolist() == [[True] * 2, [False] * 2] * 2
+    (batch,) = algo.training_items(rollout, model, seed=0, iteration=4).split(100)
+    expected = algo.log_likelihoods(model, batch).view(4, 2)
+    torch.testing.assert_close(old[[1, 3]], expected[[1, 3]].detach(), rtol=1e-5, atol=0)
+    assert not old.requires_grad
+
+
+def test_batches_change_nothing(linear: MakeModel, roll: Roll) -> None:
+    model, algo = linear(), make()
+    rollout = roll(model, [1.0, 2.0, 3.0, 4.0])
+    whole, parts = (remember(algo, model, rollout, [[3, 0], [1]], size) for size in (100, 2))
+    torch.testing.assert_close(whole, parts, equal_nan=True, rtol=1e-6, atol=0)
+
+
+def test_it_is_the_behaviour_policy_that_is_asked(linear: MakeModel, roll: Roll) -> None:
+    model = linear()
+    rollout = roll(model, [1.0, 2.0])
+    before = remember(make(), model, rollout, [[0, 1]])
+    model.weights.add(OLD)
+    with torch.no_grad():
+        model.weights.parameters["bias"] += 0.5
+    of_old = remember(make(behaviour="old"), model, rollout, [[0, 1]])
+    assert torch.equal(require(of_old, "it"), require(before, "it"))
+    of_policy = remember(make(), model, rollout, [[0, 1]])
+    assert not torch.isclose(require(of_policy, "it"), require(before, "it")).any()
+
+
+@pytest.mark.parametrize("shares", [[], [[]], [[], []]])
+def test_where_nothing_is_asked_nothing_is_noted(
+    shares: list[list[int]], linear: MakeModel, roll: Roll
+) -> None:
+    model = linear()
+    rollout = roll(model, [1.0, 2.0])
+    model.evaluations.read_and_reset()
+    assert remember(make(), model, rollout, shares) is None
+    empty = rollout[torch.tensor([], dtype=torch.int64)]
+    assert remember(make(), model, empty, [[]]) is None
+    asked = model.evaluations.read_and_reset()
+    assert (asked.forward, asked.trained) == (0, 0)

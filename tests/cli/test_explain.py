@@ -1,0 +1,50 @@
+"""`rlfactory explain` and `rlfactory list GROUP OPTION`."""
+
+import pytest
+
+from rlfactory.cli import app
+from rlfactory.config.problems import PlanError
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert app.dispatch(words) == 0
+    return capsys.readouterr().out
+
+
+def test_a_key_with_its_meaning_type_default_and_place(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, "explain", "optimizer.lr", "optimizer.lr=0.5").splitlines()
+    assert lines[:3] == ["optimizer.lr = 0.5", "  learning rate", "  a number; default 0.0001"]
+    assert lines[3].split("conf/")[1] == "optimizer/adamw.yaml:5"
+    assert lines[4] == "  0.5          command line: optimizer.lr=0.5  <- counts"
+
+
+def test_the_last_part_of_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "explain", "every")
+    assert "evaluation.every = 0" in out
+    assert "checkpoint.every = 0" in out
+
+
+def test_groups_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    group = shown(capsys, "explain", "algo")
+    assert group.startswith("algo = nft\n  how rewards become gradients\n  options: awm")
+    for words in (["explain", "algo=grpo"], ["explain", "grpo"], ["list", "algo", "grpo"]):
+        option = shown(capsys, *words)
+        assert option.startswith("algo=grpo  (")
+        assert "clip_range: 1.0e-4   # > 0: clip of the ratio" in option
+    assert "keys: ema.schedule" in shown(capsys, "explain", "ema")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["explain", "nonsense"], "there is no such key"),
+        (["explain", "evaluation.evry"], "Did you mean evaluation.every?"),
+        (["explain", "algo=nonsense"], "there is no option nonsense"),
+        (["explain", "seed=3"], "sets a key"),
+        (["explain"], "no key named"),
+        (["list", "algo", "nonsense"], "there is no option nonsense"),
+    ],
+)
+def test_what_there_is_not(words: list[str], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        app.dispatch(words)

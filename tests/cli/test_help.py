@@ -1,0 +1,46 @@
+"""The help page."""
+
+import pytest
+
+from rlfactory.cli import app
+from rlfactory.cli.help import COMMANDS, show_help
+from rlfactory.config.schema.root import GROUPS
+
+
+def test_every_group_has_a_line_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_help() == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    for group in GROUPS:
+        (line,) = [words for words in lines if words[0] == group]
+        assert len(line) > 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_have_a_help_of_their_own(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in ([command, "--help"], ["help", command]):
+        assert app.dispatch(words) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"usage: rlfactory {command}")
+        assert f"  rlfactory {command}" in shown.partition("examples")[2]
+        assert max(map(len, shown.splitlines())) <= 110
+
+
+def test_training_has_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.dispatch(["train", "--help"]) == 0
+    assert "rlfactory COMMAND --help" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["check", "list", "explain", "sweep"])
+def test_examples_run(command: str) -> None:
+    for example, _ in COMMANDS[command].examples:
+        assert app.dispatch(example.split()) == 0
+
+
+def test_what_may_be_left_out_is_not_said_to_be_required(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        app.dispatch(["resume"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: RUN\n")

@@ -1,0 +1,81 @@
+"""The jobs of a multirun, before the first one begins."""
+
+import pytest
+
+from rlfactory.cli.multirun_jobs import LONGEST_NAME, job_names, job_words, planned_jobs
+from rlfactory.cli.suggestions import working_command
+from rlfactory.config.problems import PlanError
+
+
+def test_jobs_are_every_combination_and_names_have_what_varies() -> None:
+    jobs = job_words(["seed=1,2", "iterations=3", "algo=grpo,nft", "hydra.job.chdir=false"])
+    assert jobs[0] == ("seed=1", "iterations=3", "algo=grpo")
+    assert job_names(jobs) == [
+        "seed=1,algo=grpo",
+        "seed=1,algo=nft",
+        "seed=2,algo=grpo",
+        "seed=2,algo=nft",
+    ]
+
+
+def test_one_job_alone_is_named_by_all_that_was_typed() -> None:
+    assert job_names([("seed=2",)]) == ["seed=2"]
+    assert job_names([()]) == ["default"]
+
+
+def test_names_that_would_be_one_folder_or_none_are_numbered() -> None:
+    assert job_names([("a=x/y",), ("a=x y",)]) == ["000_a=x_y", "001_a=x_y"]
+    long = job_names([(f"a={'x' * 200}1",), (f"a={'x' * 200}2",)])
+    assert [name[:6] for name in long] == ["000_a=", "001_a="]
+    assert {len(name) for name in long} == {LONGEST_NAME}
+
+
+def test_ranges_globs_and_intervals_are_swept() -> None:
+    assert job_words(["seed=range(0,3)"]) == [("seed=0",), ("seed=1",), ("seed=2",)]
+    assert ("algo=grpo",) in job_words(["algo=glob(gr*)"])
+    assert job_words(["optimizer.lr=interval(0.1,0.2)"]) == [("optimizer.lr=0.1",)]
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "where"),
+    [
+        (["seed=1,2", "iterations=0"], "iterations", ""),
+        (["algo=grpo,nft", "algo.clip_range=1e-4"], "algo.clip_range", " (in algo=nft)"),
+        (["group_size=0,4", "seed=1,2"], "group_size", " (in group_size=0,seed=1, group_size=0,"),
+    ],
+)
+def test_a_problem_of_some_jobs_names_them(words: list[str], key: str, where: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        planned_jobs(words)
+    (problem,) = refused.value.problems
+    assert problem.key == key
+    assert where in problem.message
+    assert ("(in" in problem.message) == bool(where)
+    assert not (where and problem.fix), "it would change the jobs that are well"
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["lr=1e-4,2e-4", "seed=1,2"], ("optimizer.lr=0.0001,0.0002",)),
+        (["num_generations=4", "seed=1,2"], ("group_size=4",)),
+    ],
+)
+def test_a_problem_of_all_jobs_is_fixed_as_the_sweep_that_was_typed(
+    words: list[str], instead: tuple[str, ...]
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        planned_jobs(words)
+    (problem,) = refused.value.problems
+    assert problem.instead == instead
+
+
+def test_a_suggestion_keeps_the_multirun() -> None:
+    words = ["check", "-m", "seed=1,2", "lr=1e-4"]
+    with pytest.raises(PlanError) as refused:
+        planned_jobs(words[2:])
+    fixed = "rlfactory check -m seed=1,2 optimizer.lr=1e-4"
+    assert working_command(refused.value.problems, words) == fixed
+    with pytest.raises(PlanError) as refused:
+        planned_jobs(["algo=grpo,ppo", "lr=1e-4"])
+    assert working_command(refused.value.problems, ["-m", "algo=grpo,ppo", "lr=1e-4"]) is None

@@ -1,0 +1,1258 @@
+"""Each rule between choices fires where it should and is silent elsewhere."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory.config import checks
+from rlfactory.config.checks import RULES
+from rlfactory.config.checks.base import Rule
+from rlfactory.config.checks.warnings import cautions
+
+SOUND: dict[str, Any] = {
+    "prompts_per_iteration": 4,
+    "group_size": 6,
+    "updates_per_iteration": 2,
+    "branches": 1,
+    "branch_at": "window",
+    "epochs": 1,
+    "micro_batch": 8,
+    "times": {"count": 4},
+    "schedule": {"steps": 10},
+    "window": {"skip_last": 1},
+    "prompts": {"_target_": "rlfactory.prompts.shapes.ShapesPrompts"},
+    "algo": {},
+    "advantage": {"mean": "group", "std": "group", "aggregate": "sum", "weights": None},
+    "ema": {"schedule": "warmup_cosine", "warmup": 10, "total": 11},
+    "old": {"schedule": "power", "warmup": 10, "total": 10},
+    "regularizer": {},
+    "dynamics": {"_target_": "rlfactory.dynamics.flow_sde.FlowSDE"},
+    "reward": {},
+    "eval_rewards": {"of": [], "parts": {}},
+    "model": {"path": "owner/name", "size": 64},
+    "evaluation": {"size": None},
+    "prompt_cache": None,
+    "run_dir": None,
+    "begin_from": None,
+    "optimizer": {"lr": 1e-4, "betas": [0.9, 0.999]},
+    "precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "bfloat16"},
+    "memory": {"attention": None},
+    "logger": {"of": ["a", "b"]},
+    "hardware": {"processes": 2, "strategy": "ddp"},
+}
+STEPWISE: dict[str, Any] = {
+    "algo": {"requires": "transitions"},
+    "advantage": {"grouped": True},
+    "model": {"media": "images", "process": "flow"},
+    "dynamics": {"process": "flow", "has_log_prob": True, "step_form": "flow_sde"},
+    "schedule": {"process": "flow"},
+    "window": {},
+    "regularizer": {"requires": "transitions"},
+    "reward": {"media": "images", "metadata": ("include",)},
+    "prompts": {"metadata": ("tag", "include")},
+    "times": {"from_schedule": True},
+    "logger": {"made_of": "parts"},
+    "logger.parts.a": {"package": "json", "extra": None},
+}
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {**base, **changes}
+
+
+def keys(rule: Rule, config: dict[str, Any], traits: dict[str, Any]) -> list[str]:
+    found = rule(merged(SOUND, config), merged(STEPWISE, traits))
+    assert isinstance(found, Iterator)
+    return [problem.key for problem in found]
+
+
+FORWARD = {"algo": {"requires": "forward_process"}}
+GAUSSIAN: dict[str, Any] = {"divides_by_step_std": True}
+NO_LAST_NOISE: dict[str, Any] = {
+    "dynamics": {"last_step_is_deterministic": True},
+    "regularizer": GAUSSIAN,
+}
+
+
+OF_QUOTES: dict[str, Any] = {"reward": {"prompt_feature": "quoted_word"}}
+COMPARES: dict[str, Any] = {"media": "texts", "compares_group": True}
+TINY: dict[str, Any] = {"model": {"path": "zoo:tiny_sd3", "size": 64}}
+WRITER: dict[str, Any] = {"model": {"path": "zoo:tiny_gpt2"}}
+FLUX: dict[str, Any] = {"media": "images", "pipeline": "FluxPipeline"}
+SD3: dict[str, Any] = {"model": {"media": "images", "pipeline": "StableDiffusion3Pipeline"}}
+NOWHERE = {"package": "no_such_package", "extra": "some"}
+SUM: dict[str, Any] = {"regularizer": {"terms": {"a": {}}}}
+
+
+def terms(traits: dict[str, Any], name: str = "a") -> dict[str, Any]:
+    """The traits of a sum of one term."""
+    return {"regularizer": {"requires": "terms"}, f"regularizer.terms.{name}": traits}
+
+
+def parts(of: list[str], **options: Any) -> dict[str, Any]:
+    """A reward combined of parts."""
+    plain = {"weights": {}, "gates": {}, "clips": {}, "normalise": "none", "aggregate": "sum"}
+    return {"reward": {"of": of, "parts": {name: {} for name in of}, **plain, **options}}
+
+
+ALSO: dict[str, Any] = {"eval_rewards": {"of": ["a"], "parts": {"a": {}}}}
+COMBINED: dict[str, Any] = {"reward": {"made_of": "parts"}}
+GDPO = {**parts(["a"], aggregate="gdpo"), "advantage": {"aggregate": "gdpo", "weights": None}}
+IN_BOTH = {"precision": {"weights": "float32", "rollout": "bfloat16", "learning": "float32"}}
+IN_NEITHER = {"precision": {"weights": "float16", "rollout": "bfloat16", "learning": "bfloat16"}}
+NO_BACKENDS = {"model": {"media": "images", "attention_backends": False}}
+
+FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
+    (checks.model_files.require_compatible_run, {"begin_from": "nowhere"}, {}, "begin_from"),
+    (checks.optimisation.require_matching_algorithm, {}, {"algo": {"requires": "tokens"}}, "algo"),
+    (checks.optimisation.require_matching_algorithm, {}, {"model": {"process": "tokens"}}, "algo"),
+    (checks.sampling.require_matching_dynamics, {}, {"dynamics": {"process": "vp"}}, "dynamics"),
+    (
+        checks.sampling.require_matching_dynamics,
+        {},
+        {
+            "model": {"process": "tokens"},
+            "dynamics": {"process": None},
+            "algo": {"requires": "tokens"},
+        },
+        "dynamics",
+    ),
+    (checks.sampling.require_matching_schedule, {}, {"model": {"process": "vp"}}, "schedule"),
+    (checks.sampling.require_matching_schedule, {}, {"schedule": {"process": "vp"}}, "schedule"),
+    (
+        checks.sampling.require_step_likelihood,
+        {},
+        {"dynamics": {"has_log_prob": False}},
+        "dynamics",
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}, "dynamics": {"final_alpha": "one", "min_std": 0.0}},
+        {},
+        "dynamics.final_alpha",
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"steps": [0, 9]}, "dynamics": {"log_prob_of": "gaussian"}},
+        {"dynamics": {"last_step_is_deterministic": True}},
+        "dynamics.log_prob_of",
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"size": 2, "low": 0, "high": None}},
+        {"dynamics": {"last_step_is_deterministic": True}, "regularizer": GAUSSIAN},
+        "regularizer",
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"size": 2, "low": 8, "high": None}, "regularizer": {"terms": {"a": {}}}},
+        {
+            "dynamics": {"last_step_is_deterministic": True},
+            "window": {"noisier_half": True},
+            "regularizer": {"requires": "terms"},
+            "regularizer.terms.a": GAUSSIAN,
+        },
+        "regularizer",
+    ),
+    (
+        checks.regularizer.require_matching_divergence,
+        {},
+        {"algo": {"requires": "forward_process"}},
+        "regularizer",
+    ),
+    (
+        checks.regularizer.require_matching_divergence,
+        {},
+        {"regularizer": {"requires": "tokens"}},
+        "regularizer",
+    ),
+    (
+        checks.regularizer.require_matching_divergence,
+        {},
+        {"algo": {"requires": "tokens"}},
+        "regularizer",
+    ),
+    (
+        checks.regularizer.require_nonzero_gradient,
+        {"regularizer": {"placement": "loss", "estimator": "k1"}},
+        {},
+        "regularizer.estimator",
+    ),
+    (
+        checks.regularizer.require_matching_divergence,
+        SUM,
+        {"algo": {"requires": "forward_process"}, **terms({"requires": "transitions"})},
+        "regularizer.terms.a",
+    ),
+    (
+        checks.regularizer.require_matching_divergence,
+        SUM,
+        {"algo": {"requires": "tokens"}, **terms({"requires": "velocity"})},
+        "regularizer.terms.a",
+    ),
+    (
+        checks.regularizer.require_matching_process,
+        {},
+        {"regularizer": {"process": "flow"}, "model": {"process": "vp"}},
+        "regularizer",
+    ),
+    (
+        checks.regularizer.require_matching_process,
+        SUM,
+        {**terms({"process": "flow"}), "model": {"process": "vp"}},
+        "regularizer.terms.a",
+    ),
+    (
+        checks.regularizer.require_surrogate,
+        {"regularizer": {"compare": "surrogate"}},
+        {},
+        "regularizer.compare",
+    ),
+    (
+        checks.regularizer.require_surrogate,
+        {"regularizer": {"terms": {"a": {"compare": "surrogate"}}}},
+        terms({"requires": "velocity"}),
+        "regularizer.terms.a.compare",
+    ),
+    (
+        checks.regularizer.require_valid_terms,
+        {"regularizer": {"terms": {}}},
+        terms({}),
+        "regularizer.terms",
+    ),
+    (
+        checks.regularizer.require_valid_terms,
+        SUM,
+        terms({"requires": "nothing"}),
+        "regularizer.terms.a",
+    ),
+    (
+        checks.regularizer.require_valid_terms,
+        SUM,
+        terms({"requires": "tokens"}),
+        "regularizer.terms.a",
+    ),
+    (
+        checks.regularizer.require_valid_terms,
+        SUM,
+        terms({"requires": "terms"}),
+        "regularizer.terms.a",
+    ),
+    (
+        checks.regularizer.require_valid_terms,
+        {"regularizer": {"terms": {"approx": {}}}},
+        terms({"requires": "velocity"}, "approx"),
+        "regularizer.terms.approx",
+    ),
+    (checks.optimisation.require_groups_of_two, {"group_size": 1}, {}, "group_size"),
+    (
+        checks.optimisation.require_groups_of_two,
+        {"group_size": 1, "algo": {"baseline": "rloo"}},
+        {"algo": {"requires": "tokens"}},
+        "group_size",
+    ),
+    (
+        checks.optimisation.require_groups_of_two,
+        {"group_size": 1, "advantage": {"mean": "global", "std": "group"}},
+        {},
+        "group_size",
+    ),
+    (
+        checks.optimisation.require_groups_of_two,
+        {"group_size": 1, "advantage": {"mean": "group", "std": "none"}},
+        {},
+        "group_size",
+    ),
+    (
+        checks.optimisation.require_groups_of_two,
+        {
+            "group_size": 1,
+            "advantage": {"mean": "global", "std": "global", "aggregate": "gdpo"},
+        },
+        {},
+        "group_size",
+    ),
+    (
+        checks.optimisation.require_groups_of_two,
+        {"group_size": 1, "advantage": {}},
+        {},
+        "group_size",
+    ),
+    (
+        checks.optimisation.require_nonzero_weights,
+        {"advantage": {"weights": {}}},
+        {},
+        "advantage.weights",
+    ),
+    (
+        checks.optimisation.require_nonzero_weights,
+        {"advantage": {"weights": {"a": 0.0, "b": 0}}},
+        {},
+        "advantage.weights",
+    ),
+    (
+        checks.optimisation.require_buffer_fits,
+        {"advantage": {"buffer_size": 15, "min_count": 16}},
+        {},
+        "advantage.min_count",
+    ),
+    (
+        checks.optimisation.require_warmup_before_end,
+        {"old": {"schedule": "warmup_cosine", "warmup": 10, "total": 10}},
+        {},
+        "old.warmup",
+    ),
+    (checks.sampling.require_branches_fill_groups, {"branches": 4}, {}, "branches"),
+    (checks.sampling.require_branches_fill_groups, {"branches": 2}, FORWARD, "branches"),
+    (
+        checks.sampling.require_branches_fill_groups,
+        {"branch_at": "step", "branches": 2},
+        {},
+        "branches",
+    ),
+    (
+        checks.sampling.require_branches_fill_groups,
+        {"branch_at": "step", "window": {"size": 6}},
+        {},
+        "branches",
+    ),
+    (
+        checks.sampling.require_derived_dynamics,
+        {},
+        {"algo": {"required_dynamics": "cps"}},
+        "dynamics",
+    ),
+    (
+        checks.sampling.require_derived_dynamics,
+        {},
+        {"algo": {"required_dynamics": "cps"}, "model": {"process": "vp"}},
+        "algo",
+    ),
+    (
+        checks.optimisation.require_single_update,
+        {},
+        {"algo": {"on_policy": True}},
+        "updates_per_iteration",
+    ),
+    (
+        checks.optimisation.require_single_update,
+        {"updates_per_iteration": 1, "epochs": 2},
+        {"algo": {"on_policy": True}},
+        "epochs",
+    ),
+    (
+        checks.optimisation.require_equal_updates,
+        {"updates_per_iteration": 5},
+        {},
+        "updates_per_iteration",
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"steps": [1, 10]}},
+        {},
+        "window.steps",
+    ),
+    (checks.sampling.require_window_within_steps, {"window": {"steps": []}}, {}, "window.steps"),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"skip_last": 10}},
+        {},
+        "window.skip_last",
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 2, "low": 0, "high": 11}},
+        {},
+        "window.high",
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 3, "low": 8, "high": None}},
+        {},
+        "window.size",
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 9, "low": 0, "high": None}},
+        {"window": {"margin": 2}},
+        "window.size",
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 1, "low": 8, "high": None}},
+        {"window": {"margin": 2}},
+        "window.low",
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 1, "low": 5, "high": 5}},
+        {},
+        "window.low",
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 11}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 10, "fraction": 0.99, "space": "index"}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 9, "fraction": 0.99, "space": "index", "first": "never"}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 10, "fraction": 1.0, "space": "sigma"}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 1, "fraction": 0.05, "space": "index"}},
+        FORWARD,
+        "times.count",
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"low": 0.5, "high": 0.5}},
+        FORWARD,
+        "times.low",
+    ),
+    (checks.data.require_matching_media, {}, {"reward": {"media": "texts"}}, "reward"),
+    (checks.data.require_comparable_samples, {"group_size": 1}, {"reward": COMPARES}, "group_size"),
+    (
+        checks.data.require_comparable_samples,
+        {"group_size": 1},
+        {"reward.parts.a": COMPARES},
+        "group_size",
+    ),
+    (
+        checks.data.require_matching_media,
+        parts(["a", "b"]),
+        {
+            **COMBINED,
+            "reward.parts.a": {"media": "images"},
+            "reward.parts.b": {"media": "texts"},
+        },
+        "reward.parts.b",
+    ),
+    (
+        checks.data.require_matching_media,
+        ALSO,
+        {"eval_rewards.parts.a": {"media": "texts"}},
+        "eval_rewards.parts.a",
+    ),
+    (
+        checks.data.require_metadata,
+        parts(["a"]),
+        {**COMBINED, "reward.parts.a": {"metadata": ("words",)}},
+        "reward.parts.a",
+    ),
+    (
+        checks.data.require_metadata,
+        ALSO,
+        {"eval_rewards.parts.a": {"metadata": ("words",)}},
+        "eval_rewards.parts.a",
+    ),
+    (checks.composites.require_distinct_rewards, parts([]), COMBINED, "reward.of"),
+    (checks.composites.require_distinct_rewards, parts(["a", "a"]), COMBINED, "reward.of"),
+    (checks.composites.require_distinct_rewards, parts(["combined"]), COMBINED, "reward.of"),
+    (
+        checks.composites.require_distinct_rewards,
+        ALSO,
+        {"eval_rewards.parts.a": {"made_of": "parts"}},
+        "eval_rewards.parts.a",
+    ),
+    (
+        checks.composites.require_known_parts,
+        parts(["a"], weights={"b": 1}),
+        COMBINED,
+        "reward.weights.b",
+    ),
+    (
+        checks.composites.require_known_parts,
+        parts(["a"], normalise={"b": "none"}),
+        COMBINED,
+        "reward.normalise.b",
+    ),
+    (
+        checks.composites.require_known_parts,
+        parts(["a"], gates={"a": {"b": 1}}),
+        COMBINED,
+        "reward.gates.a.b",
+    ),
+    (
+        checks.composites.require_weighted_parts,
+        parts(["a"], weights={"a": 0}),
+        COMBINED,
+        "reward.weights",
+    ),
+    (
+        checks.composites.require_ordered_clips,
+        parts(["a"], clips={"a": [1, 0]}),
+        COMBINED,
+        "reward.clips.a",
+    ),
+    (
+        checks.composites.require_gdpo_advantage,
+        parts(["a"], aggregate="gdpo"),
+        COMBINED,
+        "advantage",
+    ),
+    (
+        checks.composites.require_gdpo_advantage,
+        GDPO,
+        {**COMBINED, "algo": {"requires": "tokens"}},
+        "reward.aggregate",
+    ),
+    (
+        checks.composites.require_gdpo_advantage,
+        {**GDPO, "advantage": {"aggregate": "gdpo", "weights": {"a": 1}}},
+        COMBINED,
+        "advantage.weights",
+    ),
+    (checks.data.require_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "reward"),
+    (checks.data.require_prompt_feature, {}, OF_QUOTES | {"prompts": {"features": ()}}, "reward"),
+    (
+        checks.prompt_files.require_dataset_columns,
+        {"prompts": {"path": "nowhere.csv", "column": "prompt"}},
+        {},
+        "prompts.path",
+    ),
+    (
+        checks.user_functions.require_callable_functions,
+        {"reward": {"function": "nowhere.py:f"}},
+        {"reward": {"function_arguments": ("images", "prompts", "metadata")}},
+        "reward.function",
+    ),
+    (
+        checks.networks.require_known_lora_targets,
+        {"model": {**TINY["model"], "finetune": "lora", "lora_targets": ["nowhere"]}},
+        {},
+        "model.lora_targets",
+    ),
+    (
+        checks.networks.require_reward_files,
+        {"reward": {"_target_": "rlfactory.reward.hps.HPS", "path": "/nowhere"}},
+        {},
+        "reward.path",
+    ),
+    (checks.model_files.require_run_folder, {"run_dir": ""}, {}, "run_dir"),
+    (
+        checks.prompt_files.require_readable_prompts,
+        {"prompts": {"path": "/no/where.txt"}},
+        {"prompts": {"prompt_files": ("path", "eval_path")}},
+        "prompts.path",
+    ),
+    (checks.optimisation.require_valid_optimizer, {"optimizer": {"lr": 0.0}}, {}, "optimizer.lr"),
+    (
+        checks.precision_and_parallelism.require_equal_replay_precision,
+        {**IN_BOTH, "algo": {"old_log_probs": "sampled"}},
+        {},
+        "algo.old_log_probs",
+    ),
+    (
+        checks.precision_and_parallelism.require_sufficient_weight_precision,
+        IN_NEITHER,
+        {},
+        "precision.weights",
+    ),
+    (
+        checks.precision_and_parallelism.require_sufficient_weight_precision,
+        {"precision": {"weights": "bfloat16", "rollout": "bfloat16", "learning": "float32"}},
+        {},
+        "precision.weights",
+    ),
+    (
+        checks.precision_and_parallelism.require_known_attention,
+        {"memory": {"attention": "flsh"}},
+        {},
+        "memory.attention",
+    ),
+    (
+        checks.precision_and_parallelism.require_deterministic_attention,
+        {"memory": {"attention": "flash"}, "hardware": {"deterministic": True}},
+        {},
+        "memory.attention",
+    ),
+    (
+        checks.precision_and_parallelism.require_groups_divide,
+        {"hardware": {"processes": 3}},
+        {},
+        "hardware.processes",
+    ),
+    *(
+        (
+            checks.precision_and_parallelism.require_shardable,
+            {"hardware": {"strategy": "fsdp2"}, **changes},
+            {},
+            key,
+        )
+        for changes, key in (
+            ({"model": {"value_path": "owner/name"}}, "hardware.strategy"),
+            ({"optimizer": {"_target_": "bitsandbytes.optim.AdamW8bit"}}, "optimizer"),
+        )
+    ),
+    (
+        checks.precision_and_parallelism.require_shards_divide,
+        {"hardware": {"strategy": "fsdp2", "processes": 8, "shard_size": 3}},
+        {},
+        "hardware.shard_size",
+    ),
+    *(
+        (
+            checks.precision_and_parallelism.require_shards_divide,
+            {"hardware": {"strategy": "ddp", "processes": 8, key: value}},
+            {},
+            f"hardware.{key}",
+        )
+        for key, value in {"shard_size": 4, "offload": True, "defer_reduce": True}.items()
+    ),
+    (
+        checks.precision_and_parallelism.require_known_attention,
+        {"memory": {"attention": "native"}},
+        NO_BACKENDS,
+        "memory.attention",
+    ),
+    (
+        checks.precision_and_parallelism.require_guidance_above_one,
+        {"model": {"guidance": 1.0, "negative_prompt": "dull"}},
+        {},
+        "model.guidance",
+    ),
+    (
+        checks.precision_and_parallelism.require_guidance_above_one,
+        {"model": {"guidance": 0.5}},
+        {},
+        "model.guidance",
+    ),
+    (
+        checks.optimisation.require_valid_optimizer,
+        {"optimizer": {"betas": [0.9, 1.0]}},
+        {},
+        "optimizer.betas",
+    ),
+    (
+        checks.optimisation.require_valid_optimizer,
+        {"optimizer": {"momentum": -0.1}},
+        {},
+        "optimizer.momentum",
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 1, "low": 10}},
+        {},
+        "window.low",
+    ),
+    (checks.model_files.require_model_folders, {"model": {"path": "./nowhere"}}, {}, "model.path"),
+    (checks.model_files.require_model_folders, TINY, {"model": FLUX}, "model.path"),
+    (checks.model_files.require_model_folders, WRITER, {"model": FLUX}, "model.path"),
+    (checks.model_files.require_model_folders, TINY, {"model": {"media": "texts"}}, "model.path"),
+    (
+        checks.model_files.require_divisible_sizes,
+        {"model": {**TINY["model"], "size": 60}},
+        SD3,
+        "model.size",
+    ),
+    (
+        checks.model_files.require_divisible_sizes,
+        {**TINY, "evaluation": {"size": 68}},
+        SD3,
+        "evaluation.size",
+    ),
+    (
+        checks.model_files.require_matching_embedded_guidance,
+        {"model": {**TINY["model"], "embedded_guidance": 3.5}},
+        {},
+        "model.embedded_guidance",
+    ),
+    (checks.model_files.require_cache_folder, {"prompt_cache": __file__}, {}, "prompt_cache"),
+    (checks.composites.require_distinct_loggers, {"logger": {"of": []}}, {}, "logger.of"),
+    (checks.composites.require_distinct_loggers, {"logger": {"of": ["a", "a"]}}, {}, "logger.of"),
+    (
+        checks.composites.require_distinct_loggers,
+        {},
+        {"logger.parts.a": {"made_of": "parts"}},
+        "logger.parts.a",
+    ),
+    (
+        checks.composites.require_installed_loggers,
+        {},
+        {"logger.parts.b": NOWHERE},
+        "logger.parts.b",
+    ),
+    (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": NOWHERE}, "logger"),
+    (
+        checks.model_files.require_model_folders,
+        {"model": {"path": "zoo:nowhere"}},
+        {},
+        "model.path",
+    ),
+    (
+        checks.model_files.require_model_folders,
+        {"model": {"path": "owner/name", "value_path": "./nowhere"}},
+        {"model": {"media": "texts"}},
+        "model.value_path",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "config", "traits", "key"), FIRES)
+def test_a_rule_fires(rule: Rule, config: dict[str, Any], traits: dict[str, Any], key: str) -> None:
+    assert keys(rule, config, traits) == [key]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_silent_where_all_is_well(rule: Rule) -> None:
+    assert keys(rule, {}, {}) == []
+
+
+def test_every_rule_is_seen_to_fire() -> None:
+    assert {rule for rule, *_ in FIRES} == set(RULES)
+
+
+NOISELESS = {"final_alpha": "one", "min_std": 0.0, "log_prob_of": "gaussian"}
+
+SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
+    (checks.sampling.require_branches_fill_groups, {"branches": 3}, {}),
+    (checks.model_files.require_model_folders, TINY, SD3),
+    (checks.model_files.require_model_folders, WRITER, {"model": {"media": "texts"}}),
+    (checks.model_files.require_divisible_sizes, {**TINY, "evaluation": {"size": 32}}, SD3),
+    (checks.model_files.require_divisible_sizes, {"model": {**TINY["model"], "size": 60}}, {}),
+    (
+        checks.model_files.require_matching_embedded_guidance,
+        {"model": {**TINY["model"], "embedded_guidance": None}},
+        {},
+    ),
+    (checks.model_files.require_cache_folder, {"prompt_cache": str(Path(__file__).parent)}, {}),
+    (checks.sampling.require_branches_fill_groups, {"branches": 6}, {}),
+    (
+        checks.sampling.require_branches_fill_groups,
+        {"branch_at": "step", "branches": 2, "window": {"size": 3}},
+        {},
+    ),
+    (checks.sampling.require_derived_dynamics, {}, {"algo": {"required_dynamics": "flow_sde"}}),
+    (
+        checks.sampling.require_derived_dynamics,
+        {},
+        {"algo": {"required_dynamics": "cps"}, "dynamics": {"has_log_prob": False}},
+    ),
+    (
+        checks.optimisation.require_single_update,
+        {"updates_per_iteration": 1},
+        {"algo": {"on_policy": True}},
+    ),
+    (
+        checks.optimisation.require_groups_of_two,
+        {"group_size": 1},
+        {"algo": {"requires": "tokens"}},
+    ),
+    (
+        checks.optimisation.require_groups_of_two,
+        {"group_size": 1},
+        {"advantage": {"grouped": False}},
+    ),
+    *(
+        (
+            checks.optimisation.require_groups_of_two,
+            {"group_size": 1, "advantage": {"mean": "global", "std": std, "aggregate": "sum"}},
+            {},
+        )
+        for std in ("global", "none")
+    ),
+    (
+        checks.optimisation.require_nonzero_weights,
+        {"advantage": {"weights": {"a": 0, "b": -1}}},
+        {},
+    ),
+    (
+        checks.optimisation.require_buffer_fits,
+        {"advantage": {"buffer_size": 16, "min_count": 16}},
+        {},
+    ),
+    (
+        checks.regularizer.require_nonzero_gradient,
+        {"regularizer": {"placement": "reward", "estimator": "k1"}},
+        {},
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"steps": [99]}},
+        {"algo": {"requires": "forward_process"}},
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 2, "low": 8, "high": 10}},
+        {},
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 10, "low": 0, "high": None}},
+        {},
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 8, "low": 0, "high": None}},
+        {"window": {"margin": 2}},
+    ),
+    (
+        checks.sampling.require_window_within_steps,
+        {"window": {"size": 10, "low": 0, "high": 10}},
+        {"window": {"margin": 2}},
+    ),
+    (checks.optimisation.require_times_within_steps, {"times": {"count": 10}}, FORWARD),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 9, "fraction": 0.99, "space": "index", "first": "always"}},
+        FORWARD,
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 9, "space": "sigma"}},
+        FORWARD,
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 99}},
+        merged(FORWARD, {"times": {}}),
+    ),
+    (
+        checks.optimisation.require_times_within_steps,
+        {"times": {"count": 99, "low": 0.9, "high": 0.1}},
+        {},
+    ),
+    (checks.optimisation.require_times_within_steps, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
+    (checks.data.require_metadata, {}, {"prompts": {"metadata": None}}),
+    (checks.data.require_metadata, {}, {"reward": {"media": "images"}}),
+    (checks.data.require_matching_media, {}, {"reward": {}}),
+    (checks.data.require_comparable_samples, {"group_size": 2}, {"reward": COMPARES}),
+    (checks.data.require_comparable_samples, {"group_size": 1}, {"rewards": COMPARES}),
+    (checks.data.require_comparable_samples, {"group_size": 1}, {}),
+    (checks.composites.require_gdpo_advantage, GDPO, COMBINED),
+    (checks.composites.require_weighted_parts, parts(["a", "b"], weights={"a": 0}), COMBINED),
+    (checks.composites.require_weighted_parts, parts(["a"], weights=None), COMBINED),
+    (checks.composites.require_ordered_clips, parts(["a"], clips={"a": [None, 0]}), COMBINED),
+    (
+        checks.composites.require_known_parts,
+        parts(["a", "b"], gates={"a": {"b": 1}}),
+        COMBINED,
+    ),
+    (checks.sampling.require_step_likelihood, {}, {"algo": {}, "dynamics": {}}),
+    (
+        checks.sampling.require_matching_dynamics,
+        {},
+        {"dynamics": {}, "model": {"process": "tokens"}},
+    ),
+    (checks.sampling.require_matching_dynamics, {}, {"dynamics": {"process": None}}),
+    (
+        checks.sampling.require_matching_dynamics,
+        {},
+        {"dynamics": {"process": None}, "model": {"process": "vp"}},
+    ),
+    (checks.sampling.require_matching_schedule, {}, {"model": {"process": "tokens"}}),
+    (checks.sampling.require_matching_schedule, {}, {"model": {}}),
+    (checks.sampling.require_matching_schedule, {}, {"schedule": {}}),
+    *(
+        (
+            checks.sampling.require_noise_in_last_step,
+            {"window": window, "dynamics": NOISELESS},
+            {**NO_LAST_NOISE, "window": traits},
+        )
+        for window, traits in (
+            ({"skip_last": 1}, {}),
+            ({"steps": [0, 8]}, {}),
+            ({"size": 2, "low": 0, "high": 9}, {}),
+            ({"size": 2, "low": 0, "high": None}, {"margin": 2}),
+            ({"size": 2, "low": 0, "high": None}, {"noisier_half": True}),
+        )
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}, "dynamics": {"final_alpha": "one", "min_std": 1e-6}},
+        {},
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}, "dynamics": {"final_alpha": "first", "min_std": 0.0}},
+        {},
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}},
+        {"regularizer": GAUSSIAN},
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}, "dynamics": NOISELESS},
+        {**NO_LAST_NOISE, "algo": {"requires": "forward_process"}},
+    ),
+    (
+        checks.sampling.require_noise_in_last_step,
+        {"window": {"skip_last": 0}, "dynamics": {"log_prob_of": "quadratic"}},
+        {"dynamics": {"last_step_is_deterministic": True}},
+    ),
+    (
+        checks.regularizer.require_matching_divergence,
+        {},
+        {"algo": {}, "regularizer": {"requires": "velocity"}},
+    ),
+    (checks.regularizer.require_matching_divergence, SUM, terms({"requires": "transitions"})),
+    (checks.regularizer.require_matching_process, {}, {"regularizer": {"process": "flow"}}),
+    (checks.regularizer.require_matching_process, {}, {"model": {"process": "vp"}}),
+    (
+        checks.regularizer.require_surrogate,
+        {"regularizer": {"compare": "surrogate"}},
+        {"algo": {"has_surrogate_likelihood": True}},
+    ),
+    (checks.regularizer.require_surrogate, {"regularizer": {"compare": "prediction"}}, {}),
+    (checks.regularizer.require_valid_terms, SUM, terms({"requires": "velocity"})),
+    (checks.precision_and_parallelism.require_equal_replay_precision, IN_BOTH, FORWARD),
+    (
+        checks.precision_and_parallelism.require_equal_replay_precision,
+        {**IN_BOTH, "algo": {"old_log_probs": "auto"}},
+        {},
+    ),
+    (checks.precision_and_parallelism.require_sufficient_weight_precision, IN_BOTH, {}),
+    (
+        checks.precision_and_parallelism.require_sufficient_weight_precision,
+        IN_NEITHER,
+        {"model": {"media": "texts"}},
+    ),
+    (
+        checks.precision_and_parallelism.require_known_attention,
+        {"memory": {"attention": "_native_flash"}},
+        {},
+    ),
+    (
+        checks.precision_and_parallelism.require_known_attention,
+        {"memory": {"attention": "x"}},
+        {"model": {"media": "texts"}},
+    ),
+    (
+        checks.precision_and_parallelism.require_guidance_above_one,
+        {"model": {"guidance": 1.0, "negative_prompt": ""}},
+        {},
+    ),
+    (checks.precision_and_parallelism.require_groups_divide, {"hardware": {}}, {}),
+    (
+        checks.precision_and_parallelism.require_shardable,
+        {"hardware": {"strategy": "fsdp2"}},
+        {},
+    ),
+    (
+        checks.precision_and_parallelism.require_shardable,
+        {
+            "hardware": {"strategy": "fsdp2"},
+            "model": {"finetune": "lora"},
+            "optimizer": {"_target_": "bitsandbytes.optim.AdamW8bit"},
+        },
+        {},
+    ),
+    (
+        checks.precision_and_parallelism.require_shards_divide,
+        {"hardware": {"strategy": "fsdp2", "processes": 8, "shard_size": 4}},
+        {},
+    ),
+    (checks.composites.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
+    (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": {"package": None}}),
+    (
+        checks.precision_and_parallelism.require_guidance_above_one,
+        {"model": {"guidance": 0.0, "negative_prompt": ""}},
+        {},
+    ),
+    (
+        checks.precision_and_parallelism.require_guidance_above_one,
+        {"model": {"guidance": 4.5, "negative_prompt": "dull"}},
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "config", "traits"), SILENT)
+def test_a_rule_knows_its_limits(
+    rule: Rule, config: dict[str, Any], traits: dict[str, Any]
+) -> None:
+    assert keys(rule, config, traits) == []
+
+
+@pytest.mark.parametrize(
+    ("media", "name"), [("images", "model_index.json"), ("texts", "config.json")]
+)
+def test_a_folder_with_an_index_is_a_model(tmp_path: Path, media: str, name: str) -> None:
+    config, traits = {"model": {"path": str(tmp_path)}}, {"model": {"media": media}}
+    assert keys(checks.model_files.require_model_folders, config, traits) == ["model.path"]
+    (tmp_path / name).write_text("{}")
+    assert keys(checks.model_files.require_model_folders, config, traits) == []
+
+
+def folder_with(place: Path, files: dict[str, Any]) -> Path:
+    for name, content in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(json.dumps(content))
+    return place
+
+
+VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "option"),
+    [
+        ("FluxPipeline", "flux"),
+        ("FluxImg2ImgPipeline", "flux"),
+        ("StableDiffusionPipeline", "sd14"),
+        ("StableDiffusionInpaintPipeline", "sd14"),
+        ("StableDiffusionXLPipeline", None),
+        ("Flux2Pipeline", None),
+    ],
+)
+def test_a_folder_of_another_family_is_given_its_own_command(
+    tmp_path: Path, pipeline: str, option: str | None
+) -> None:
+    folder = folder_with(tmp_path, {"model_index.json": {"_class_name": pipeline}})
+    config = merged(SOUND, {"model": {"path": str(folder)}})
+    (problem,) = checks.model_files.require_model_folders(config, merged(STEPWISE, SD3))
+    assert pipeline.replace("Img2Img", "").replace("Inpaint", "") in problem.message
+    assert problem.fix == (f"rlfactory model={option} model.path={folder}" if option else "")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "files", "size", "nearest"),
+    [
+        ("StableDiffusionPipeline", {}, 500, (496, "496 and 504")),
+        ("FluxPipeline", {}, 520, (512, "512 and 528")),
+        ("FluxPipeline", {}, 8, (16, "16")),
+        (
+            "StableDiffusion3Pipeline",
+            {"transformer/config.json": {"patch_size": 2, "pos_embed_max_size": 96}},
+            1600,
+            (1536, "1536"),
+        ),
+    ],
+)
+def test_the_nearest_sizes_are_named(
+    tmp_path: Path, pipeline: str, files: dict[str, Any], size: int, nearest: tuple[int, str]
+) -> None:
+    folder = folder_with(tmp_path, VAE | files)
+    config = merged(SOUND, {"model": {"path": str(folder), "size": size}})
+    traits = merged(STEPWISE, {"model": {"pipeline": pipeline}})
+    (problem,) = checks.model_files.require_divisible_sizes(config, traits)
+    assert problem.message.endswith(f"nearest {nearest[1]}")
+    assert problem.fix == f"model.size={nearest[0]}"
+    again = merged(SOUND, {"model": {"path": str(folder), "size": nearest[0]}})
+    assert list(checks.model_files.require_divisible_sizes(again, traits)) == []
+
+
+@pytest.mark.parametrize(("takes", "given"), [(True, None), (False, 3.5)])
+def test_guidance_is_what_the_network_takes(
+    tmp_path: Path, takes: bool, given: float | None
+) -> None:
+    folder = folder_with(tmp_path, {"transformer/config.json": {"guidance_embeds": takes}})
+    model = {"path": str(folder), "embedded_guidance": given}
+    (problem,) = checks.model_files.require_matching_embedded_guidance(
+        merged(SOUND, {"model": model}), STEPWISE
+    )
+    remedy = problem.fix.partition("=")[2]
+    mended = {**model, "embedded_guidance": None if remedy == "null" else float(remedy)}
+    assert (
+        list(
+            checks.model_files.require_matching_embedded_guidance(
+                merged(SOUND, {"model": mended}), STEPWISE
+            )
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_hub_id_must_be_here_where_no_network_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if cached:
+        kept = tmp_path / "models--owner--name"
+        (kept / "snapshots" / "abc").mkdir(parents=True)
+        (kept / "refs").mkdir()
+        (kept / "refs" / "main").write_text("abc")
+    problems = list(checks.model_files.require_model_folders(SOUND, merged(STEPWISE, SD3)))
+    assert len(problems) == (0 if cached else 1)
+    for problem in problems:
+        assert "HF_HUB_OFFLINE is set" in problem.message
+        assert "hf auth login" in problem.message
+
+
+def test_what_a_fetched_model_says_of_itself_is_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--owner--name" / "snapshots" / "abc"
+    folder_with(folder, VAE | {"model_index.json": {"_class_name": "FluxPipeline"}})
+    (tmp_path / "models--owner--name" / "refs").mkdir()
+    (tmp_path / "models--owner--name" / "refs" / "main").write_text("abc")
+    config = merged(SOUND, {"model": {"path": "owner/name", "size": 60}})
+    assert keys(checks.model_files.require_model_folders, config, SD3) == ["model.path"]
+    assert keys(checks.model_files.require_divisible_sizes, config, {"model": FLUX}) == [
+        "model.size"
+    ]
+
+
+@pytest.mark.parametrize("updates", range(1, 25))
+def test_the_updates_that_are_proposed_divide(updates: int) -> None:
+    config = merged(SOUND, {"updates_per_iteration": updates})
+    problems = list(checks.optimisation.require_equal_updates(config, STEPWISE))
+    assert bool(problems) == (24 % updates != 0)
+    for problem in problems:
+        assert 24 % int(problem.fix.partition("=")[2]) == 0
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "dynamics", "count"),
+    [
+        ({"placement": "loss", "estimator": "k3"}, {}, 1),
+        ({"placement": "reward", "estimator": "k1"}, {"top_k": 20}, 1),
+        ({"placement": "reward", "estimator": "k1"}, {"top_p": 0.9}, 1),
+        ({"placement": "reward", "estimator": "k1"}, {"top_k": 0, "top_p": 1.0}, 0),
+        ({"placement": "loss", "estimator": "exact"}, {"top_k": 20}, 0),
+    ],
+)
+def test_what_is_seldom_meant_is_noted(
+    regularizer: dict[str, Any], dynamics: dict[str, Any], count: int
+) -> None:
+    calm = {"stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
+    config = {"regularizer": regularizer, "dynamics": dynamics, **calm}
+    assert len(list(cautions(config, STEPWISE))) == count
+
+
+@pytest.mark.parametrize(
+    ("stop", "every", "count"),
+    [
+        ({"kl": 0.1, "reward": None}, 0, 1),
+        ({"kl": None, "reward": 0.0}, 0, 1),
+        ({"kl": 0.1, "reward": None}, 10, 0),
+        ({"kl": None, "reward": None}, 0, 0),
+    ],
+)
+def test_a_run_that_may_stop_is_told_how_its_best_is_found(
+    stop: dict[str, Any], every: int, count: int
+) -> None:
+    config = {"regularizer": {}, "dynamics": {}, "stop": stop, "evaluation": {"every": every}}
+    assert len(list(cautions(config, STEPWISE))) == count
+
+
+@pytest.mark.parametrize(
+    ("process", "needs", "remedy"),
+    [
+        ("vp", "transitions", "dynamics=ddim"),
+        ("vp", "forward_process", "dynamics=ode"),
+        ("tokens", "tokens", "dynamics=token"),
+    ],
+)
+def test_dynamics_that_fit_are_proposed(process: str, needs: str, remedy: str) -> None:
+    traits = merged(STEPWISE, {"model": {"process": process}, "algo": {"requires": needs}})
+    (problem,) = checks.sampling.require_matching_dynamics(SOUND, traits)
+    assert problem.fix == remedy
+    back = merged(STEPWISE, {"dynamics": {"process": "vp"}})
+    (problem,) = checks.sampling.require_matching_dynamics(SOUND, back)
+    assert problem.fix == "dynamics=flow_sde"
+
+
+HELD: dict[str, Any] = {"reference": "old", "coefficient": {"value": 1.0}}
+OTHER: dict[str, Any] = {"reference": "reference", "coefficient": {"value": 1.0}}
+AWM: dict[str, Any] = {"clip_range": None}
+
+
+@pytest.mark.parametrize(
+    ("algo", "regularizer", "count"),
+    [
+        (AWM, {}, 1),
+        (AWM, OTHER, 1),
+        (AWM, HELD, 0),
+        (AWM, {**HELD, "coefficient": {"value": 0.0}}, 1),
+        (AWM, {"terms": {"a": OTHER, "b": HELD}}, 0),
+        (AWM, {"terms": {"a": OTHER, "b": OTHER}}, 1),
+        (AWM, {"compare": "surrogate", "coefficient": {"value": 0.3}}, 0),
+        ({**AWM, "clip_range": 1.0}, {}, 0),
+        ({}, {}, 0),
+    ],
+)
+def test_awm_that_nothing_holds_is_noted(
+    algo: dict[str, Any], regularizer: dict[str, Any], count: int
+) -> None:
+    calm = {"dynamics": {}, "stop": {"kl": None, "reward": None}, "evaluation": {"every": 0}}
+    config = {"algo": algo, "regularizer": regularizer, **calm}
+    kind = terms({}) if "terms" in regularizer else {}
+    kind |= {"algo": {"unstable_unclipped": True}}
+    found = list(cautions(config, merged(STEPWISE, kind)))
+    assert len(found) == count
+    assert all("wandered" in text for text in found)
+
+
+@pytest.mark.parametrize(("name", "count"), [("a", 1), ("reference", 0)])
+def test_a_sum_without_a_reference_stops_no_run(name: str, count: int) -> None:
+    stop = {"stop": {"kl": 0.1, "reward": None}, "evaluation": {"every": 10}, "dynamics": {}}
+    config = {"regularizer": {"terms": {name: {}}}, **stop}
+    assert len(list(cautions(config, merged(STEPWISE, terms({}, name))))) == count
+
+
+BEGUN = "model: {_target_: rlfactory.model.sd3.TinySD3, finetune: lora}\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "has_checkpoint", "said"),
+    [
+        (BEGUN, True, ""),
+        (BEGUN, False, "no checkpoint yet"),
+        ("", True, "no run folder"),
+        ("[", True, "no run folder"),
+        (BEGUN.replace("sd3", "sd"), True, "_target_ is rlfactory.model.sd.TinySD3"),
+        (BEGUN.replace("lora", "full"), True, "finetune is full, and here it is lora"),
+    ],
+)
+def test_a_run_to_begin_with_is_one_of_the_same_model(
+    tmp_path: Path, config: str, has_checkpoint: bool, said: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    if has_checkpoint:
+        (tmp_path / "checkpoints" / "step_000001").mkdir(parents=True)
+    ours = {"_target_": "rlfactory.model.sd3.TinySD3", "finetune": "lora"}
+    found = [
+        *checks.model_files.require_compatible_run({"begin_from": str(tmp_path), "model": ours}, {})
+    ]
+    assert [p.key for p in found] == (["begin_from"] if said else [])
+    assert all(said in p.message for p in found)
+
+
+@pytest.mark.parametrize(
+    ("count", "near", "remedy"),
+    [(3, "1, 2, 4", 2), (5, "2, 4, 8", 4), (16, "2, 4, 8", 8), (8, None, None)],
+)
+def test_the_processes_that_are_proposed_divide(
+    count: int, near: str | None, remedy: int | None
+) -> None:
+    config = merged(SOUND, {"hardware": {"processes": count}, "prompts_per_iteration": 8})
+    problems = list(checks.precision_and_parallelism.require_groups_divide(config, STEPWISE))
+    assert len(problems) == (near is not None)
+    for problem in problems:
+        assert f"the 8 groups of an iteration; nearest are {near}, or" in problem.message
+        assert problem.fix == f"hardware.processes={remedy}"
+
+
+def test_a_single_file_is_told_how_to_become_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "anime.safetensors"
+    file.touch()
+    config = {"model": {"path": str(file)}}
+    (problem,) = checks.model_files.require_model_folders(config, {"model": FLUX})
+    assert f"FluxPipeline.from_single_file('{file}').save_pretrained('anime')" in problem.message
+    assert problem.message.endswith("type model.path=anime")
+    assert problem.fix == ""

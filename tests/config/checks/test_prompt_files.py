@@ -1,0 +1,149 @@
+"""Rules on prompts that lie in files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory.config.checks.data import require_metadata, require_prompt_feature
+from rlfactory.config.checks.prompt_files import (
+    known_rows,
+    require_dataset_columns,
+    require_readable_prompts,
+    undownloaded_prompts,
+)
+
+OF_FILES: dict[str, Any] = {"prompts": {"prompt_files": ("path", "eval_path")}}
+CHAT = '{"prompt": [{"role": "user", "content": "hi"}]}'
+OPEN = '{"prompt": "a sign that says \\"Open\\""}\n'
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text("a cat\n")
+    (tmp_path / "rows.csv").write_text("text,label\na cat,1\n")
+    (tmp_path / "chat.jsonl").write_text(CHAT)
+    (tmp_path / "signs.jsonl").write_text(OPEN)
+    (tmp_path / "mixed.jsonl").write_text(OPEN + '{"prompt": "a cat"}\n')
+
+
+@pytest.mark.parametrize(
+    ("prompts", "key", "said", "fix"),
+    [
+        ({"path": "mien.txt"}, "path", "Did you mean mine.txt", "prompts.path=mine.txt"),
+        ({"path": "owner/name"}, "path", "No such file", "prompts=datasets"),
+        ({"path": "rows.csv"}, "path", "is neither", "prompts=datasets"),
+        ({"path": "chat.jsonl"}, "path", "a list of chat messages", ""),
+        ({"eval_path": "no.txt"}, "eval_path", "No such file", "prompts.eval_path=null"),
+    ],
+)
+def test_files(prompts: dict[str, str], key: str, said: str, fix: str) -> None:
+    (problem,) = require_readable_prompts({"prompts": prompts}, OF_FILES)
+    assert problem.key == f"prompts.{key}"
+    assert said in problem.message
+    assert problem.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("path", "column", "key", "said", "fix"),
+    [
+        ("zzzz", "text", "path", "there is no zzzz", ""),
+        ("row.csv", "text", "path", "Did you mean rows.csv", "prompts.path=rows.csv"),
+        ("/no/where", "text", "path", "there is no /no/where", ""),
+        ("mine.txt", "prompt", "path", "prompts=file reads it", "prompts=file"),
+        ("rows.csv", "prompt", "column", "it has text, label", "prompts.column=text"),
+        ("rows.csv", "labl", "column", "it has text, label", "prompts.column=label"),
+        ("chat.jsonl", "prompt", "column", "a list of chat messages", ""),
+    ],
+)
+def test_data_sets(path: str, column: str, key: str, said: str, fix: str) -> None:
+    config = {"prompts": {"path": path, "column": column}}
+    (problem,) = require_dataset_columns(config, {})
+    assert problem.key == f"prompts.{key}"
+    assert said in problem.message
+    assert problem.fix == fix
+
+
+@pytest.mark.parametrize("path", ["owner/name", "rows.csv", "hpdv2/train.json", ".", 3])
+def test_data_sets_that_may_be_right(path: object) -> None:
+    assert not [*require_dataset_columns({"prompts": {"path": path, "column": "text"}}, {})]
+
+
+def test_published_prompts_that_are_not_here(tmp_path: Path) -> None:
+    config = {"prompts": {"path": "hpdv2/train.json"}}
+    (problem,) = undownloaded_prompts(config)
+    assert "hf download ymhao/HPDv2 train.json --repo-type dataset" in problem.message
+    (tmp_path / "hpdv2").mkdir()
+    (tmp_path / "hpdv2" / "train.json").write_text("[]")
+    assert not [*undownloaded_prompts(config)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "traits", "columns"),
+    [
+        ({"path": "mine.txt"}, OF_FILES["prompts"], ("prompt",)),
+        ({"path": "rows.csv", "column": "text"}, {}, ("text", "label")),
+        ({"path": "chat.jsonl"}, OF_FILES["prompts"], None),
+        ({"path": "rows.csv"}, {}, None),
+        ({"path": "owner/name", "column": "text"}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_what_is_known_of_the_prompts(
+    prompts: dict[str, str], traits: dict[str, Any], columns: tuple[str, ...] | None
+) -> None:
+    rows = known_rows({"prompts": prompts}, {"prompts": traits})
+    assert (rows and rows.columns) == columns
+
+
+def quoting(prompts: dict[str, Any], **traits: Any) -> list[tuple[str, str]]:
+    """The problems of a reward that reads a quoted word."""
+    config = {"prompts": prompts, "reward": {}, "eval_rewards": {}}
+    reward = {"media": "images", "prompt_feature": "quoted_word"}
+    kinds = {"reward": reward, "prompts": traits, "model": {"media": "images"}}
+    return [(p.message, p.fix) for p in require_prompt_feature(config, kinds)]
+
+
+def test_a_quoted_word_in_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    files = OF_FILES["prompts"]
+    assert quoting({"path": "signs.jsonl"}, **files) == []
+    assert quoting({}, features=("quoted_word",)) == []
+    assert quoting({}, features=None) == []
+    ((_, fix),) = quoting({}, features=())
+    assert fix == "prompts=signs"
+    ((message, fix),) = quoting({"path": "mixed.jsonl"}, **files)
+    assert "the prompt 'a cat' has no text in double quotes" in message
+    assert fix == "reward=clipscore", "the user's own prompts stay"
+
+
+@pytest.mark.parametrize(
+    ("media", "offline", "fix"),
+    [
+        ("images", "0", "reward=clipscore"),
+        ("images", "1", "reward=compressibility"),
+        ("texts", "0", "reward=sentiment"),
+    ],
+)
+def test_a_reward_gives_way_to_the_users_prompts(
+    media: str, offline: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    config = {"prompts": {"path": "mine.txt"}, "reward": {}, "eval_rewards": {}}
+    own = {"media": media, "metadata": ("include",)}
+    (problem,) = require_metadata(config, {"reward": own, "model": {"media": media}} | OF_FILES)
+    assert problem.key == "reward"
+    assert problem.fix == fix
+
+
+def test_a_reward_of_evaluations_alone_is_left_out() -> None:
+    config = {
+        "prompts": {"path": "mine.txt"},
+        "reward": {},
+        "eval_rewards": {"of": ["a", "b"], "parts": {"a": {}, "b": {}}},
+    }
+    traits = {"reward": {}, "eval_rewards.parts.a": {"metadata": ("include",)}} | OF_FILES
+    (problem,) = require_metadata(config, traits | {"model": {"media": "images"}})
+    assert (problem.key, problem.fix) == ("eval_rewards.parts.a", "eval_rewards.of=[b]")

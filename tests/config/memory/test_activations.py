@@ -1,0 +1,179 @@
+"""The formulas of activations against what autograd keeps of real blocks, on fake tensors."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from rlfactory.config.memory import activations
+from rlfactory.config.memory.activations import (
+    ComputeOptions,
+    activation_bytes,
+    decoding_bytes,
+    family_of,
+    unet_blocks,
+)
+from rlfactory.config.memory.model_parts import published
+from rlfactory.model import memory
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
+from rlfactory.model.pipelines import loading
+from rlfactory.model.saved_activations import keep_halves
+from rlfactory.model.sd import ATTENTION_PROJECTIONS as OF_UNETS
+
+TOLERANCE = 0.15
+
+# full width, few blocks: what is counted is proportional to their number
+SMALLER = {
+    "flux_dev": {"num_layers": 2, "num_single_layers": 3},
+    "sd35_medium": {"num_layers": 4, "dual_attention_layers": [1, 2]},
+    "sd14": {
+        "block_out_channels": [128, 256],
+        "layers_per_block": 1,
+        "down_block_types": ["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
+        "up_block_types": ["CrossAttnUpBlock2D", "CrossAttnUpBlock2D"],
+    },
+}
+EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32}
+TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77}
+OPTIONS = {
+    "lora": ComputeOptions(rank=16),
+    "lora, half": ComputeOptions(rank=16, half=True),
+    "lora, half, again": ComputeOptions(rank=16, half=True, checkpointing=True),
+    "lora, again": ComputeOptions(rank=16, checkpointing=True),
+    "full": ComputeOptions(full=True),
+    "full, half": ComputeOptions(full=True, half=True),
+}
+
+
+def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
+    """The network with these options, on fake tensors."""
+    described = published()[name]["parts"]
+    part = described.get("unet") or described["transformer"]
+    network = bench.part(part, **SMALLER[name])
+    if not options.full:
+        network.requires_grad_(False).to(torch.bfloat16 if options.half else torch.float32)
+        targets = OF_UNETS if name == "sd14" else ATTENTION_PROJECTIONS
+        Lora(network, rank=options.rank, alpha=1.0, targets=targets)
+        keep_halves(network)
+    if options.checkpointing:
+        network.enable_gradient_checkpointing()
+    return network.train(options.checkpointing)
+
+
+def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
+    config, edge, text = network.config, EDGE[name], TEXT[name]
+    if name == "sd14":
+        return {
+            "sample": torch.empty(batch, 4, edge, edge),
+            "timestep": torch.empty(batch, dtype=torch.long),
+            "encoder_hidden_states": torch.empty(batch, text, config.cross_attention_dim),
+        }
+    told = {
+        "timestep": torch.empty(batch),
+        "encoder_hidden_states": torch.empty(batch, text, config.joint_attention_dim),
+        "pooled_projections": torch.empty(batch, config.pooled_projection_dim),
+    }
+    if name == "sd35_medium":
+        return told | {"hidden_states": torch.empty(batch, 16, edge, edge)}
+    image = (edge // 2) ** 2
+    places = {"img_ids": torch.empty(image, 3), "txt_ids": torch.empty(text, 3)}
+    return (
+        told
+        | places
+        | {
+            "hidden_states": torch.empty(batch, image, 64),
+            "guidance": torch.empty(batch),
+        }
+    )
+
+
+@pytest.fixture
+def count(bench: ModuleType) -> Callable[..., Any]:
+    """Measures a network with options, for a batch."""
+
+    def measure(name: str, options: ComputeOptions, batch: int) -> tuple[Any, Any]:
+        network = prepared(bench, name, options)
+        with bench.ghost.fake_tensors():
+            bench.ghost.with_fake_tensors(network)
+            given = inputs(name, network, batch)
+
+            def predict() -> torch.Tensor:
+                with torch.autocast("cpu", torch.bfloat16, enabled=options.half):
+                    return network(**given, return_dict=False)[0]
+
+            return bench.ghost.measured(predict), network
+
+    return measure
+
+
+OFTEN = ("lora", "lora, half, again", "full, half")
+"""Each way and its opposite."""
+
+
+@pytest.mark.parametrize(
+    "manner", [pytest.param(m, marks=() if m in OFTEN else pytest.mark.slow) for m in OPTIONS]
+)
+@pytest.mark.parametrize("name", SMALLER)
+def test_a_formula_says_what_is_kept(name: str, manner: str, count: Callable[..., Any]) -> None:
+    how, batch = OPTIONS[manner], 3
+    found, network = count(name, how, batch)
+    expected = activation_bytes(dict(network.config), EDGE[name], TEXT[name], how)
+    # autocast's copies of trained weights do not grow with the batch; `memory.py` adds them
+    copies = 2 * sum(p.numel() for p in network.parameters()) if how.full and how.half else 0
+    assert batch * expected.saved + copies == pytest.approx(found.saved, rel=TOLERANCE)
+    assert batch * expected.sampling + copies == pytest.approx(found.sampling, rel=TOLERANCE)
+    if not how.full:  # whose gradients are counted apart
+        whole = batch * (expected.saved + expected.backward)
+        assert whole == pytest.approx(found.learning, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("name", ["flux_dev", "sd14"])
+def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) -> None:
+    vae = bench.part(published()[name]["parts"]["vae"]).requires_grad_(False).eval()
+    with bench.ghost.fake_tensors():
+        bench.ghost.with_fake_tensors(vae)
+        latents = torch.empty(2, vae.config.latent_channels, size // 8, size // 8)
+        with torch.no_grad(), bench.ghost.Live() as live:
+            vae.decode(latents, return_dict=False)
+    assert decoding_bytes(vae.config, size, 2) == pytest.approx(live.peak, rel=0.05)
+
+
+def test_sizes_are_those_of_the_decoder() -> None:
+    assert activations.LARGEST_TILE == memory.LARGEST_TILE
+    assert activations.PIXELS_TOGETHER == loading.PIXELS_TOGETHER
+
+
+def test_blocks_are_those_of_the_network(bench: ModuleType) -> None:
+    described = published()["sd14"]["parts"]["unet"]
+    network = bench.part(described)
+    blocks = [*unet_blocks(described["config"], 64)]
+    residuals = [b for b in blocks if b[0] == "residual"]
+    found = [m for m in network.modules() if type(m).__name__ == "ResnetBlock2D"]
+    assert sorted((b[2], b[3]) for b in residuals) == sorted(
+        (m.in_channels, m.out_channels) for m in found
+    )
+    transformers = [m for m in network.modules() if type(m).__name__ == "Transformer2DModel"]
+    assert sorted(b[2] for b in blocks if b[0] == "transformer") == sorted(
+        m.in_channels for m in transformers
+    )
+
+
+def test_live_counts_storages_while_they_live(bench: ModuleType) -> None:
+    with bench.ghost.Live() as live:
+        x = torch.empty(1000)
+        seen = x.view(10, 100)  # the same storage
+        assert live.now == 4000
+        y = seen + 1
+        assert live.now == live.peak == 8000
+        del y
+        assert (live.now, live.peak) == (4000, 8000)
+        del seen, x
+        assert live.now == 0
+
+
+def test_other_networks_are_no_family() -> None:
+    with pytest.raises(ValueError, match="no network of a family"):
+        family_of({"sample_size": 8})

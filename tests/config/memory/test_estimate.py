@@ -1,0 +1,323 @@
+"""The sum of a plan's memory: what each choice adds and takes away, and what it is told by."""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from rlfactory.config.memory import device_memory
+from rlfactory.config.memory.device_memory import GIB, available_memory, has_gpu, is_out_of_memory
+from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.model_parts import count_parameters, parts_of
+from rlfactory.config.memory.suggestions import (
+    describe,
+    explain_out_of_memory,
+    notes,
+    options,
+    out_of_memory_message,
+    suggestions,
+    traits_of,
+    with_changes,
+)
+from rlfactory.config.memory.terms import Estimate
+from rlfactory.config.overrides import compose
+from rlfactory.config.paths import packaged_folder
+from rlfactory.hardware.environment import installed_gpus
+
+COMPUTED = ("weights", "rollout", "learning")
+PRECISION = {"_target_": "rlfactory.model.precision.Precision"}
+HALF = PRECISION | dict.fromkeys(COMPUTED, "bfloat16")
+EXACT = PRECISION | dict.fromkeys(COMPUTED, "float32")
+ROOMY = yaml.safe_load((packaged_folder("conf") / "memory" / "roomy.yaml").read_text())["memory"]
+FLUX = 11_901_408_320
+PLAIN = ["prompts=shapes", "reward=compressibility"]
+"""Prompts without end, so that text encoders stay; a reward without a network."""
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_memory, "visible_gpus", lambda: [])
+
+
+def config(*words: str, **more: Any) -> Mapping[str, Any]:
+    values = compose(["hardware.device=cuda", "recipe=none", *PLAIN, *words]).values
+    return {**values, "precision": HALF, "memory": ROOMY, **more}
+
+
+def of(*words: str, **more: Any) -> Estimate:
+    chosen = config(*words, **more)
+    found = estimate(chosen, traits_of(chosen))
+    assert found is not None
+    return found
+
+
+def test_weights_are_what_they_weigh() -> None:
+    half, exact = of("model=flux"), of("model=flux", precision=EXACT)
+    adapters = 32 * 2 * 3072 * (8 * 19 + 3 * 38)
+    assert half.trainable == adapters
+    assert half.resident["weights"] == 2 * FLUX + 4 * adapters
+    assert exact.resident["weights"] == 4 * FLUX + 4 * adapters
+    assert half.resident["Adam's moments"] == 8 * adapters
+    assert half.resident["text encoders"] == 2 * (4_762_310_656 + 123_060_480)
+    assert half.resident["autoencoder"] == 4 * 83_819_683  # always float32
+    assert half.resident["the program"] == 0
+
+
+def test_all_weights_are_float32_with_a_gradient_and_moments() -> None:
+    found = of("model=flux", "model.finetune=full", "algo=grpo")
+    assert found.resident["weights"] == 4 * FLUX
+    assert found.resident["Adam's moments"] == 8 * FLUX
+    assert found.resident["weight sets"] == 4 * FLUX  # ema
+    assert 4 * FLUX < found.phases["updating"] < 5 * FLUX  # the gradient
+    looped = of("model=flux", "model.finetune=full", "algo=grpo", "optimizer.fused=false")
+    # what `foreach` makes of it
+    assert looped.phases["updating"] - found.phases["updating"] == 4 * FLUX
+    small = of("model=flux", "model.finetune=full", optimizer={"_target_": "b.AdamW8bit"})
+    assert small.resident["Adam's moments"] == 2 * FLUX
+
+
+@pytest.mark.parametrize(
+    ("words", "sets"),
+    [
+        (["algo=grpo"], 1),
+        (["algo=nft"], 2),  # old
+        (["algo=grpo", "regularizer=kl_v"], 1),  # the reference is the network without adapters
+        (["algo=grpo", "regularizer=kl_v", "model.finetune=full"], 2),
+        (["algo=awm"], 2),
+        (["algo=awm", "regularizer=none"], 1),
+        (["algo=awm", "regularizer=none", "algo.behaviour=old"], 2),
+    ],
+    ids=str,
+)
+def test_weight_sets_are_those_that_a_run_keeps(words: list[str], sets: int) -> None:
+    found = of("model=sd35", *words)
+    assert found.resident["weight sets"] == sets * 4 * found.trainable
+
+
+def test_each_option_takes_off_what_it_moves() -> None:
+    before = of("model=sd35")
+    for name, part in (("text", "text encoders"), ("vae", "autoencoder")):
+        after = of("model=sd35", memory={**ROOMY, f"offload_{name}": True})
+        assert before.resident[part] > 0
+        assert after.resident[part] == 0
+    away = of("model=sd35", memory={**ROOMY, "offload_text": True})
+    moved = before.resident["text encoders"]
+    assert away.phases["encoding"] == pytest.approx(before.phases["encoding"] + moved)
+    adapters = of("model=sd35", memory={**ROOMY, "offload_weights": True})
+    assert adapters.resident["weight sets"] == before.resident["weight sets"] > 0
+    full = of("model=sd35", "model.finetune=full", memory={**ROOMY, "offload_weights": True})
+    assert full.resident["weight sets"] == 0
+    again = of("model=sd35", memory={**ROOMY, "gradient_checkpointing": True})
+    assert again.phases["learning"] < 0.4 * before.phases["learning"]
+    sliced = of("model=sd35", memory={**ROOMY, "vae_slicing": True})
+    picture = 3 * 256 * 512**2 * 4
+    assert before.phases["decoding"] - sliced.phases["decoding"] == 3 * picture  # four together
+
+
+def test_batches_and_guidance_count() -> None:
+    one, four = of("model=sd35", "micro_batch=1"), of("model=sd35", "micro_batch=4")
+    kept = one.phases["updating"]  # storage and gradient
+    assert four.phases["learning"] - kept == pytest.approx(4 * (one.phases["learning"] - kept))
+    guided = of("model=sd35", "model.guidance=4.5", "micro_batch=2")
+    assert guided.phases["learning"] == pytest.approx(four.phases["learning"])
+    assert of("model=sd35", "evaluation.size=1024").phases["decoding"] == pytest.approx(
+        one.phases["decoding"]  # one large image at a time
+    )
+
+
+def test_samples_wait_with_one_embedding_a_prompt() -> None:
+    few, many = of("model=flux", "group_size=4"), of("model=flux", "group_size=12")
+    latents, noises = 16 * 64**2 * 4, 16 * 64**2 * 4 * 4
+    assert many.phases["updating"] - few.phases["updating"] == 8 * 8 * (latents + noises)
+    # noises are those of learning
+    assert many.phases["decoding"] - few.phases["decoding"] == 8 * 8 * latents
+    more = of("model=flux", "prompts_per_iteration=10", "group_size=4")
+    text = 512 * 4096 * 2
+    assert more.phases["decoding"] - few.phases["decoding"] == 2 * (4 * latents + text)
+
+
+def test_what_is_written_once_in_half_is_copied_by_autocast() -> None:
+    mixed = PRECISION | {"weights": "float32", "rollout": "bfloat16", "learning": "bfloat16"}
+    more = of("model=flux", precision=mixed).phases["learning"]
+    text = 8 * 512 * 4096 * 2  # embeddings in float32 too
+    assert more - of("model=flux").phases["learning"] == pytest.approx(2 * FLUX + text)
+
+
+TINY = ["model=tiny_sd3", "hardware=cpu"]
+
+
+def test_a_shipped_model_is_read_from_its_headers() -> None:
+    parts = parts_of("zoo:tiny_sd3")
+    assert parts is not None
+    assert set(parts) == {"transformer", "vae", *(f"text_encoder{n}" for n in ("", "_2", "_3"))}
+    chosen = config(*TINY, "hardware.device=cpu", precision=EXACT)
+    found = estimate(chosen, traits_of(chosen))
+    assert found is not None
+    assert found.trainable == parts["transformer"].parameters
+    assert 1 < found.peak / GIB < 2  # most of it the program
+
+
+def test_headers_are_counted_without_reading_weights(tmp_path: Path) -> None:
+    tensors = {"a": torch.zeros(3, 4), "b": torch.zeros(5)}
+    save_file(tensors, tmp_path / "model-00001-of-00002.safetensors")
+    save_file({"c": torch.zeros(7)}, tmp_path / "model-00002-of-00002.safetensors")
+    assert count_parameters(tmp_path) == 24
+    save_file({"c": torch.zeros(7).half()}, tmp_path / "model.fp16.safetensors")
+    assert count_parameters(tmp_path) == 24  # the same again, in half
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    with pytest.raises(ValueError, match="no safetensors file"):
+        count_parameters(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["owner/unknown", "zoo:nothing", "/no/where", "~/no"])
+def test_of_what_is_not_known_nothing_is_said(path: str) -> None:
+    assert parts_of(path) is None
+    chosen = config("model=sd35", f"model.path='{path}'")
+    assert estimate(chosen, traits_of(chosen)) is None
+    assert describe(chosen, None) == f"not known before {path} is loaded"
+    assert [*notes(chosen, traits_of(chosen), None)] == []
+
+
+def test_a_broken_folder_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text("{")
+    assert parts_of(str(tmp_path)) is None
+    (tmp_path / "model_index.json").write_text(json.dumps({"unet": ["diffusers", "X"]}))
+    assert parts_of(str(tmp_path)) == {}
+
+
+def test_what_does_not_fit_is_told_with_words_to_type() -> None:
+    chosen = config("model=sd35", "hardware.memory_gb=24", precision=EXACT)
+    (note,) = notes(chosen, traits_of(chosen), estimate(chosen, traits_of(chosen)))
+    assert note.startswith("this needs about 42.6 GiB and the device has 24")
+    assert "precision=bf16 (saves" in note
+    roomy = with_changes(chosen, {"hardware.memory_gb": 80})
+    assert not [*notes(roomy, traits_of(roomy), estimate(roomy, traits_of(roomy)))]
+    assert describe(roomy, estimate(roomy, traits_of(roomy))).endswith("; the device has 80")
+
+
+def test_remedies_save_what_they_say() -> None:
+    chosen = config("model=sd35", precision=EXACT)
+    traits = traits_of(chosen)
+    words, left = suggestions(chosen, traits)
+    saved = sum(remedy.saves for remedy in words)
+    before = estimate(chosen, traits)
+    assert before is not None
+    assert before.peak - saved == pytest.approx(left)
+    assert len({suggestion.override.partition("=")[0] for suggestion in words}) == len(words) <= 3
+    first = max(
+        before.peak - then.peak
+        for _, changes in options(chosen, traits_of(chosen))
+        if (then := estimate(with_changes(chosen, changes), traits)) is not None
+    )
+    assert words[0].saves == pytest.approx(first)
+
+
+def words_of(chosen: Mapping[str, Any]) -> list[str]:
+    return [word for word, _ in options(chosen, traits_of(chosen))]
+
+
+def test_only_words_that_help_are_offered() -> None:
+    new = config("model=sd35", "micro_batch=1", "sample_batch=1", precision=EXACT)
+    assert words_of(new)[0] == "precision=bf16"
+    assert not any("batch" in word for word in words_of(new))
+    full = config("model=sd35", "model.finetune=full")
+    assert {"model.finetune=lora", "optimizer=adamw_8bit"} <= {*words_of(full)}
+    assert not {"precision=bf16", "model.finetune=lora"} & {*words_of(config("model=sd35"))}
+
+
+def test_changes_leave_the_rest_alone() -> None:
+    old = {"a": {"b": 1, "c": 2}, "d": 3}
+    assert with_changes(old, {"a.b": 5}) == {"a": {"b": 5, "c": 2}, "d": 3}
+    assert with_changes(old, {"a": {"b": 5}, "e.f": 1})["e"] == {"f": 1}
+    assert old == {"a": {"b": 1, "c": 2}, "d": 3}
+
+
+class FromDriver(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"), True),
+        (MemoryError(), True),
+        (FromDriver("CUDA error: out of memory"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("DefaultCPUAllocator: can't allocate memory"), False),
+    ],
+    ids=str,
+)
+def test_exhaustion_is_known_by_what_it_says(error: Exception, is_one: bool) -> None:
+    assert is_out_of_memory(error) is is_one
+    outer = ValueError("x")
+    outer.__cause__ = error
+    assert is_out_of_memory(outer) is is_one
+
+
+def test_exhaustion_is_told_with_the_estimate_and_what_helps() -> None:
+    chosen = config("model=sd35", precision=EXACT)
+    message = explain_out_of_memory(
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), chosen
+    )
+    assert "out of memory; the plan expected about 42.6 GiB at most, while learning" in message
+    assert "precision=bf16 (saves" in message
+    assert message.endswith("\nCUDA out of memory")
+    texts = dict(compose(["model=tiny_gpt2"]).values)
+    message = out_of_memory_message(texts, traits_of(texts))
+    assert message.startswith("out of memory; the plan expected about ")
+    assert "What helps most, in this order: micro_batch=" in message
+    other = with_changes(texts, {"model.path": "owner/unknown"})
+    assert out_of_memory_message(other, traits_of(other)).startswith(
+        "out of memory. What helps most, in this order: precision=bf16, "
+    )
+
+
+def test_memory_is_asked_of_the_tool_that_knows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    installed_gpus.cache_clear()
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 0, GPU-a, 81559\necho 1, GPU-b, 40960\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    try:
+        assert available_memory({"hardware": {"device": "auto"}}) == (40960 * 2**20, "the GPU")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        assert available_memory({"hardware": {"device": "auto"}}) == (81559 * 2**20, "the GPU")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
+        assert available_memory({"hardware": {"device": "auto"}}) == (None, "the GPU")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert available_memory({"hardware": {"device": "auto"}})[1] == "this machine"
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        assert available_memory({"hardware": {"device": "cpu"}})[1] == "this machine"
+        given = {"hardware": {"device": "auto", "memory_gb": 8}}
+        assert available_memory(given) == (8 * GIB, "the device")
+        tool.write_text("#!/bin/sh\nexit 9\n")
+        installed_gpus.cache_clear()
+        assert not has_gpu()
+        assert available_memory({"hardware": {"device": "cuda"}}) == (None, "the GPU")
+    finally:
+        installed_gpus.cache_clear()
+    assert (device_memory._physical_memory() or 0) > GIB
+
+
+def test_a_batch_that_is_halved_again_is_one_word() -> None:
+    low = compose(["memory=low"]).values["memory"]
+    chosen = config("model=sd35", "micro_batch=256", memory=low)
+    traits = traits_of(chosen)
+    before = estimate(chosen, traits)
+    assert before is not None
+    words, left = suggestions(chosen, traits)
+    assert words[0].override.startswith("micro_batch=")
+    assert int(words[0].override.partition("=")[2]) < 128
+    saved = sum(remedy.saves for remedy in words)
+    assert before.peak - saved == pytest.approx(left)

@@ -1,0 +1,113 @@
+"""The estimate of runs on texts, and what the plan must let fit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rlfactory.config.memory.device_memory import GIB
+from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.language import logits_at_once, text_batches
+from rlfactory.config.memory.language_shapes import language_shape_of
+from rlfactory.config.memory.suggestions import options, traits_of, with_changes
+from rlfactory.config.memory.terms import Estimate
+from rlfactory.config.overrides import compose
+
+QWEN = 8_190_423_040  # matrices alone
+GPU = ["model=gpt2", "hardware.gpu=h100", "reward=length"]
+EIGHT_B = [*GPU, "model.path=Qwen/Qwen3-8B", "model.finetune=lora", "dynamics.length=4096"]
+LOW = dict.fromkeys(("gradient_checkpointing", "offload_weights"), True)
+HALF = dict.fromkeys(("weights", "rollout", "learning"), "bfloat16")
+
+
+def config(*words: str, **changes: Any) -> Mapping[str, Any]:
+    return with_changes(compose([*words]).values, changes)
+
+
+def of(*words: str, **changes: Any) -> Estimate:
+    chosen = config(*words, **changes)
+    found = estimate(chosen, traits_of(chosen))
+    assert found is not None
+    return found
+
+
+def test_qwen_of_8_b_learns_from_4096_tokens_on_one_gpu() -> None:
+    words = [*EIGHT_B, "sample_batch=32", "micro_batch=1"]
+    found = of(*words, precision=HALF, memory=LOW)
+    assert found.resident["weights"] == pytest.approx(2 * QWEN, rel=0.01)
+    assert found.peak / GIB < 0.94 * 80
+
+
+def test_what_was_counted_at_full_size_is_expected() -> None:
+    """Qwen3-8B on fake CUDA tensors: LoRA in float32, a response of 1,024 tokens after 512."""
+    prompts = ["prompts=file", "prompts.path=x.txt"]
+    found = of(*EIGHT_B, "dynamics.length=1024", "micro_batch=1", *prompts)
+    assert found.resident["weights"] / GIB == pytest.approx(30.7, rel=0.02)
+    assert found.phases["learning"] / GIB == pytest.approx(22.4, rel=0.15)
+
+
+def test_all_weights_of_8_b_do_not_fit_one_gpu() -> None:
+    full = [*EIGHT_B[:-2], "model.finetune=full", "micro_batch=1"]
+    found = of(*full, "optimizer.fused=true")
+    kept = sum(found.resident.values()) + found.phases["updating"]
+    assert kept / QWEN == pytest.approx(24, rel=0.01)  # weights, gradient, Adam, ema, reference
+    without = of(*full, "evaluation.weights=policy")
+    assert without.resident["weight sets"] == pytest.approx(4 * QWEN, rel=0.01)  # the reference
+
+
+def test_checkpointing_keeps_inputs_and_one_layer() -> None:
+    plain, again = (
+        of(*EIGHT_B, "micro_batch=1", precision=HALF, **{"memory.gradient_checkpointing": on})
+        for on in (False, True)
+    )
+    assert again.phases["learning"] < 0.25 * plain.phases["learning"]
+    assert again.phases["generating"] == plain.phases["generating"]
+
+
+def test_the_cache_follows_rows_and_length() -> None:
+    base = [*EIGHT_B, "micro_batch=1", "sample_batch=8"]
+    eight, sixteen = of(*base), of(*base, "sample_batch=16")
+    shape = language_shape_of("Qwen/Qwen3-8B")
+    assert shape is not None
+    row = 4.0 * 2 * 36 * 1024 * (4096 + 12) + 4.0 * 4 * 151936
+    assert sixteen.phases["generating"] - eight.phases["generating"] == pytest.approx(8 * row)
+    half = of(*base, precision=HALF)
+    assert half.phases["generating"] < 0.6 * eight.phases["generating"]
+
+
+def test_logits_are_held_by_the_chunk() -> None:
+    shape = language_shape_of("Qwen/Qwen3-8B")
+    assert shape is not None
+    chosen = config(*EIGHT_B)
+    assert logits_at_once(chosen, shape, 1000) == 1000
+    assert logits_at_once(chosen, shape, 4096) == 2**26 // 151936
+
+
+def test_batches_of_a_process_are_no_larger_than_its_share() -> None:
+    eight = ["hardware=ddp", "hardware.processes=8", "prompts_per_iteration=16", "group_size=1"]
+    sizes = text_batches(config(*GPU, *eight, "micro_batch=8", "sample_batch=32"))
+    assert (sizes.sampled, sizes.learned) == (2, 2)
+
+
+def test_what_fits_is_advised() -> None:
+    chosen = config(*EIGHT_B)
+    words = [word for word, _ in options(chosen, traits_of(chosen))]
+    assert {"precision=bf16", "memory.gradient_checkpointing=true"} <= {*words}
+    assert not any("vae" in word for word in words)
+
+
+EIGHT_GPUS = ["hardware=fsdp2", "hardware.processes=8", "hardware.gpu=h100"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=flux", "algo=nft", "model.finetune=full"],
+        ["experiment=peer/dance"],
+        ["experiment=peer/mix"],
+    ],
+    ids=str,
+)
+def test_all_of_flux_fits_eight_gpus(words: list[str]) -> None:
+    found = of(*words, *EIGHT_GPUS, "reward=hps")
+    assert found.peak / GIB < 0.94 * 80

@@ -1,0 +1,98 @@
+"""Rewards' networks in the estimate: weights by precision, activations, and where they compute."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import CLIPConfig, CLIPModel
+
+from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.rewards import published_rewards, reward_networks
+from rlfactory.config.memory.suggestions import traits_of, with_changes
+from rlfactory.config.memory.terms import Estimate
+from rlfactory.config.overrides import compose
+
+VIT_H, VIT_L = 986_109_441, 427_616_513
+
+
+def config(*words: str, **changes: Any) -> Any:
+    values = compose(["model=sd35", "hardware.gpu=h100", "prompts=pick_a_pic", *words]).values
+    return with_changes(values, changes)
+
+
+def of(*words: str, **changes: Any) -> Estimate:
+    chosen = config(*words, **changes)
+    found = estimate(chosen, traits_of(chosen))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        ({"layers": 32, "width": 1280, "heads": 16, "patch": 14, "text": (24, 1024, 16)}, "hps"),
+        (
+            {"layers": 24, "width": 1024, "heads": 16, "patch": 14, "text": (12, 768, 12)},
+            "openai/clip-vit-large-patch14",
+        ),
+    ],
+)
+def test_published_sizes_are_those_of_the_networks(shape: dict[str, Any], name: str) -> None:
+    layers, width, heads = shape["text"]
+    text = {"num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads}
+    text |= {"intermediate_size": 4 * width, "vocab_size": 49408}
+    vision = {"num_hidden_layers": shape["layers"], "hidden_size": shape["width"]}
+    vision |= {"num_attention_heads": shape["heads"], "intermediate_size": 4 * shape["width"]}
+    vision |= {"patch_size": shape["patch"], "image_size": 224}
+    kind = CLIPConfig(text_config=text, vision_config=vision, projection_dim=width)
+    with torch.device("meta"):
+        network = CLIPModel(kind)
+    row = published_rewards()[name]
+    assert sum(p.numel() for p in network.parameters()) == row["parameters"]
+    assert (row["layers"], row["width"]) == (shape["layers"], shape["width"])
+    assert row["tokens"] == (224 // shape["patch"]) ** 2 + 1
+    if name != "hps":
+        image = sum(p.numel() for p in network.vision_model.parameters())
+        assert published_rewards()[f"{name}/image"]["parameters"] == image
+
+
+def test_networks_add_up_in_the_precision_in_which_they_compute() -> None:
+    assert of("reward=compressibility").resident["rewards"] == 0
+    exact = of("reward=pickscore", **{"reward.dtype": "float32"})
+    half = of("reward=pickscore", **{"reward.dtype": "bfloat16"})
+    assert exact.resident["rewards"] == 4 * VIT_H
+    assert half.resident["rewards"] == 2 * VIT_H
+    assert of("reward=pickscore", **{"reward.dtype": "auto"}).resident["rewards"] == 2 * VIT_H
+    chosen = config("reward=preferences")
+    networks = reward_networks(chosen, traits_of(chosen), is_gpu=True)
+    assert sorted(network.parameters for network in networks) == [VIT_L, VIT_H, VIT_H]
+
+
+def test_activations_follow_the_batch() -> None:
+    few, many = (of("reward=pickscore", **{"reward.batch_size": n}) for n in (8, 16))
+    assert many.phases["scoring"] > few.phases["scoring"]
+    assert many.phases["sampling"] > few.phases["sampling"]  # a thread scores meanwhile
+    after = [
+        of("reward=pickscore", "scoring.background=none", **{"reward.batch_size": n})
+        for n in (8, 16)
+    ]
+    assert after[0].phases["sampling"] == after[1].phases["sampling"]
+
+
+def test_rewards_elsewhere_take_nothing_here() -> None:
+    assert of("reward=pickscore", "scoring.device=cpu").resident["rewards"] == 0
+    offloaded = of("reward=pickscore", "scoring.offload=true")
+    assert offloaded.resident["rewards"] == 0
+    weights = of("reward=pickscore").resident["rewards"]
+    assert offloaded.phases["scoring"] > weights
+
+
+def test_a_folder_is_read_by_its_headers(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(7, 3)}, tmp_path / "model.safetensors")
+    chosen = config("reward=pickscore", f"reward.path={tmp_path}")
+    (network,) = reward_networks(chosen, traits_of(chosen), is_gpu=True)
+    assert network.parameters == 21
+    chosen = config("reward=pickscore", "reward.path=owner/unknown")
+    assert reward_networks(chosen, traits_of(chosen), is_gpu=True) == []

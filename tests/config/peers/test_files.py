@@ -1,0 +1,34 @@
+"""Which library a file is for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlfactory.config.peers.files import translate_file
+from rlfactory.config.problems import PlanError
+
+
+def test_files_show_what_they_are_for(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"num_generations": 8, "learning_rate": 2e-5}))
+    (tmp_path / "a.yaml").write_text("num_generations: 8\nlearning_rate: 2e-5\n")
+    for name in ("a.json", "a.yaml"):
+        made = translate_file(str(tmp_path / name))
+        assert made.peer == "TRL"
+        assert "optimizer.lr=2e-05" in made.command()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("none.yaml", None, "there is no file"),
+        ("a.yaml", "a: 1", "has the keys of no known library"),
+        ("a.yaml", "[", "can't be read"),
+        ("a.yaml", "3", "holds no mapping"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(PlanError, match=said):
+        translate_file(str(tmp_path / name))

@@ -1,0 +1,226 @@
+"""Names of other libraries: every suggestion for them works when it is typed."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from rlfactory.config.overrides import compose
+from rlfactory.config.peers.name import Name
+from rlfactory.config.peers.names import TABLES, find, rows_of
+from rlfactory.config.plan import Plan, make_plan
+from rlfactory.config.problems import fix_command
+from rlfactory.config.words import normalise_words
+
+TYPED = [
+    "lr=1e-4",
+    "learning_rate=1e-4",
+    "num_generations=8",
+    "max_steps=1000",
+    "max_new_tokens=64",
+    "num_epochs=3",
+    "prompt_file=x.txt",
+    "gradient_checkpointing=true",
+    "resolution=512",
+    "steps=10",
+    "eval_steps=60",
+    "threads=4",
+    "sampler=cps",
+    "model_path=CompVis/stable-diffusion-v1-4",
+    "batch_size=4",
+    "rank=8",
+    "lora_rank=8",
+    "beta=0.04",
+    "noise_level=0.7",
+    "kl=0.1",
+    "kl_coef=0.1",
+    "guidance=4.5",
+    "guidance_scale=4.5",
+    "size=512",
+    "gpus=2",
+    "num_steps=10",
+    "num_inference_steps=10",
+    "save_steps=100",
+    "output_dir=out",
+    "bf16=true",
+    "wandb=true",
+    "clip_range=0.2",
+    "weight_decay=0.01",
+    "temperature=0.7",
+    "gradient_accumulation_steps=4",
+    "resume=true",
+    "ema_decay=0.99",
+    "dtype=bf16",
+    "device=cpu",
+    "data=x.txt",
+    "dataset=x.txt",
+    "model.resolution=64",
+    "model.height=64",
+    "algo.lr=1e-4",
+    "trainer_type=grpo",
+    "unique_sample_num_per_epoch=48",
+    "gradient_step_per_epoch=2",
+    "per_device_batch_size=2",
+    "dynamics.max_tokens=64",
+    "model.lora_r=8",
+    "model.rank=8",
+    "scheduler=diffusers",
+]
+"""What users of other libraries type; the first 51 are a new user's protocol."""
+VALUES = {
+    "optimizer.betas": "[0.9,0.99]",
+    "learning_rate.final_scale": "cosine",
+    "optimizer": "adamw_torch",
+    "model=OPTION": "stabilityai/stable-diffusion-3.5-medium",
+    "model.lora_targets": "[to_q,to_k]",
+    "prompts=file": "x.txt",
+    "prompts": "imagenet_animals",
+    "reward": "jpeg_compressibility",
+    "run_dir": "out",
+    "logger": "tensorboard",
+    "logger.project": "mine",
+    "precision": "bf16",
+    "dynamics": "cps",
+    "schedule": "diffusers",
+    "algo": "grpo",
+    "advantage.aggregate": "gdpo",
+    "regularizer": "kl_v",
+    "model.finetune": "lora",
+    "hardware.device": "cpu",
+    "model.size": "64",
+    "hardware=fsdp2": "true",
+    "hardware=cpu": "true",
+}
+"""A plausible value by what a name becomes; a number otherwise."""
+
+
+def value_of(row: Name) -> str:
+    """A plausible value for a row."""
+    if row.choices:
+        return next(iter(row.choices))
+    if row.name in ("adam_beta1", "adam_beta2"):
+        return "0.9"
+    meant = [word.partition("={")[0] for word in row.words.split()]
+    found = next((VALUES[word] for word in reversed(meant) if word in VALUES), None)
+    if found is None and re.search(r"checkpointing|compile|tf32|whiten", row.words):
+        return "true"
+    # a fraction where one is allowed, else a small whole number
+    is_fraction = re.search(
+        r"coef|clip|\.lr|decay|noise|eta|top_p|fraction|_scale|\.eps|lam|gamma", row.words
+    )
+    return found or ("0.5" if is_fraction else "2")
+
+
+def suggested(word: str) -> tuple[list[str], str]:
+    """The words that are suggested instead of one that is refused, and the message."""
+    composed = compose(normalise_words([word]))
+    (problem,) = composed.problems
+    command = fix_command(problem, ["check", word])
+    assert command.startswith("rlfactory check"), problem
+    return shlex.split(command)[2:], problem.message
+
+
+def assert_planned(words: list[str]) -> None:
+    assert _planned(tuple(words))
+
+
+@cache  # many names become the same words
+def _planned(words: tuple[str, ...]) -> Plan:
+    composed = compose(words)
+    return make_plan(composed.values, composed.choices, composed.problems)
+
+
+@pytest.fixture(autouse=True)
+def _prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.txt").write_text("a red circle\na blue square\n")
+    monkeypatch.chdir(tmp_path)
+
+
+def rows() -> Iterator[Name]:
+    """A row for each thing that names become: those of several names are tried once."""
+    found: dict[str, Name] = {}
+    tried = {word.partition("=")[0] for word in TYPED}
+    for table in TABLES.values():
+        for row in sorted(table, key=lambda row: row.name not in tried):
+            found.setdefault(f"{row.words} {row.bases} {sorted(row.choices)} {row.resolve}", row)
+    yield from (row for row in found.values() if row.name not in tried)
+
+
+@pytest.mark.parametrize("word", TYPED)
+def test_what_others_type_is_answered_with_a_command_that_works(word: str) -> None:
+    words, _ = suggested(word)
+    assert_planned(words)
+    assert word not in words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [*rows()], ids=lambda row: row.name)
+def test_every_row_is_a_command_that_works(row: Name) -> None:
+    words, message = suggested(f"{row.name}={value_of(row)}")
+    if "adamw_8bit" not in " ".join(words):  # of an extra that need not be installed
+        assert_planned(words)
+    assert row.name in message
+
+
+@pytest.mark.parametrize(
+    ("word", "instead"),
+    [
+        ("lr=1e-4", ["optimizer.lr=1e-4"]),
+        ("num_generations=8", ["group_size=8"]),
+        ("max_steps=1000", ["iterations=500"]),
+        ("max_new_tokens=64", ["model=tiny_gpt2", "dynamics.length=64"]),
+        ("noise_level=0.7", ["algo=grpo", "dynamics.noise_level=0.7"]),
+        ("bf16=true", ["precision=bf16"]),
+        ("bf16=false", ["precision=fp32"]),
+        ("num_train_epochs=3", ["iterations=40"]),
+        ("warmup_ratio=0.1", ["learning_rate.warmup=4"]),
+        ("total_episodes=960", ["iterations=10"]),
+        ("adam_beta2=0.95", ["optimizer.betas=[0.9,0.95]"]),
+        ("gradient_accumulation_steps=4", []),
+        ("train.learning_rate=1e-4", ["optimizer.lr=1e-4"]),
+        ("dataset=x.txt", ["prompts=file", "prompts.path=x.txt", "reward=compressibility"]),
+        ("reward_fn=jpeg_compressibility", ["reward=compressibility"]),
+        ("size=512", ["model=sd35", "model.size=512"]),
+    ],
+)
+def test_names_become_the_key_that_is_meant(word: str, instead: list[str]) -> None:
+    assert suggested(word)[0] == instead
+
+
+def test_choices_that_were_typed_are_kept() -> None:
+    found = compose(["model=gpt2", "algo=ppo", "max_new_tokens=64"])
+    assert found.problems[0].instead == ("dynamics.length=64",)
+    other = compose(["model=sd35", "max_new_tokens=64"]).problems[0]
+    assert other.instead is None
+
+
+def test_a_name_below_another_group_is_not_rewritten() -> None:
+    problem = compose(["reward.device=cuda"]).problems[0]
+    assert "hardware.device" in problem.message
+    assert problem.fix == "rlfactory explain device"
+
+
+def test_rows_are_found_by_name_and_library() -> None:
+    assert find("sample.num_steps") is find("num_steps")
+    assert find("nonsense") is None
+    assert {row.name for row in rows_of("trlx")} >= {"cliprange", "init_kl_coef"}
+    names = [row.name for table in TABLES.values() for row in table]
+    assert len(names) == len(set(names)) > 60
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("bf16", "precision=bf16 or precision=fp32"),
+        ("dtype", "precision"),
+        ("trainer_type", "algo"),
+        ("wandb", "logger=wandb or logger=jsonl"),
+    ],
+)
+def test_a_meaning_says_each_key_once(name: str, meaning: str) -> None:
+    row = find(name)
+    assert row is not None
+    assert row.meaning() == meaning

@@ -1,0 +1,78 @@
+"""TRL's configurations become commands with the same sizes."""
+
+from typing import Any
+
+import pytest
+
+from rlfactory.config.diff import differences
+from rlfactory.config.overrides import compose, plan_composed
+from rlfactory.config.peers.trl import is_config, translate
+from rlfactory.config.plan import Plan
+
+GRPO: dict[str, Any] = {
+    "learning_rate": 1e-5,
+    "num_generations": 8,
+    "max_completion_length": 256,
+    "per_device_train_batch_size": 16,
+    "gradient_accumulation_steps": 2,
+    "max_steps": 500,
+    "use_vllm": True,
+    "reward_funcs": ["my_function"],
+}
+
+
+def planned(content: dict[str, Any], processes: int = 1) -> Plan:
+    return plan_composed(compose(translate(content, processes).command()))
+
+
+def test_grpo_has_the_sizes_of_its_generation_batch() -> None:
+    config = planned(GRPO).config
+    assert (config["prompts_per_iteration"], config["group_size"]) == (4, 8)
+    assert (config["updates_per_iteration"], config["iterations"]) == (1, 500)
+    assert config["dynamics"]["length"] == 256
+    assert config["regularizer"]["placement"] == "none"  # beta 0
+    assert config["learning_rate"]["final_scale"] == 0.0
+    more = planned({**GRPO, "steps_per_generation": 8, "beta": 0.04, "num_iterations": 2}, 2).config
+    # 16 x 2 processes x 8 steps = 256 completions, 64 an optimizer step
+    assert (more["prompts_per_iteration"], more["updates_per_iteration"]) == (32, 4)
+    assert (more["epochs"], more["iterations"]) == (2, 62)  # 500 steps, 8 an iteration
+    assert more["regularizer"]["coefficient"]["value"] == 0.04
+    assert more["hardware"]["processes"] == 2
+
+
+def test_what_has_no_counterpart_is_listed() -> None:
+    dropped = translate(GRPO, 1).dropped
+    assert dropped["use_vllm"][0] is True
+    assert dropped["reward_funcs"][0] == "my_function"
+
+
+def test_ppo_is_the_experiment_of_its_version() -> None:
+    content = {
+        "total_episodes": 64_000, "num_ppo_epochs": 4, "per_device_train_batch_size": 64,
+        "missing_eos_penalty": 1.0, "reward_model_path": "sentiment", "max_grad_norm": 1.0,
+    }  # fmt: skip
+    wanted = plan_composed(compose(["experiment=trl_v2"])).config
+    found = differences(wanted, planned(content).config)
+    assert [d for d in found if d[0] != "micro_batch"] == []
+
+
+def test_ddpo_is_its_preset() -> None:
+    content = {"sample_num_steps": 50, "sample_batch_size": 1, "train_batch_size": 1, "seed": 42}
+    wanted = plan_composed(compose(["experiment=peer/trl_ddpo", "recipe=none"])).config
+    found = differences(wanted, planned(content).config)
+    assert [d for d in found if d[0] != "evaluation.steps"] == []
+    tracked = {**content, "per_prompt_stat_tracking": True, "log_with": "tensorboard"}
+    tracked["per_prompt_stat_tracking_buffer_size"] = 32
+    config = planned(tracked).config
+    assert config["advantage"]["buffer_size"] == 32
+
+
+def test_rloo_and_its_group() -> None:
+    config = planned({"rloo_k": 4, "per_device_train_batch_size": 8}).config
+    assert (config["group_size"], config["prompts_per_iteration"]) == (4, 2)
+    assert config["algo"]["baseline"] == "rloo"
+
+
+@pytest.mark.parametrize(("content", "ours"), [({"num_generations": 8}, True), ({"a": 1}, False)])
+def test_files_of_trl(content: dict[str, Any], ours: bool) -> None:
+    assert is_config(content) is ours

@@ -1,0 +1,61 @@
+"""Values of other libraries' options."""
+
+from pathlib import Path
+
+import pytest
+
+from rlfactory.config.overrides import compose
+from rlfactory.config.peers import values
+
+
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        ("stabilityai/stable-diffusion-3.5-medium", "sd35"),
+        ("stabilityai/stable-diffusion-3.5-large", "sd35"),
+        ("black-forest-labs/FLUX.1-schnell", "flux_schnell"),
+        ("stable-diffusion-v1-5/stable-diffusion-v1-5", "sd15"),
+        ("Qwen/Qwen3-8B", "qwen3"),
+        ("openai-community/gpt2", "gpt2"),
+        ("someone/my-flux-lora", "flux"),
+        ("meta-llama/Llama-3.2-1B", "gpt2"),
+        ("zoo:tiny_sd", "tiny_sd"),
+    ],
+)
+def test_models_have_the_option_of_their_kind(path: str, option: str) -> None:
+    assert values.model(path, {}) == [(f"model={option}", f"model.path={path}")]
+
+
+def test_folders_are_read(gpt2_folder: Path, tmp_path: Path) -> None:
+    assert values.model(str(gpt2_folder), {})[0][0] == "model=gpt2"
+    assert values.model(str(tmp_path), {}) == [(f"model.path={tmp_path}",)]
+
+
+def test_rewards() -> None:
+    config = compose([]).values
+    assert values.reward("PickScore", config)[0] == ("reward=pickscore",)
+    function = values.reward("mine.py:score", config)
+    assert function[0] == ("reward=image_function", "reward.function=mine.py:score")
+    texts = compose(["model=tiny_gpt2"]).values
+    assert values.reward("mine.py:score", texts)[0][0] == "reward=function"
+    assert values.reward("owner/model", config)[0][1] == "reward=reward_model"
+
+
+def test_prompts() -> None:
+    assert values.prompts("dataset/ocr", {})[0] == ("prompts=signs",)
+    assert values.prompts("a.jsonl", {})[0] == ("prompts=file", "prompts.path=a.jsonl")
+    assert values.prompts("owner/data", {})[0] == ("prompts=datasets", "prompts.path=owner/data")
+    assert values.prompt_function("nouns_activities", {})[0] == ("prompts=activities",)
+
+
+def test_runs_are_resumed_by_their_folder(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints" / "step_3").mkdir(parents=True)
+    assert values.resume(str(tmp_path / "run" / "checkpoints"), {}) == [()]
+    (tmp_path / "run" / "config.yaml").touch()
+    found = values.resume(str(tmp_path / "run" / "checkpoints" / "step_3"), {})
+    assert found == [(f"run_dir={tmp_path / 'run'}",)]
+
+
+@pytest.mark.parametrize(("text", "found"), [("1e-4", 1e-4), ("3", 3.0), ("x", None)])
+def test_numbers(text: str, found: float | None) -> None:
+    assert values.number(text) == found

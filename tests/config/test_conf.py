@@ -1,0 +1,260 @@
+"""Every option of every group: described, commented, composed, and in step with its class."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfactory.config.options import first_comment, options
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.paths import packaged_folder
+from rlfactory.config.problems import PlanError
+from rlfactory.config.schema.root import COMPONENTS, GROUPS
+from rlfactory.config.schema.signature import read_signature
+
+CONF = packaged_folder("conf")
+FILES = sorted(path for path in CONF.glob("*/**/*.yaml"))
+NEEDS = {
+    "prompts/file": ["prompts.path=prompts.jsonl", "reward=compressibility"],
+    "prompts/datasets": ["prompts.path=prompts.jsonl", "reward=compressibility"],
+    "prompts/animals": ["reward=compressibility"],
+    "prompts/activities": ["reward=compressibility"],
+    "prompts/imagenet_animals": ["reward=compressibility"],
+    "prompts/signs": ["reward=ocr"],
+    "prompts/preferences": ["reward=compressibility"],
+    "prompts/pick_a_pic": ["reward=compressibility"],
+    "prompts/hpdv2": ["reward=compressibility"],
+    "regularizer/kl_x": ["algo=grpo"],
+    "regularizer/kl_gaussian": ["algo=grpo"],
+    "regularizer/kl_flow_grpo": ["algo=grpo"],
+    "regularizer/kl_behaviour": ["algo=vgrpo"],
+    "logger/several": ["logger.of=[wandb,tensorboard]"],
+    "reward/ocr": ["prompts=signs"],
+    "reward/geneval": ["prompts=geneval"],
+    "reward/geneval_flow_grpo": ["prompts=geneval"],
+    "reward/combine": ["reward.of=[shapes,incompressibility]"],
+    "reward/image_function": ["reward.function=judge.py:see"],
+    "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
+    "reward/diversity": ["model=gpt2", "group_size=2"],
+    "reward/regex": ["model=gpt2", "reward.pattern=a+"],
+    "reward/reward_model": ["model=gpt2", "reward.path=owner/name"],
+    "reward/remote": ["reward.url=http://127.0.0.1:8000"],
+    "reward/remote_text": ["model=gpt2", "reward.url=http://127.0.0.1:8000"],
+    "reward/unifiedreward": ["reward.url=http://127.0.0.1:8000/v1"],
+    "reward/vlm_judge": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
+    "reward/llava_bertscore": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
+}
+"""What else must be typed."""
+FUNCTIONS = """
+def see(images, prompts, metadata): ...
+def judge(prompts, completions): ...
+"""
+OF_TEXTS = {
+    *("algo/ppo", "algo/rloo", "algo/grpo_token", "dynamics/token", "prompts/movies"),
+    *("regularizer/kl_token", "regularizer/kl_token_adaptive", "prompts/randomwalks"),
+    *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
+    *("reward/lexicon", "reward/randomwalks", "reward/coherence", "reward/json"),
+}
+NOT_INSTALLED = {"optimizer/adamw_8bit", "logger/trackio"}
+"""What needs a package that the tests do without: their own tests have stand-ins."""
+UNREADABLE = {"optimizer/adamw_8bit"}
+"""Whose class is in that package."""
+OF_NOISE = {"dynamics/ddim", "schedule/leading"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(CONF).with_suffix("").as_posix()
+
+
+def group_of(path: Path) -> str:
+    return path.relative_to(CONF).parts[0]
+
+
+def option_of(path: Path) -> str:
+    """As it is typed after `GROUP=`, with the folder it may have of its own."""
+    return name_of(path).partition("/")[2]
+
+
+def component(path: Path) -> Mapping[str, Any]:
+    node = yaml.safe_load(path.read_text()).get(group_of(path), {})
+    assert isinstance(node, dict)
+    return node
+
+
+def test_every_group_has_a_folder() -> None:
+    assert {group_of(path) for path in FILES} == set(GROUPS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_begins_with_what_it_is(path: Path) -> None:
+    first, second = path.read_text().splitlines()[:2]
+    assert first == "# @package _global_"
+    assert second == f"# {first_comment(path)}"
+    assert len(second) > 8
+    assert not second.endswith(".")
+
+
+COMMENTED = [CONF / "config.yaml", *(p for p in FILES if group_of(p) in COMPONENTS)]
+
+
+@pytest.mark.parametrize("path", COMMENTED, ids=name_of)
+def test_every_value_has_a_comment(path: Path) -> None:
+    sections = re.split(r"^(?=\w)", path.read_text(), flags=re.M)
+    for section in (s for s in sections if not s.startswith(("defaults:", "hydra:"))):
+        for line in section.splitlines():
+            if re.match(r"\s*[a-z]\w*: \S", line):
+                assert " # " in line, line
+
+
+def _needed(path: Path) -> list[str]:
+    name = name_of(path)
+    if name in OF_NOISE:
+        return ["model=sd14"]
+    if group_of(path) == "window":
+        return ["algo=grpo"]
+    if group_of(path) == "recipe":
+        return _pair(path.stem)
+    return ["model=gpt2"] if name in OF_TEXTS else NEEDS.get(name, [])
+
+
+def _pair(recipe: str) -> list[str]:
+    """The words of a recipe FAMILY_ALGO_REWARD, the last two of which may be missing."""
+    words = []
+    for group in ("model", "algo", "reward"):
+        fitting = [name for name in options(group) if f"{recipe}_".startswith(f"{name}_")]
+        if fitting:
+            option = max(fitting, key=len)
+            words += [f"{group}={option}", *NEEDS.get(f"{group}/{option}", [])]
+            recipe = recipe.removeprefix(option).removeprefix("_")
+    return words
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_an_option_makes_a_plan(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name_of(path) in NOT_INSTALLED:
+        pytest.skip("needs a package that is not installed")
+    group, option = group_of(path), option_of(path)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a cat"}\n')
+    (tmp_path / "judge.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+    made = plan_from_words(f"{group}={option}", *_needed(path))
+    assert made.choices[group] == option
+    if group in COMPONENTS:
+        assert made.config[group]["_target_"] == component(path)["_target_"]
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if group_of(p) in COMPONENTS], ids=name_of)
+def test_keys_are_those_of_the_class(path: Path) -> None:
+    if name_of(path) in UNREADABLE:
+        pytest.skip("needs a package that is not installed")
+    node = dict(component(path))
+    target = node.pop("_target_")
+    parameters = set(read_signature(target).parameters)
+    # others' classes have more than is worth a line
+    assert set(node) == parameters if target.startswith("rlfactory.") else set(node) <= parameters
+
+
+def test_all_options_are_listed() -> None:
+    for group in GROUPS:
+        assert options(group) == {option_of(p): p for p in FILES if group_of(p) == group}
+    assert "peer/nft" in options("experiment")
+
+
+def test_an_algorithm_brings_its_companions() -> None:
+    assert plan_from_words("algo=grpo").choices["dynamics"] == "flow_sde"
+    assert plan_from_words("algo=nft").choices["dynamics"] == "ode"
+
+
+def test_a_model_brings_its_companions(tmp_path: Path) -> None:
+    made = plan_from_words("model=tiny_sd3").choices
+    assert (made["algo"], made["reward"], made["prompts"]) == ("nft", "shapes", "shapes")
+    made = plan_from_words("model=gpt2").choices
+    assert (made["algo"], made["dynamics"], made["regularizer"]) == ("ppo", "token", "kl_token")
+    assert (made["reward"], made["prompts"]) == ("negative_sentiment", "movies")
+    assert "schedule" not in made
+    assert "advantage" not in made
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=nft", "regularizer=kl_v"],
+        ["model=tiny_sd3", "algo=grpo"],
+        ["model=gpt2", "algo=rloo", "regularizer=none", "reward=length"],
+        ["algo=grpo", "dynamics=flow_sde", "dynamics.noise_level=0.3"],
+        ["algo=grpo", "regularizer=kl_gaussian", "reward=compressibility"],
+    ],
+    ids=str,
+)
+def test_the_command_line_wins_in_any_order(words: list[str]) -> None:
+    forward, backward = plan_from_words(*words), plan_from_words(*reversed(words))
+    assert forward.config == backward.config
+    assert forward.choices == backward.choices
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in GROUPS:
+            assert forward.choices[key] == value
+
+
+@pytest.mark.parametrize("words", [["algo=grpo", "dynamics=ode"], ["dynamics=ode", "algo=grpo"]])
+def test_a_companion_that_was_replaced_is_missed(words: list[str]) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan_from_words(*words)
+    assert [problem.key for problem in refused.value.problems] == ["dynamics"]
+
+
+def test_frozen_configuration_is_the_plan() -> None:
+    made = plan_from_words("algo=grpo", "optimizer.lr=1e-5", "run_dir=x")
+    frozen = yaml.safe_load(made.frozen())
+    assert frozen.pop("choices") == dict(made.choices)
+    assert frozen == {**made.config, "run_dir": "x"}
+    assert frozen["optimizer"]["lr"] == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["schedule=leading"], ["schedule"]),
+        (["algo=grpo", "dynamics=ddim"], ["dynamics"]),
+        (["algo=grpo", "dynamics=dpm_solver"], ["dynamics"]),
+        (["algo=grpo", "dynamics=sa_solver"], ["dynamics"]),
+        (["model=gpt2", "dynamics=ode"], ["dynamics"]),
+        (["model=gpt2", "dynamics=sa_solver"], ["dynamics"]),
+        (
+            ["algo=grpo", "dynamics=cps", "regularizer=kl_gaussian", "window=all"]
+            + ["window.skip_last=0"],
+            ["regularizer"],
+        ),
+        (
+            ["algo=grpo", "dynamics=cps", "dynamics.log_prob_of=gaussian", "window=random_subset"],
+            ["dynamics.log_prob_of"],
+        ),
+        (["schedule.shift=fast"], ["schedule.shift"]),
+        (["dynamics=cps", "dynamics.noise_level=1.5"], ["dynamics.noise_level"]),
+    ],
+    ids=str,
+)
+def test_samplers_that_do_not_fit_are_refused(words: list[str], keys: list[str]) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan_from_words(*words)
+    assert [problem.key for problem in refused.value.problems] == keys
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=grpo", "dynamics=cps", "dynamics.log_prob_of=gaussian", "window=random_contiguous"],
+        ["algo=grpo", "dynamics=cps", "window=all", "window.skip_last=0"],
+        ["algo=grpo", "dynamics=dance_sde", "regularizer=kl_gaussian"],
+        ["algo=nft", "dynamics=dpm_solver", "schedule.shift=dynamic"],
+        ["algo=nft", "dynamics=sa_solver", "schedule.shift=1.5"],
+    ],
+    ids=str,
+)
+def test_samplers_that_fit_make_a_plan(words: list[str]) -> None:
+    assert plan_from_words(*words).config["dynamics"]

@@ -1,0 +1,51 @@
+"""What a plan says of evaluation prompts."""
+
+from pathlib import Path
+
+import pytest
+
+from rlfactory.config.overrides import plan_from_words
+
+
+def row(*words: str) -> str:
+    return plan_from_words("model=tiny_gpt2", *words).derived["evaluated on"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "p.txt").write_text("\n".join(f"prompt {i}" for i in range(50)))
+    (tmp_path / "few.txt").write_text("a\nb\n\na\n")
+    return str(tmp_path / "p.txt")
+
+
+def test_sources_that_hold_prompts_out() -> None:
+    assert row("prompts.held_out_share=0.25") == "256 held-out prompts"
+    derived = plan_from_words("prompts=shapes", "evaluation.prompts=8").derived
+    assert derived["evaluated on"] == "8 held-out prompts"
+
+
+def test_sources_that_hold_none_out() -> None:
+    assert row() == "256 training prompts; prompts.held_out_share=0.1 holds some out"
+    derived = plan_from_words("prompts=animals", "reward=compressibility").derived
+    assert derived["evaluated on"] == "256 training prompts"
+
+
+def test_a_file_holds_a_tenth_out_by_default(file: str) -> None:
+    words = ["prompts=file", f"prompts.path={file}", "evaluation.prompts=5"]
+    assert row(*words) == "5 held-out prompts"
+    assert row(*words, "prompts.held_out_share=0").startswith("5 training prompts; prompts.held")
+
+
+def test_a_file_of_few_prompts_says_why_none_is_held_out(file: str, tmp_path: Path) -> None:
+    words = ["prompts=file", f"prompts.path={tmp_path / 'few.txt'}", "evaluation.prompts=2"]
+    assert "2 training prompts (0.1 of 2 is fewer than 4, so none is held out)" in row(*words)
+    assert row(*words, f"prompts.eval_path={file}") == "2 held-out prompts"
+
+
+def test_an_evaluation_of_more_prompts_than_there_are_says_so(file: str) -> None:
+    words = ["prompts=file", f"prompts.path={file}"]
+    too_many = "evaluation.prompts=256 is more than there are"
+    assert row(*words) == f"5 held-out prompts; {too_many}"
+    all_of_them = row(*words, "prompts.held_out_share=0")
+    assert all_of_them.startswith("50 training prompts")
+    assert all_of_them.endswith(too_many)

@@ -1,0 +1,55 @@
+"""Problems of keys and values by themselves."""
+
+from pathlib import Path
+
+import pytest
+
+from rlfactory.config.overrides import compose, plan_from_words
+from rlfactory.config.plan import make_plan
+from rlfactory.config.problems import PlanError, fix_command
+
+PRICE = "{_target_: rlfactory.regularizer.coefficient.Fixed, value: 0.5}"
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "said"),
+    [
+        ("regularizer.terms.old.reference=lod", "regularizer.terms.old.reference", "allowed is"),
+        ("+regularizer.terms.old.beta=1.0", "regularizer.terms.old.beta", "no such key"),
+        ("regularizer.terms.old._target_=os.system", "regularizer.terms.old._target_", "outside"),
+        (
+            "regularizer.terms.old.coefficient.value=-1",
+            "regularizer.terms.old.coefficient.value",
+            ">= 0",
+        ),
+        ("+regularizer.terms.more={reference: old}", "regularizer.terms", "each a mapping with a"),
+        ("regularizer.terms.old.coefficient=0.1", "regularizer.terms.old.coefficient", "_target_"),
+        ("regularizer.terms=3", "regularizer.terms", "a mapping"),
+        (f"+regularizer.price={PRICE}", "regularizer.price", "no such key"),
+    ],
+)
+def test_what_is_wrong_inside_a_sum_is_found(word: str, key: str, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_from_words("regularizer=kl_awm", word)
+    assert [problem.key for problem in caught.value.problems] == [key]
+    assert said in str(caught.value)
+
+
+def test_components_in_lists_are_checked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lists_of_mine.py").write_text("class Part:\n    def __init__(self, *, k): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    composed = compose(["trust=[lists_of_mine]"])
+    part = {"_target_": "lists_of_mine.Part", "k": [1, {"inner": [{"_target_": "os.system"}]}]}
+    with pytest.raises(PlanError) as caught:
+        make_plan({**composed.values, "reward": part}, composed.choices)
+    assert [problem.key for problem in caught.value.problems] == ["reward.k.1.inner.0._target_"]
+
+
+def test_a_number_in_the_place_of_a_coefficient_is_mended() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_from_words("regularizer=kl_v", "regularizer.coefficient=0.001")
+    words = ["check", "regularizer.coefficient=0.001"]
+    (problem,) = caught.value.problems
+    assert fix_command(problem, words) == "rlfactory check regularizer.coefficient.value=0.001"

@@ -1,0 +1,62 @@
+"""Notes on what was typed in vain."""
+
+import pytest
+
+from rlfactory.config.overrides import plan_from_words
+
+TEXTS = "model=tiny_gpt2"
+
+
+def notes(*words: str) -> list[str]:
+    derived = plan_from_words(*words).derived
+    return [text for name, text in derived.items() if name.startswith("note")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["algo=nft", "window=random_contiguous"], "window has no effect: algo=nft does not read"),
+        (["algo=nft", "window.skip_last=2"], "window.skip_last has no effect"),
+        (["algo=nft", "tail=0.5"], "tail has no effect: algo=nft"),
+        (["algo=grpo", "times=uniform"], "times has no effect: algo=grpo"),
+        (["algo=grpo", "old.decay=0.5"], "old.decay has no effect: nothing here reads"),
+        (["evaluation.weights=policy", "ema.decay=0.5", "algo=grpo"], "ema.decay has no effect"),
+        ([TEXTS, "schedule.steps=5"], "schedule.steps has no effect: model=tiny_gpt2"),
+        ([TEXTS, "advantage=global"], "advantage has no effect"),
+        ([TEXTS, "latent_storage=float16"], "latent_storage has no effect: model=tiny_gpt2"),
+        (["model.lora_rank=8"], "model.lora_rank has no effect without model.finetune=lora"),
+        (["algo=grpo", "algo=nft"], "algo is given 2 times, and the last one counts: algo=nft"),
+        (["iterations=3", "iterations=4"], "the last one counts: iterations=4"),
+        (["optimizer.lr=100"], "optimizer.lr=100 is far above"),
+        (["model.guidance=0"], "model.guidance=0 is no guidance"),
+        (["micro_batch=1000"], "has no more effect than 192, all items of an update"),
+        ([TEXTS, "prompts=shapes"], "these prompts ask for images, and the model makes texts"),
+        (["model=sd35", "prompts=shapes"], "shapes are captions for the small models"),
+    ],
+    ids=str,
+)
+def test_what_has_no_effect_is_noted(words: list[str], said: str) -> None:
+    assert any(said in text for text in notes(*words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=grpo", "window=random_contiguous", "tail=0.5", "latent_storage=float16"],
+        ["algo=nft", "times=uniform", "times.count=3", "old.decay=0.5", "ema.decay=0.5"],
+        ["model.finetune=lora", "model.lora_rank=8", "micro_batch=12", "optimizer.lr=0.05"],
+        ["iterations=4", "iterations=4", "schedule.steps=5"],
+        [TEXTS, "dynamics.length=8"],
+    ],
+    ids=str,
+)
+def test_what_has_an_effect_is_not(words: list[str]) -> None:
+    assert notes(*words, "hardware.memory_gb=80") == []
+
+
+def test_memory_is_that_of_the_batches_that_there_can_be() -> None:
+    small, huge = (
+        plan_from_words(f"micro_batch={items}", f"sample_batch={samples}").derived["peak memory"]
+        for items, samples in ((192, 256), (10**6, 10**6))
+    )
+    assert small == huge

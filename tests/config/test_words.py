@@ -1,0 +1,46 @@
+"""Values as they are typed, and words as they are read."""
+
+from pathlib import Path
+
+import pytest
+
+from rlfactory.config._hydra import parse
+from rlfactory.config.words import searched, typed_value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        3,
+        1e-5,
+        True,
+        None,
+        "plain",
+        "a/b-c.d:e",
+        "it's a 'text'",
+        [1, "a b"],
+        "a,b",
+        "",
+        {},
+        {"a": [1]},
+    ],
+)
+def test_values_are_read_back(value: object) -> None:
+    assert parse([f"key={typed_value(value)}"])[0].value() == value
+
+
+def test_paths_are_texts() -> None:
+    assert typed_value(Path("a/b")) == "a/b"
+
+
+@pytest.mark.parametrize(
+    ("word", "places"),
+    [
+        ("hydra.searchpath=[a,'b c']", ["a", "b c"]),
+        ("hydra.searchpath=a", ["a"]),
+        ("seed=1", []),
+        ("hydra.searchpath=[", []),
+    ],
+)
+def test_search_paths(word: str, places: list[str]) -> None:
+    assert searched([word]) == places

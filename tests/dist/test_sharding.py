@@ -1,0 +1,154 @@
+"""A network sharded over ranks: the same training as in one process, and what it costs."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+pytestmark = [pytest.mark.dist, pytest.mark.timeout(600)]
+
+HERE = Path(__file__).parent
+ENV = {"PYTHONPATH": str(HERE.parents[1] / "src"), "OMP_NUM_THREADS": "1"}
+Trained = Callable[..., dict[str, dict[str, Any]]]
+
+# at Adam's usual eps the rounding errors of gradients that should be 0 are steps of the size of lr
+SMALL = ["iterations=2", "evaluation.prompts=2", "optimizer.eps=1e-5", "group_size=3"]
+IMAGES = [*SMALL, "prompts_per_iteration=4", "schedule.steps=3", "sample_batch=3", "micro_batch=2"]
+FULL = ["model.finetune=full", *IMAGES]
+NFT = ["algo=nft", "regularizer=kl_v", *IMAGES]
+TEXTS = [
+    *("model=tiny_gpt2", "prompts_per_iteration=4", *SMALL, "optimizer.eps=1e-3"),
+    *("sample_batch=3", "dynamics.length=6", "dynamics.top_k=32"),
+]
+LORA = "model.finetune=lora"
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Trained:
+    """What trainings counted, by name: each is its words, in two processes unless it says more."""
+
+    def run(**attempts: Any) -> dict[str, dict[str, Any]]:
+        asked = []
+        for name, words in attempts.items():
+            count = next((int(w.split("=")[1]) for w in words if "processes=" in w), 1)
+            device = ["hardware.device=cpu", "hardware.timeout=120"] if count > 1 else []
+            asked.append({"name": name, "words": [*words, *device], "processes": count})
+        done = subprocess.run(
+            [sys.executable, str(HERE / "trainings.py")],
+            input=json.dumps(asked),
+            cwd=tmp_path,
+            env=os.environ | ENV,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [set(each["codes"]) for each in found] == [{0}] * len(asked), done.stderr
+        return dict(zip(attempts, found, strict=True))
+
+    return run
+
+
+def fsdp2(*words: str, processes: int = 2) -> list[str]:
+    return ["hardware=fsdp2", f"hardware.processes={processes}", *words]
+
+
+def one(*words: str) -> list[str]:
+    return ["hardware=cpu", *words]
+
+
+def distance(a: Path, b: Path) -> float:
+    """The largest difference between the weights that two trainings ended with."""
+    ours, theirs = load_file(a), load_file(b)
+    assert ours.keys() == theirs.keys()
+    return max(float((ours[key] - theirs[key]).abs().max()) for key in ours)
+
+
+def moved(path: Path) -> float:
+    """How far a training has moved from its initial weights at most, by its `old` or `ema` set."""
+    state = load_file(path)
+    pairs = [(k, f"ema/{k.split('/', 1)[1]}") for k in state if k.startswith("policy/")]
+    return max(float((state[a] - state[b]).abs().max()) for a, b in pairs if b in state)
+
+
+@pytest.mark.parametrize("words", [[*NFT, LORA], [*TEXTS, LORA]], ids=["images", "texts"])
+def test_adapters_on_a_sharded_network_learn_as_in_one_process(
+    words: list[str], trained: Trained, tmp_path: Path
+) -> None:
+    found = trained(one=one(*words), sharded=fsdp2(*words))
+    assert distance(tmp_path / "one.safetensors", tmp_path / "sharded.safetensors") < 1e-6
+    assert moved(tmp_path / "one.safetensors") > 1e-5
+    counted = found["sharded"]
+    assert counted["bytes"]["learn gather"] > 0, "the network is sharded"
+    assert "learn reduce" not in counted["bytes"], "adapters are in full in each process"
+    assert counted["moments"] == ["Tensor"]
+    main, other = counted["loaded"]
+    assert main == counted["parameters"]
+    assert other < main / 5, "adapters alone: the frozen network comes from rank 0"
+
+
+def test_all_ways_of_sharding_learn_as_one_process(trained: Trained, tmp_path: Path) -> None:
+    words = [*NFT, "model.finetune=full"]
+    found = trained(
+        one=one(*words),
+        two=fsdp2(*words),
+        offloaded=fsdp2(*words, "hardware.offload=true"),
+        deferred=fsdp2(*words, "hardware.defer_reduce=true"),
+        copies=fsdp2(*words, "hardware.shard_size=2", processes=4),
+    )
+    places = {name: tmp_path / f"{name}.safetensors" for name in found}
+    assert moved(places["one"]) > 1e-5
+    for name in ("two", "offloaded", "deferred", "copies"):
+        assert distance(places["one"], places[name]) < 1e-6, name
+        assert found[name]["moments"] == ["DTensor"], name
+        norms = [[m["grad/norm"] for m in found[run]["metrics"]] for run in ("one", name)]
+        assert norms[0] == pytest.approx(norms[1], rel=1e-4), name
+    assert distance(places["two"], places["offloaded"]) == 0
+    assert found["two"]["loaded"] == [found["two"]["parameters"], 0], "rank 0 alone has read it"
+    # once an update in the place of once a micro-batch
+    reduced = {name: found[name]["bytes"]["learn reduce"] for name in ("two", "deferred")}
+    assert reduced["two"] > 1.9 * reduced["deferred"]
+
+
+def test_a_micro_batch_gathers_for_its_passes_alone(trained: Trained) -> None:
+    # one update: with more, ranks have parts of other sizes, and make passes for each other
+    full = [*FULL, "regularizer=none", "updates_per_iteration=1"]
+    found = trained(
+        grpo=fsdp2("algo=grpo", *full),
+        nft=fsdp2("algo=nft", *full),
+        half=fsdp2("algo=grpo", *full, "precision=bf16", "algo.old_log_probs=sampled"),
+    )
+    size = 4 * found["grpo"]["parameters"]
+
+    def networks(name: str, kind: str) -> float:
+        counted = found[name]
+        each = counted["micro_batches"] if kind.startswith("learn") else 1
+        return float(counted["bytes"][kind]) / size / each
+
+    # forward and backward; the modules outside of blocks stay for the backward pass
+    assert 1.5 < networks("grpo", "learn gather") <= 2.05
+    assert networks("nft", "learn gather") <= networks("grpo", "learn gather") + 1.05
+    assert networks("half", "learn gather") == pytest.approx(networks("grpo", "learn gather") / 2)
+    # a rollout in each of two iterations
+    assert networks("grpo", "other gather") <= 2.1
+    assert networks("half", "other gather") == pytest.approx(networks("grpo", "other gather") / 2)
+    # sums stay float32
+    assert networks("half", "learn reduce") == pytest.approx(networks("grpo", "learn reduce"))
+    assert not [w for each in found.values() for w in each["warnings"] if "view tensor" in w]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_differs_from_ddp_by_rounding_alone(
+    precision: str, trained: Trained
+) -> None:
+    words = ["algo=grpo", *FULL, f"precision={precision}", "updates_per_iteration=1"]
+    found = trained(ddp=["hardware=ddp", "hardware.processes=2", *words], sharded=fsdp2(*words))
+    ddp, sharded = (found[name]["metrics"] for name in ("ddp", "sharded"))
+    assert sharded[0]["grad/norm"] == pytest.approx(ddp[0]["grad/norm"], rel=0.02)
+    assert sharded[0]["ratio/first_max_dev"] <= 1e-5

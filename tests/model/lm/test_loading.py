@@ -1,0 +1,64 @@
+"""Loading a language model for sampling."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+from transformers.activations import NewGELUActivation
+
+from rlfactory.model.lm.loading import disable_dropout, load_language_model
+from rlfactory.utils.errors import ModelError
+
+
+def test_it_is_float32_without_dropout_and_pads_on_the_left(gpt2_folder: Path) -> None:
+    network, tokenizer = load_language_model(str(gpt2_folder))
+    assert {p.dtype for p in network.parameters()} == {torch.float32}
+    assert all(m.p == 0 for m in network.modules() if isinstance(m, nn.Dropout))
+    assert tokenizer.padding_side == "left"
+    assert tokenizer.pad_token == tokenizer.eos_token, "explicit masks make this safe"
+
+
+def test_dropout_anywhere_is_found() -> None:
+    network = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout(0.5)))
+    disable_dropout(network)
+    network.train()
+    x = torch.ones(4, 2)
+    assert torch.equal(network(x), network(x))
+
+
+@pytest.mark.parametrize("path", ["/no/where", "./nowhere", "zoo:none"])
+def test_a_missing_model_is_an_error_that_names_the_key(path: str) -> None:
+    with pytest.raises(ModelError, match=f"model.path={path}"):
+        load_language_model(path)
+
+
+def test_a_tokenizer_without_an_end_is_an_error(gpt2_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "endless"
+    shutil.copytree(gpt2_folder, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    for key in ("eos_token", "bos_token"):
+        config.pop(key, None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    with pytest.raises(ModelError, match="no end of text"):
+        load_language_model(str(folder))
+
+
+def test_a_folder_that_is_no_model_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load_language_model(str(tmp_path))
+
+
+def test_the_activation_is_the_same_formula_in_one_pass(gpt2_folder: Path) -> None:
+    network, _ = load_language_model(str(gpt2_folder))
+    theirs = AutoModelForCausalLM.from_pretrained(gpt2_folder)
+    assert isinstance(theirs.transformer.h[0].mlp.act, NewGELUActivation)
+    assert isinstance(network.transformer.h[0].mlp.act, nn.GELU)
+    x = torch.linspace(-6, 6, 1001)
+    torch.testing.assert_close(
+        network.transformer.h[0].mlp.act(x), theirs.transformer.h[0].mlp.act(x)
+    )

@@ -1,0 +1,69 @@
+"""What is known of LoRA adapters from their files, without torch."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rlfactory.model.pipelines.adapter_files import (
+    AdapterFileError,
+    find_adapters,
+    read_adapters,
+)
+from rlfactory.model.pipelines.safetensors_header import read_header
+
+
+def save(path: Path, layers: dict[str, int], metadata: dict[str, str] | None = None) -> Path:
+    """Layers by name, with the rank of each."""
+    path.parent.mkdir(exist_ok=True)
+    state = {f"{name}.lora_A.weight": torch.zeros(rank, 3) for name, rank in layers.items()}
+    state |= {f"{name}.lora_B.weight": torch.zeros(4, rank) for name, rank in layers.items()}
+    save_file(state, path, metadata)
+    return path
+
+
+def test_a_folder_of_peft(tmp_path: Path) -> None:
+    file = save(tmp_path / "adapter_model.safetensors", {"base_model.model.transformer.h.0": 2})
+    (tmp_path / "adapter_config.json").write_text('{"lora_alpha": 6}')
+    assert find_adapters(tmp_path) == find_adapters(file) == file
+    found = read_adapters(file)
+    assert (found.rank, found.alpha) == (2, 6.0)
+    assert set(found.keys) == {"transformer.h.0.lora_A.weight", "transformer.h.0.lora_B.weight"}
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_file_of_diffusers(says: bool, tmp_path: Path) -> None:
+    about = {"lora_adapter_metadata": json.dumps({"transformer.lora_alpha": 8.0})}
+    file = save(
+        tmp_path / "pytorch_lora_weights.safetensors",
+        {"transformer.transformer_blocks.0.attn.to_q": 4},
+        about if says else None,
+    )
+    # of other adapters beside it
+    (tmp_path / "adapter_config.json").write_text('{"lora_alpha": 6}')
+    found = read_adapters(file)
+    assert (found.rank, found.alpha) == (4, 8.0 if says else 4.0)
+    assert min(found.keys) == "transformer_blocks.0.attn.to_q.lora_A.weight"
+
+
+def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
+    assert find_adapters(tmp_path) is None
+    assert find_adapters(tmp_path / "a.ckpt") is None
+    mixed = save(tmp_path / "mixed.safetensors", {"unet.a": 1, "unet.b": 2})
+    with pytest.raises(AdapterFileError, match=r"several ranks: \[1, 2\]"):
+        read_adapters(mixed)
+    save_file({"lora_unet_a.lora_down.weight": torch.zeros(1, 2)}, tmp_path / "kohya.safetensors")
+    with pytest.raises(AdapterFileError, match="lora_unet_a.*pipe.save_lora_weights"):
+        read_adapters(tmp_path / "kohya.safetensors")
+    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
+    with pytest.raises(AdapterFileError, match="no safetensors file"):
+        read_adapters(tmp_path / "broken.safetensors")
+
+
+def test_a_header_is_read_alone(tmp_path: Path) -> None:
+    file = save(tmp_path / "a.safetensors", {"a": 1}, {"format": "pt"})
+    header = read_header(file)
+    assert header["__metadata__"] == {"format": "pt"}
+    assert header["a.lora_A.weight"]["shape"] == [1, 3]

@@ -1,0 +1,165 @@
+"""Loading pipelines: precision, messages, and decoding."""
+
+import contextlib
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import StableDiffusion3Pipeline, StableDiffusionPipeline
+from diffusers.utils import logging as diffusers_log
+from safetensors import safe_open
+from transformers.utils import logging as transformers_log
+
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.loading import decode_latents, load_frozen, load_pipeline, no_bars
+from rlfactory.model.precision import Precision
+from rlfactory.utils.errors import ModelError
+
+CPU = torch.device("cpu")
+HALF = Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16")
+
+PARTS = ["transformer", "vae", "text_encoder", "text_encoder_2", "text_encoder_3"]
+
+
+def load(path: str | Path) -> StableDiffusion3Pipeline:
+    return load_pipeline(StableDiffusion3Pipeline, str(path), torch.float32)
+
+
+def test_every_part_is_in_the_precision_asked_for_whatever_was_saved(sd3_folder: Path) -> None:
+    with safe_open(sd3_folder / "text_encoder" / "model.safetensors", "pt") as file:
+        assert file.get_tensor(next(iter(file.keys()))).dtype == torch.float16
+    pipe = load(sd3_folder)
+    for part in PARTS:
+        tensors = [*getattr(pipe, part).parameters(), *getattr(pipe, part).buffers()]
+        assert {t.dtype for t in tensors if t.is_floating_point()} == {torch.float32}, part
+
+
+def test_loading_says_nothing(sd3_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(sd3_folder)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == ""
+
+
+def test_bars_come_back_as_they_were() -> None:
+    before = [lib.is_progress_bar_enabled() for lib in (diffusers_log, transformers_log)]
+    with contextlib.suppress(RuntimeError), no_bars():
+        assert not diffusers_log.is_progress_bar_enabled()
+        assert not transformers_log.is_progress_bar_enabled()
+        raise RuntimeError
+    assert [lib.is_progress_bar_enabled() for lib in (diffusers_log, transformers_log)] == before
+
+
+def without_index(folder: Path) -> None:
+    (folder / "model_index.json").unlink()
+
+
+def broken_index(folder: Path) -> None:
+    (folder / "model_index.json").write_text("{")
+
+
+def another_pipeline(folder: Path) -> None:
+    index = json.loads((folder / "model_index.json").read_text())
+    other = {"_class_name": "StableDiffusionPipeline", "vae": index["vae"]}
+    (folder / "model_index.json").write_text(json.dumps(other))
+
+
+def without_transformer(folder: Path) -> None:
+    shutil.rmtree(folder / "transformer")
+
+
+def torn_transformer(folder: Path) -> None:
+    (folder / "transformer" / "diffusion_pytorch_model.safetensors").write_bytes(b"torn")
+
+
+def torn_encoder(folder: Path) -> None:
+    (folder / "text_encoder" / "model.safetensors").write_bytes(b"torn")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        without_index,
+        broken_index,
+        another_pipeline,
+        without_transformer,
+        torn_transformer,
+        torn_encoder,
+    ],
+)
+def test_a_folder_that_is_no_whole_pipeline_is_an_error_with_the_key(
+    harm: Callable[[Path], None], sd3_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "harmed"
+    shutil.copytree(sd3_folder, folder)
+    harm(folder)
+    with pytest.raises(ModelError, match=r"^model\.path=.*harmed"):
+        load(folder)
+
+
+def test_a_folder_of_another_family_is_refused_with_its_own_option(
+    flux_folders: dict[str, Path],
+) -> None:
+    path = flux_folders["dev"]
+    said = f"model.path={path} is a FluxPipeline, not a StableDiffusion3Pipeline"
+    with pytest.raises(ModelError, match=rf"^{said}; type model=flux model.path={path}$"):
+        load(path)
+
+
+@pytest.mark.parametrize("path", ["zoo:nonesuch", "./nonesuch", "/nonesuch", "~/nonesuch", "a/b/c"])
+def test_a_path_that_leads_nowhere_is_an_error_with_the_key(path: str) -> None:
+    with pytest.raises(ModelError, match=rf"^model\.path={path}"):
+        load(path)
+
+
+def test_decoding_is_what_the_pipeline_itself_shows(sd3_folder: Path) -> None:
+    pipe = load(sd3_folder)
+    pipe.set_progress_bar_config(disable=True)
+
+    def call(output_type: str) -> StableDiffusion3Pipeline:
+        return pipe(
+            prompt=["a red circle", "two stars"],
+            num_inference_steps=2,
+            generator=torch.Generator().manual_seed(0),
+            guidance_scale=1.0,
+            max_sequence_length=16,
+            height=64,
+            width=64,
+            output_type=output_type,
+        ).images
+
+    shown = torch.from_numpy(np.stack([np.asarray(image) for image in call("pil")]))
+    found = decode_latents(pipe.vae, call("latent"))
+    assert found.dtype == torch.uint8
+    assert found.shape == (2, 3, 64, 64)
+    assert found.float().std() > 1
+    assert torch.equal(found.permute(0, 2, 3, 1), shown)
+
+
+@pytest.mark.parametrize("trained_part", [None, "unet"])
+def test_each_part_has_its_precision_and_nothing_is_trained(
+    sd_folder: Path, trained_part: str | None
+) -> None:
+    pipe = load_frozen(
+        StableDiffusionPipeline,
+        str(sd_folder),
+        CPU,
+        HALF,
+        Memory(vae_slicing=True),
+        trained_part=trained_part,
+    )
+    exact = torch.float32
+    assert pipe.vae.dtype == exact  # a picture in half precision is another picture
+    assert pipe.unet.dtype == (exact if trained_part else torch.bfloat16)
+    assert pipe.text_encoder.dtype == torch.bfloat16
+    parts = [pipe.vae, pipe.unet, pipe.text_encoder]
+    assert not any(p.requires_grad for part in parts for p in part.parameters())
+    assert not any(part.training for part in parts)
+    assert pipe.vae.use_slicing

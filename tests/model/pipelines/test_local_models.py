@@ -1,0 +1,143 @@
+"""The family and sizes of a model, from the JSON files in its folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlfactory.model.pipelines.local_models import (
+    folder_of,
+    is_language_model,
+    is_offline,
+    nearest_sizes,
+    pipeline_of,
+    read_json,
+    resolve,
+    sizes_of,
+    snapshot,
+    takes_guidance,
+    zoo_path,
+)
+
+
+def test_shipped_models_are_folders() -> None:
+    for name in ("tiny_sd3", "tiny_sd", "tiny_flux", "tiny_gpt2", "sentiment", "randomwalks"):
+        assert (zoo_path(name) / "README.md").is_file(), "each has its card"
+    assert resolve("zoo:tiny_sd3", "model_index.json") == str(zoo_path("tiny_sd3"))
+
+
+def test_an_unknown_one_lists_those_there_are() -> None:
+    with pytest.raises(
+        ValueError, match="randomwalks, sentiment, tiny_flux, tiny_gpt2, tiny_sd, tiny_sd3"
+    ):
+        resolve("zoo:none", "config.json")
+
+
+def test_a_folder_must_hold_its_index(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no config.json"):
+        resolve(str(tmp_path), "config.json")
+    (tmp_path / "config.json").write_text("{}")
+    assert resolve(str(tmp_path), "config.json") == str(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/no/where", "./nowhere", "~/nowhere-at-all", "a/b/c"])
+def test_what_can_only_be_a_folder_must_exist(path: str) -> None:
+    with pytest.raises(ValueError, match="there is no folder"):
+        resolve(path, "config.json")
+
+
+@pytest.mark.parametrize("path", ["owner/name", "gpt2"])
+def test_anything_else_is_one_of_the_hub(path: str) -> None:
+    assert resolve(path, "config.json") == path
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of `owner/name` as huggingface_hub keeps it."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    repo = tmp_path / "models--owner--name"
+    folder = repo / "snapshots" / "abc"
+    folder.mkdir(parents=True)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("abc\n")
+    return folder
+
+
+def test_a_model_is_found_by_any_of_its_names(kept: Path, tmp_path: Path) -> None:
+    assert folder_of("zoo:tiny_sd3") == zoo_path("tiny_sd3")
+    assert folder_of(str(tmp_path)) == tmp_path
+    assert folder_of("owner/name") == snapshot("owner/name") == kept
+    assert folder_of("zoo:nothing") is folder_of("owner/other") is folder_of("/no/where") is None
+
+
+def test_a_commit_that_was_not_fetched_is_no_snapshot(kept: Path) -> None:
+    kept.rmdir()
+    assert snapshot("owner/name") is None
+
+
+@pytest.mark.parametrize(
+    ("word", "offline"), [("1", True), ("on", True), ("0", False), ("", False)]
+)
+def test_offline_is_what_the_hub_takes_for_it(
+    word: str, offline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", word)
+    assert is_offline() is offline
+
+
+@pytest.mark.parametrize(("text", "content"), [('{"a": 1}', {"a": 1}), ("[1]", {}), ("{", {})])
+def test_only_a_mapping_is_a_configuration(
+    text: str, content: dict[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    assert read_json(tmp_path / "config.json") == content
+    assert read_json(tmp_path / "none.json") == {}
+
+
+def write(folder: Path, name: str, **content: object) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline"),
+        "StableDiffusionInpaintPipeline",
+    ],
+)
+def test_other_ways_to_use_the_same_parts_are_the_same_family(name: str, tmp_path: Path) -> None:
+    write(tmp_path, "model_index.json", _class_name=name)
+    assert pipeline_of(tmp_path) == "StableDiffusionPipeline"
+
+
+def test_what_does_not_say_has_no_family(tmp_path: Path) -> None:
+    assert pipeline_of(tmp_path) is takes_guidance(tmp_path) is None
+    assert sizes_of(tmp_path, "FluxPipeline") is None
+    assert not is_language_model(tmp_path)
+    assert is_language_model(zoo_path("tiny_gpt2"))
+
+
+def test_sizes_are_multiples_of_what_a_token_or_a_latent_covers(tmp_path: Path) -> None:
+    write(tmp_path, "vae/config.json", block_out_channels=[1, 2, 3, 4])
+    assert sizes_of(tmp_path, "StableDiffusionPipeline") == (8, None)
+    assert sizes_of(tmp_path, "FluxPipeline") == (16, None)
+    assert sizes_of(tmp_path, "StableDiffusion3Pipeline") is None
+    write(tmp_path, "transformer/config.json", patch_size=2, pos_embed_max_size=192)
+    assert sizes_of(tmp_path, "StableDiffusion3Pipeline") == (16, 3072)
+
+
+def test_the_nearest_sizes_come_first() -> None:
+    assert nearest_sizes(500, 16) == [496, 512]
+    assert nearest_sizes(510, 16) == [512, 496]
+    assert nearest_sizes(512, 16) == [512]
+    assert nearest_sizes(3, 16) == [16]
+    assert nearest_sizes(5000, 16, 3072) == [3072]
+
+
+def test_guidance_is_an_input_where_the_network_says_so(tmp_path: Path) -> None:
+    write(tmp_path, "transformer/config.json", guidance_embeds=True)
+    assert takes_guidance(tmp_path) is True
+    write(tmp_path, "transformer/config.json", in_channels=64)
+    assert takes_guidance(tmp_path) is False

@@ -1,0 +1,221 @@
+"""The document: complete, self-contained, and safe whatever text stands in the report."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from rlfactory.report.html import write_page
+from rlfactory.report.html.write import (
+    best_row,
+    page,
+    runs_counted,
+    status_kind,
+    summary,
+)
+from rlfactory.report.report import Report, ReportRow, SampleImage, TextSample
+
+
+def test_figures_stand_under_their_rows(report):
+    path = report.images[0].path
+    html = page(replace(report, images=[SampleImage(row, "c", path) for row in ("b", "a", "b")]))
+    assert html.index("<h3>b</h3>") < html.index("<h3>a</h3>")
+    assert html.count("<h3>b</h3>") == html.count("<h3>a</h3>") == 1
+    assert html.count('alt="b: c"') == 2
+
+
+EMPTY = {"about": None, "rows": [], "columns": [], "curves": [], "images": [], "texts": []}
+VOID = {"meta", "img", "input"}
+
+
+class Balanced(HTMLParser):
+    """Fails where an element does not end as it should."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.ids = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_every_element_ends_and_every_anchor_is_there(report):
+    html = page(report)
+    parser = Balanced()
+    parser.feed(html)
+    assert parser.open == []
+    assert len(set(parser.ids)) == len(parser.ids)
+    assert set(re.findall(r'href="#(\w+)"', html)) <= set(parser.ids)
+
+
+def test_nothing_is_asked_of_the_network(report):
+    html = page(report)
+    assert "default-src 'none'" in html
+    assert not re.findall(r"(?:src|href)=\"(?!data:image/|#)", html)
+    assert not re.findall(r"@import|url\((?!#)", html)
+
+
+def test_what_is_hostile_is_shown_and_never_run(report):
+    html = page(report)
+    assert html.count("<script") == 2
+    assert "onerror=alert(1)&gt;" in html
+    assert "<img src=x" not in html
+
+
+def test_json_can_not_end_its_element(report):
+    rows = [replace(report.rows[0], name="</script><!--&\u2028"), *report.rows[1:]]
+    curves = [replace(report.curves[0], row=rows[0].name), *report.curves[1:]]
+    html = page(replace(report, rows=rows, curves=curves))
+    text = html.split('id="data">')[1].split("</script>")[0]
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text)["rows"][0] == "</script><!--&\u2028"
+
+
+def test_marks_of_the_template_in_a_report_are_only_text(report):
+    assert "<h1>{{ 1 }} {% if %}</h1>" in page(replace(report, title="{{ 1 }} {% if %}"))
+
+
+def test_a_report_of_nothing_is_still_a_page(report):
+    nothing = replace(report, **EMPTY, differences={}, notes=[], comparisons=[])
+    html = page(nothing)
+    assert "<section" not in html
+    assert "<h1>" in html
+
+
+def test_a_lost_image_is_named_and_the_rest_is_there(report):
+    report.images[0].path.unlink()
+    html = page(report)
+    assert html.count('<figure style="--ratio: ') == 1
+    assert "An image of V-GRPO is left out" in html
+
+
+def test_the_file(report, tmp_path):
+    path = write_page(report, tmp_path)
+    assert path == tmp_path / "report.html"
+    assert path.read_text(encoding="utf-8") == page(report)
+
+
+def section(report: Report, anchor: str) -> str:
+    """The HTML of one section."""
+    return page(report).split(f'<section aria-labelledby="{anchor}">')[1].split("</section>")[0]
+
+
+def test_where_it_is_from_and_what_it_costs(report):
+    html = page(report)
+    assert "V-GRPO (2025) · Table 6" in html
+    assert "400 GPU-hours at full size" in html
+    assert summary(report) == "3 rows, 2 of them measured in 3 runs"
+    assert summary(report) in html
+
+
+def test_an_unknown_budget_and_an_empty_tolerance_are_left_out(report):
+    about = replace(report.about, gpu_hours=None, tolerance="")
+    html = page(replace(report, about=about))
+    assert "<dt>Budget" not in html
+    assert "<dt>Tolerance" not in html
+
+
+def test_plain_runs_have_no_source(report):
+    assert 'class="eyebrow"' not in page(replace(report, about=None))
+
+
+def test_paper_and_ours_side_by_side(report):
+    table = section(report, "results")
+    assert '<td class="paper first">0.97</td>' in table
+    assert 'title="Each run: 0.81, 0.79"><span>0.80</span><small>± 0.03</small>' in table
+
+
+def test_a_column_that_no_paper_has_is_ours_alone(report):
+    table = section(report, "results")
+    assert table.count(">paper<") == 2
+    assert table.count(">ours<") == 2
+    assert 'rowspan="2" class="first">KL' in table
+
+
+def twice(report: Report, column: str) -> list[ReportRow]:
+    """The rows as if each number were of two runs."""
+    cells = [replace(row.cells[column], n=2) for row in report.rows]
+    return [replace(r, cells={column: c}) for r, c in zip(report.rows, cells, strict=True)]
+
+
+def test_the_best_follows_the_columns_sense(report):
+    geneval, _, kl = report.columns
+    assert best_row(geneval, report.rows) == "V-GRPO"
+    assert best_row(kl, twice(report, "kl")) == "Flow-GRPO, all steps"
+    assert best_row(replace(geneval, better="neither"), report.rows) is None
+    assert best_row(geneval, report.rows[:1]) is None
+
+
+def test_a_single_run_shows_no_winner(report):
+    kl = report.columns[2]
+    assert report.rows[1].cells["kl"].n == 1
+    assert best_row(kl, report.rows) is None
+
+
+def test_runs_counted(report):
+    two, one = (report.rows[i].cells["geneval"] for i in (0, 1))
+    assert runs_counted(report.rows[0]) == "2"
+    assert runs_counted(report.rows[2]) == "–"
+    assert runs_counted(replace(report.rows[0], cells={"a": two, "b": one})) == "1–2"
+
+
+def test_rows_of_curves_carry_their_colour(report):
+    one = section(replace(report, curves=report.curves[1:2]), "results")
+    assert one.count('class="chip"') == one.count("var(--c0)") == 1
+
+
+def test_colours_come_round_with_another_chip(report):
+    rows = [replace(report.rows[0], name=f"row {i}") for i in range(12)]
+    curves = [replace(report.curves[0], row=row.name) for row in rows]
+    table = section(replace(report, rows=rows, curves=curves, differences={}), "results")
+    assert table.count('class="chip again" style="--c: var(--c1)"') == 1
+    assert table.count("var(--c1)") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [("2 done", "good"), ("1 done, 1 failed", "bad"), ("1 running", "open"), ("", "none")],
+)
+def test_status_kinds(words, kind):
+    assert status_kind(words) == kind
+
+
+def test_a_difference_whose_interval_leaves_out_zero_stands_out(report):
+    unclear = [replace(report.comparisons[0], low=-0.1)]
+    assert '<td class="best"><span>0.10</span>' in section(report, "comparisons")
+    assert 'class="best"' not in section(replace(report, comparisons=unclear), "comparisons")
+
+
+def test_few_keys_go_across_and_many_go_down(report):
+    few = section(replace(report, differences={"a.b": ["1", "2", "3"]}), "configuration")
+    keys = {key: ["1", "2", "3"] for key in "abcd"}
+    many = section(replace(report, differences=keys), "configuration")
+    assert '<th scope="col"><code>a.b</code></th>' in few
+    assert '<th scope="row" class="name"><code>a</code></th>' in many
+
+
+def test_what_is_as_in_the_first_row_is_faint(report):
+    table = section(replace(report, differences={"k": ["1", "1", "2"]}), "configuration")
+    assert table.count('<span class="same">1</span>') == 1
+    assert "<span>2</span>" in table
+
+
+def test_responses_of_each_row_fold_and_the_first_row_is_open(report):
+    texts = [TextSample(row, "p", "old", "new") for row in ("b", "a", "b")]
+    html = section(replace(report, texts=texts), "texts")
+    assert html.index(">b<") < html.index(">a<")
+    assert html.count("<details") == 2
+    assert html.count("<details open>") == 1
+    assert "2 prompts" in html
+
+
+def test_an_empty_response_has_no_heading(report):
+    texts = [TextSample("a", "p", " ", "new")]
+    assert "Before" not in section(replace(report, texts=texts), "texts")

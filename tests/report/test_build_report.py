@@ -1,0 +1,183 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlfactory.report.build_report import INTERVAL, build_report, caveats, cell, comparisons
+from rlfactory.report.group import Group, Member, groups_of_table
+from rlfactory.report.read import RunRecord, read_run
+from rlfactory.report.report import Report
+from rlfactory.run.statistics import interquartile_mean, mean_interval
+from rlfactory.sweep.table import Column, Job, Row, Table
+
+COLUMN = Column("a", "A", "eval/a")
+
+
+def member(name: str, state: str, fault: str = "") -> Member:
+    run = None if fault else RunRecord(Path(name), state, {})
+    return Member(Path(name), run, state, fault)
+
+
+def test_a_report_of_what_is_done_says_what_an_interval_is() -> None:
+    group = Group("row", [member("r", "done")])
+    assert caveats([group], [COLUMN], [{"a": [1]}], False) == [INTERVAL]
+
+
+def test_what_is_left_out_is_named_once() -> None:
+    members = [member("r", "done"), member("x", "damaged", "torn"), member("y", "running")]
+    groups = [Group("row", members), Group("base", members, untrained=True)]
+    notes = caveats(groups, [COLUMN], [{"a": [1]}, {"a": []}], False)
+    assert notes[1:] == [
+        "Left out because it is damaged: x (torn).",
+        "Not counted because they are not done: y (running).",
+    ]
+
+
+def test_of_many_that_are_not_done_some_are_named() -> None:
+    group = Group("row", [member(f"r{i}", "failed") for i in range(9)])
+    assert caveats([group], [], [{}], False)[1].endswith("r4 (failed) and 4 more.")
+
+
+def test_a_number_that_a_done_run_lacks_is_told() -> None:
+    group = Group("row", [member("r", "done"), member("q", "done")])
+    columns = [COLUMN, Column("b", "B", ""), Column("c", "C", "eval/c")]
+    notes = caveats([group], columns, [{"a": [1], "b": [], "c": []}], False)
+    assert notes[1] == "row: not all runs measured A 1 of 2."
+
+
+def test_runs_of_one_seed_are_no_independent_runs() -> None:
+    members = [
+        Member(Path(n), RunRecord(Path(n), "done", {"seed": s}), "done")
+        for n, s in ("a0", "b0", "c1")
+    ]
+    groups = [Group("row", members), Group("base", members, untrained=True)]
+    notes = caveats(groups, [], [{}, {}], False)
+    assert notes[1:] == ["row: 2 runs have seed 0: intervals are too narrow."]
+
+
+Make = Callable[..., Path]
+UP, DOWN = Column("up", "Up", "eval/up"), Column("down", "Down", "eval/down", "lower")
+SAYS_NOTHING = Column("n", "N", "iterations", "neither")
+
+
+def report_of(folder: Path, best: bool = False) -> Report:
+    table = Table.load(folder)
+    groups = groups_of_table(table, folder, read_run)
+    return build_report("made", table.about, table.columns, groups, best=best)
+
+
+def test_a_sweep_becomes_its_table(tmp_path: Path, filled_sweep: Make) -> None:
+    report = report_of(filled_sweep(tmp_path / "s"))
+    nft, grpo, flux = report.rows
+    assert nft.cells["shapes"].values == pytest.approx([0.8, 0.9])
+    assert (nft.cells["shapes"].paper, nft.steps, nft.nfe, nft.note) == (0.9, 4, 4000.0, "fast")
+    assert (nft.status, flux.status) == ("2 done", "published")
+    assert flux.cells["shapes"].n == 0
+    assert flux.cells["shapes"].paper == 0.5
+    assert report.differences == {"algo": ["nft", "grpo", "–"]}
+    assert grpo.differs == {"algo": "grpo"}
+    assert [(c.row, c.other) for c in report.comparisons] == [("GRPO", "NFT")]
+    assert {c.row for c in report.curves} == {"NFT", "GRPO"}
+
+
+def test_ours_is_scaled_and_the_papers_is_not(
+    tmp_path: Path, make_sweep: Make, make_run: Make
+) -> None:
+    columns = [Column("shapes", "Shapes", "eval/shapes", scale=100.0)]
+    make_run(make_sweep(tmp_path / "s", columns=columns) / "nft-s0", after=0.8)
+    cell = report_of(tmp_path / "s").rows[0].cells["shapes"]
+    assert (cell.paper, cell.mean) == (0.9, 80.0)
+
+
+def test_stages_add_up_and_begin_before_the_first(
+    tmp_path: Path, make_sweep: Make, make_run: Make
+) -> None:
+    jobs = [
+        Job("a1", "A", "a1", [], {"seed": 0}),
+        Job("a2", "A", "a2", [], {"seed": 0}, after="a1"),
+    ]
+    measures = {"after": "eval/shapes", "before": "before/shapes", "steps": "iterations"}
+    columns = [Column(name, name, measure) for name, measure in measures.items()]
+    folder = tmp_path / "s"
+    rows = [Row("base", before="A"), Row("A")]
+    make_sweep(folder, rows=rows, jobs=jobs, columns=columns)
+    make_run(folder / "a1", before=0.1, after=0.4)
+    make_run(folder / "a2", before=0.4, after=0.9, iterations=6)
+    base, own = report_of(folder).rows
+    assert {name: cell.mean for name, cell in own.cells.items()} == pytest.approx(
+        {"after": 0.9, "before": 0.1, "steps": 10}
+    )
+    assert (own.steps, own.nfe) == (10, 10000.0)
+    assert base.cells["after"].mean == pytest.approx(0.1)
+    assert base.cells["steps"].mean is None
+    assert (base.steps, base.nfe, base.differs) == (None, None, {})
+
+
+def test_the_best_evaluation_counts_where_that_is_asked(tmp_path: Path, filled_sweep: Make) -> None:
+    folder = filled_sweep(tmp_path / "s")
+    with (folder / "nft-s0" / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 5, "time": 9.0, "eval/shapes/mean": 0.0}\n')
+    assert report_of(folder).rows[0].cells["shapes"].values[0] == 0.0
+    found = report_of(folder, best=True)
+    assert found.rows[0].cells["shapes"].values[0] == pytest.approx(0.8)
+    assert any("biased upwards" in note for note in found.notes)
+
+
+def test_a_cell_has_its_intervals_as_far_as_its_runs_allow() -> None:
+    assert cell(0.5, []).mean is None
+    one, two, four = cell(None, [1.0]), cell(None, [1.0, 2.0]), cell(None, [1.0, 2.0, 3.0, 9.0])
+    assert (one.mean, one.low, one.iqm_low) == (1.0, None, None)
+    assert (two.low, two.high) == mean_interval([1.0, 2.0])
+    assert two.iqm_low is None
+    assert four.iqm == interquartile_mean([1.0, 2.0, 3.0, 9.0]) == 2.5
+    assert four.iqm_low is not None
+    assert isinstance(four.iqm, float)
+
+
+def test_a_row_is_held_against_the_first_that_was_run_by_seed() -> None:
+    rows = {
+        "paper only": {"up": []},
+        "base": {"up": [(0, 1.0), (1, 5.0), (2, 9.0)]},
+        "ours": {"up": [(2, 10.0), (1, 6.0), (7, 99.0)]},
+    }
+    (found,) = comparisons([UP], rows)
+    assert (found.row, found.other, found.column, found.n) == ("ours", "base", "up", 2)
+    assert found.difference == 1.0
+    assert (found.low, found.high) == (1.0, 1.0)
+    assert found.probability == pytest.approx((3 + 3 + 2) / 9)
+    assert found.probability_low is not None
+
+
+def test_lower_is_better_where_the_column_says_so() -> None:
+    seeds = range(3)
+    rows = {
+        "base": {"down": [(i, 1.0) for i in seeds]},
+        "ours": {"down": [(i, 0.5) for i in seeds]},
+    }
+    (found,) = comparisons([DOWN], rows)
+    assert found.probability == 1.0
+
+
+def test_two_runs_have_no_probability_of_improvement() -> None:
+    rows = {"base": {"up": [(0, 1.0), (1, 2.0)]}, "ours": {"up": [(0, 3.0), (1, 4.0)]}}
+    (found,) = comparisons([UP], rows)
+    assert (found.n, found.difference, found.probability) == (2, 2.0, None)
+
+
+def test_one_pair_is_no_comparison() -> None:
+    rows = {"base": {"up": [(0, 1.0), (1, 2.0)]}, "ours": {"up": [(0, 3.0), (5, 4.0)]}}
+    assert comparisons([UP], rows) == []
+
+
+def test_several_columns_are_also_judged_together() -> None:
+    rows = {
+        name: {column: [(seed, value) for seed in range(3)] for column in ("up", "down", "n")}
+        for name, value in (("base", 1.0), ("ours", 2.0))
+    }
+    found = comparisons([UP, DOWN, SAYS_NOTHING], rows)
+    assert [(c.column, c.probability) for c in found] == [("up", 1.0), ("down", 0.0), ("", 0.5)]
+
+
+def test_rows_without_numbers_are_held_against_nothing() -> None:
+    assert comparisons([UP], {"a": {"up": []}, "b": {"up": []}}) == []
+    assert comparisons([UP], {"a": {"up": [(0, 1.0)]}, "b": {"up": []}}) == []

@@ -1,0 +1,229 @@
+"""Asking over HTTP: what is sent, what is asked again, and servers that are none."""
+
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+import torch
+
+from rlfactory.reward.base import RewardError
+from rlfactory.reward.client.http_client import (
+    LONGEST_WAIT,
+    CallFailed,
+    JsonClient,
+    RetryPolicy,
+    in_threads,
+    is_loopback,
+)
+
+from ..elsewhere import Elsewhere, servers
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable[..., Elsewhere]]:
+    with servers() as start:
+        yield lambda answer: start(answer, {"well": True})
+
+
+def client(
+    url: str, *, token_env: str = "NO_TOKEN", retries: int = 0, timeout: float = 5
+) -> JsonClient:
+    policy = RetryPolicy(5, timeout, retries, 0.01)
+    return JsonClient(url, key="reward.url", token_env=token_env, policy=policy, concurrency=2)
+
+
+def good(body: dict[str, Any]) -> tuple[int, object]:
+    return 200, {"size": len(body)}
+
+
+def size(answer: dict[str, Any]) -> int:
+    if "size" not in answer:
+        raise ValueError("no size")
+    return answer["size"]
+
+
+def test_json_goes_out_and_comes_back(elsewhere):
+    server = client(elsewhere(good).url + "/")
+    assert server.get("/health") == {"well": True}
+    assert server.post("/score", b'{"a": 1, "b": 2}', size) == 2
+
+
+def test_it_is_asked_again_with_the_same_key(elsewhere):
+    attempts = iter([(503, {"error": "full"}), (500, b"oh"), (200, b"nonsense"), (200, {}), None])
+
+    def sometimes(body):
+        return next(attempts, None) or good(body)
+
+    server = elsewhere(sometimes)
+    asks = client(server.url, retries=4)
+    assert asks.post("/score", b'{"a": 1}', size) == 1
+    keys = {headers["Idempotency-Key"] for headers, _ in server.asked}
+    assert (len(server.asked), len(keys)) == (5, 1)
+    asks.post("/score", b"{}", size)
+    assert server.asked[-1][0]["Idempotency-Key"] not in keys
+
+
+def test_a_refusal_for_good_is_not_asked_again(elsewhere):
+    server = elsewhere(lambda body: (422, {"error": "metadata 0 lacks scene"}))
+    with pytest.raises(CallFailed, match="the server says 422: metadata 0 lacks scene") as raised:
+        client(server.url, retries=5).post("/score", b"{}", size)
+    assert len(server.asked) == 1
+    assert raised.value.status == 422
+
+
+def _raw_server(answer: Callable[[socket.socket], None]) -> str:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def work() -> None:
+        while True:
+            client, _ = listener.accept()
+            threading.Thread(target=answer, args=(client,), daemon=True).start()
+
+    threading.Thread(target=work, daemon=True).start()
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _drips(client: socket.socket) -> None:
+    client.recv(10_000)
+    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    try:
+        while True:
+            client.sendall(b" ")
+            sleep(0.02)
+    except OSError:
+        pass
+
+
+def _hangs_up(client: socket.socket) -> None:
+    client.recv(10_000)
+    client.close()
+
+
+def _never_ends(client: socket.socket) -> None:
+    client.recv(10_000)
+    client.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    try:
+        while True:
+            client.sendall(b"100000\r\n" + b" " * 2**20 + b"\r\n")
+    except OSError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (_drips, "no complete answer within 0.2 s"),
+        (_hangs_up, "RemoteProtocolError"),
+        (_never_ends, "the answer is longer than"),
+        (lambda client: client.sendall(b"SSH-2.0\r\n\r\n"), "RemoteProtocolError"),
+    ],
+    ids=["drips", "hangs up", "never ends", "no HTTP"],
+)
+def test_servers_that_are_none(answer, said):
+    timeout = 5.0 if answer is _never_ends else 0.2
+    with pytest.raises(CallFailed, match=said):
+        client(_raw_server(answer), timeout=timeout).get("/health")
+
+
+class Waits(threading.Event):
+    """Notes for how long it is waited for, and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.asked.append(timeout or 0)
+        return False
+
+
+@pytest.mark.parametrize(("after", "waited"), [("7", 7), ("900", LONGEST_WAIT), ("soon", 0.01)])
+def test_a_server_says_when_to_come_back(elsewhere, after, waited):
+    server, stop = elsewhere(lambda body: (503, b"")), Waits()
+    server.headers = {"Retry-After": after}
+    with pytest.raises(CallFailed):
+        client(server.url, retries=1).post("/score", b"{}", size, stop)
+    assert stop.asked == [pytest.approx(waited, rel=0.5)]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("127.0.0.1:8000", "is no address"),
+        ("ftp://127.0.0.1", "is no address; one is http"),
+        ("http://", "is no address"),
+        ("http://me:secret@127.0.0.1:8000", "holds a password"),
+        ("http://127.0.0.1:8000/?token=secret", "holds a password or a query"),
+    ],
+)
+def test_addresses_that_are_none(url, said):
+    with pytest.raises(RewardError, match=rf"^reward\.url.* {said}") as raised:
+        client(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_this_machine_by_its_name():
+    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.0.1", "::1", "[::1]"]))
+    assert not any(map(is_loopback, ["localhost.net", "10.0.0.1", "0.0.0.0", "::", ""]))
+
+
+def test_the_token_comes_from_the_environment(elsewhere, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "s3cret")
+    server = elsewhere(good)
+    client(server.url, token_env="MY_TOKEN").post("/score", b"{}", size)
+    assert server.asked[0][0]["Authorization"] == "Bearer s3cret"
+    monkeypatch.setenv("MY_TOKEN", "two words")
+    with pytest.raises(RewardError, match="MY_TOKEN holds a token with spaces") as raised:
+        client(server.url, token_env="MY_TOKEN")
+    assert "two words" not in str(raised.value)
+    monkeypatch.delenv("MY_TOKEN")
+    client(server.url, token_env="MY_TOKEN").post("/score", b"{}", size)
+    assert server.asked[1][0]["Authorization"] is None
+
+
+def test_pauses_double_and_differ():
+    policy = RetryPolicy(1, 1, 9, 0.5)
+    for attempt, longest in ((1, 0.5), (2, 1), (4, 4), (12, 30), (2000, 30)):
+        found = [policy.pause(attempt) for _ in range(200)]
+        assert longest / 2 <= min(found) < max(found) <= longest
+        assert max(found) - min(found) > longest / 4
+
+
+def test_the_runs_random_numbers_are_not_touched(elsewhere):
+    server = elsewhere(lambda body: (503, b""))
+    random.seed(0)
+    torch.manual_seed(0)
+    before = random.getstate(), torch.get_rng_state()
+    with pytest.raises(CallFailed, match=r"attempt 3, the last"):
+        client(server.url, retries=2).post("/score", b"{}", size)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+def test_what_failed_stands_in_its_place():
+    def ask(number: int, stop: threading.Event) -> int:
+        if number == 1:
+            raise CallFailed("not this one")
+        return 10 * number
+
+    first, failed, last = in_threads(ask, 3, 2)
+    assert (first, last) == (0, 20)
+    assert isinstance(failed, CallFailed)
+    assert [*in_threads(ask, 0, 2)] == []
+
+
+def test_an_interruption_does_not_wait_for_attempts(elsewhere):
+    def ask(number: int, stop: threading.Event) -> int:
+        if number == 0:
+            raise KeyboardInterrupt
+        assert stop.wait(10), "nobody said stop"
+        raise CallFailed("interrupted")
+
+    began = monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        in_threads(ask, 3, 2)
+    assert monotonic() - began < 5

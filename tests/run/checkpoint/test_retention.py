@@ -1,0 +1,92 @@
+"""Which checkpoints are kept, and the best one by the held-out score."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlfactory.run.checkpoint.retention import Best, Retention, best_step, remove
+from rlfactory.run.scores import Scores
+
+
+def scores(value: float, kl: float = float("nan")) -> Scores:
+    return Scores(["a", "b"], {"main": np.array([value, value])}, kl=kl)
+
+
+def test_a_higher_score_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    best = Best(tmp_path, "main")
+    assert best_step(tmp_path) is None
+    assert best.beaten_by(scores(-3.0))
+    best.take(10, scores(-3.0))
+    assert not best.beaten_by(scores(-3.0))
+    assert best.beaten_by(scores(0.5))
+    best.take(20, scores(0.5))
+    best.write()
+    assert best_step(tmp_path) is None, "its checkpoint is not there yet"
+    (tmp_path / "step_000020").mkdir()
+    best.write()
+    assert best_step(tmp_path) == 20
+    assert json.loads((tmp_path / "best.json").read_text()) == {"step": 20, "main": 0.5}
+
+
+def test_what_could_not_be_scored_is_never_the_best(tmp_path: Path) -> None:
+    assert not Best(tmp_path, "main").beaten_by(scores(float("nan")))
+
+
+@pytest.mark.parametrize(("kl", "takes_part"), [(0.05, True), (0.2, False), (float("nan"), True)])
+def test_a_step_that_went_too_far_takes_no_part(
+    tmp_path: Path, kl: float, takes_part: bool
+) -> None:
+    assert Best(tmp_path, "main", kl=0.1).beaten_by(scores(1.0, kl)) is takes_part
+
+
+def test_a_later_attempt_knows_what_was_the_best(tmp_path: Path) -> None:
+    first, second = Best(tmp_path, "main"), Best(tmp_path, "main")
+    second.load_state_dict(first.state_dict())
+    assert second.beaten_by(scores(-3.0))
+    first.take(10, scores(0.5))
+    second.load_state_dict(first.state_dict())
+    assert second.step == 10
+    assert not second.beaten_by(scores(0.5))
+
+
+@pytest.mark.parametrize(
+    ("keep", "keep_every", "timely", "best", "staying"),
+    [
+        (None, 0, [2, 4, 6], None, {2, 4, 6, 7}),
+        (1, 0, [2, 4, 6], None, {6, 7}),
+        (2, 0, [2, 4, 6], 3, {3, 4, 6, 7}),
+        (2, 0, [], 3, {3, 7}),
+        (1, 3, [2, 4, 6], None, {3, 6, 7}),
+        (1, 0, [6], 99, {6, 7}),
+    ],
+)
+def test_the_newest_the_best_and_the_last_few_stay(
+    keep: int | None, keep_every: int, timely: list[int], best: int | None, staying: set[int]
+) -> None:
+    assert Retention(keep, keep_every).staying([2, 3, 4, 5, 6, 7], timely, best) == staying
+
+
+def test_where_there_is_none_nothing_stays(tmp_path: Path) -> None:
+    assert Retention(1, 0).staying([], [], 3) == set()
+    Retention(1, 0).clear(tmp_path, [], None)
+
+
+def test_the_others_are_removed_but_for_the_damaged(tmp_path: Path) -> None:
+    names = ["step_000001", "step_000002", "step_000003", "damaged_step_000001", ".step_000004"]
+    for name in names:
+        (tmp_path / name / "deep").mkdir(parents=True)
+    (tmp_path / "best.json").write_text("{}")
+    Retention(1, 0).clear(tmp_path, [1, 2], None)
+    left = {p.name for p in tmp_path.iterdir()}
+    assert left == {*names[1:], "best.json"}
+
+
+def test_what_is_half_removed_is_no_checkpoint_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "step_000001").mkdir()
+    monkeypatch.setattr("shutil.rmtree", lambda path: None)
+    remove(tmp_path / "step_000001")
+    assert [p.name for p in tmp_path.iterdir()] == [".step_000001.removed"]

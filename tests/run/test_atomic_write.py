@@ -1,0 +1,39 @@
+"""Files that are whole, or not there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rlfactory.run.atomic_write import flush, is_unfinished, write_text
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    write_text(tmp_path / "STATUS", "running")
+    write_text(tmp_path / "STATUS", "done")
+    assert [p.name for p in tmp_path.iterdir()] == ["STATUS"]
+    assert (tmp_path / "STATUS").read_text() == "done"
+
+
+def test_what_a_killed_writer_leaves_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    def kill(*_: object, **__: object) -> None:
+        raise KilledError
+
+    path = tmp_path / "STATUS"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", kill)
+        patched.setattr(Path, "unlink", kill)
+        with pytest.raises(KilledError):
+            write_text(path, "done")
+    (left,) = tmp_path.iterdir()
+    assert is_unfinished(left)
+    assert not is_unfinished(path)
+
+
+def test_names_in_a_folder_can_be_flushed(tmp_path: Path) -> None:
+    flush(tmp_path)

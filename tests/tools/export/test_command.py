@@ -1,0 +1,259 @@
+"""`rlfactory export`, through the command: what it writes, says and refuses."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from diffusers import StableDiffusion3Pipeline
+from huggingface_hub import ModelCard
+from huggingface_hub.constants import ENDPOINT
+from peft import PeftConfig, PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlfactory.cli import app
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.model.pipelines.local_models import zoo_path
+from rlfactory.run.checkpoint.load import load_initial_weights
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.tools.export import command as export_module
+from rlfactory.tools.export.base_model import BaseModel
+from rlfactory.train.build import build
+
+IN_PACKAGE = "zoo_path('tiny_sd3')"
+SHIPPED = "from rlfactory.model.pipelines.shipped import zoo_path"
+
+
+def export(run: Path, to: Path, *words: str) -> int:
+    return app.dispatch(["export", str(run), "--to", str(to), *words])
+
+
+def test_the_folder_has_weights_a_card_and_pictures(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "new" / "left"
+    assert export(run, to) == 0
+    said = capsys.readouterr().out
+    card = ModelCard.load(to / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("diffusers", "text-to-image")
+    assert {"rlfactory", "nft", "lora"} <= set(card.data.tags)
+    assert card.data.base_model is None, "the hub knows no zoo:NAME"
+    code = said.split("\n\n", 1)[1].rstrip()
+    assert str(to) in code
+    shown = code.replace(repr(str(to)), "'.'").replace(repr(str(zoo_path("tiny_sd3"))), IN_PACKAGE)
+    assert f"```python\n{shown}\n```".replace("\n\n", f"\n{SHIPPED}\n\n", 1) in card.text
+    for part in (
+        "`zoo:tiny_sd3`",
+        "| score | before | after | change | 95 % interval | n |",
+        "**shapes_strict**",
+        "rlfactory 'run_dir=",
+        "the `ema` weights after 1 iterations",
+        "![Held-out prompts after 1 iterations](pictures/",
+        "schedule:\n",
+        "sigmas",
+    ):
+        assert part in card.text, part
+    for picture in ("strip.png", "eval_000001.png"):
+        assert f"](pictures/{picture})" in card.text
+        assert (to / "pictures" / picture).is_file()
+    assert yaml.safe_load((to / "rlfactory.yaml").read_text())["choices"]["algo"] == "nft"
+    config = PeftConfig.from_pretrained(to)
+    assert config.base_model_name_or_path is None, "the hub knows no zoo:NAME"
+    assert [path.name for path in to.parent.iterdir()] == ["left"]
+    assert to.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_printed_code_runs(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export(run, Path("merged"), "--merge") == 0
+    names: dict[str, object] = {}
+    exec(capsys.readouterr().out.split("\n\n", 1)[1], names)
+    pipe, image = names["pipe"], names["image"]
+    assert isinstance(pipe, StableDiffusion3Pipeline)
+    assert getattr(image, "size", None) == (64, 64)
+    assert "merged LoRA adapters" in Path("merged/README.md").read_text()
+    assert pipe.text_encoder.dtype == torch.float32
+
+
+@pytest.mark.parametrize("weights", ["policy", "ema"])
+def test_the_weight_set_that_is_named_leaves(run: Path, tmp_path: Path, weights: str) -> None:
+    assert export(run, tmp_path / "left", "--weights", weights) == 0
+    found = load_file(tmp_path / "left" / "adapter_model.safetensors")
+    checkpoint = RunFolder(run).checkpoints / "step_000001" / "weights.safetensors"
+    kept = load_file(checkpoint)
+    for name, tensor in found.items():
+        key = name.removeprefix("base_model.model.").replace(".weight", ".default.weight")
+        assert torch.equal(tensor, kept[f"{weights}/{key}"])
+    other = "Measured with the `ema` weights, not with these."
+    assert (other in (tmp_path / "left" / "README.md").read_text()) is (weights == "policy")
+
+
+def test_the_best_checkpoint_leaves_where_it_is_asked_for(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    checkpoints = RunFolder(copied).checkpoints
+    (checkpoints / "best.json").unlink(missing_ok=True)
+    assert export(copied, tmp_path / "none", "--best") == 1
+    assert "no best checkpoint" in capsys.readouterr().err
+    shutil.copytree(checkpoints / "step_000001", checkpoints / "step_000000")
+    (checkpoints / "best.json").write_text(json.dumps({"step": 0}))
+    assert export(copied, tmp_path / "left", "--best") == 0
+    card = (tmp_path / "left" / "README.md").read_text()
+    assert "after 0 iterations" in card
+    assert "These weights were not evaluated" in card
+
+
+def test_a_language_model_leaves_as_adapters_and_merged(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(texts, tmp_path / "lora") == 0
+    assert export(texts, tmp_path / "merged", "--merge") == 0
+    said = capsys.readouterr().out.split("exported to ")[1:]
+    for text in said:
+        exec(text.split("\n\n", 1)[1], {})
+        assert capsys.readouterr().out.strip()
+    exact = {"dtype": torch.float32}
+    base = AutoModelForCausalLM.from_pretrained(zoo_path("tiny_gpt2"), **exact)
+    adapted = PeftModel.from_pretrained(base, tmp_path / "lora").eval()
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    assert not any("lora" in name for name, _ in merged.named_parameters())
+    ids = AutoTokenizer.from_pretrained(tmp_path / "merged")("This film", return_tensors="pt")
+    with torch.no_grad():
+        torch.testing.assert_close(merged(**ids).logits, adapted(**ids).logits, rtol=0, atol=1e-4)
+    card = ModelCard.load(tmp_path / "lora" / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("peft", "text-generation")
+    assert ModelCard.load(tmp_path / "merged" / "README.md").data.library_name == "transformers"
+    assert (tmp_path / "lora" / "pictures" / "strip.md").is_file()
+
+
+def test_a_base_on_the_hub_is_named(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = BaseModel(str(zoo_path("tiny_sd3")), "owner/name", "owner/name")
+    monkeypatch.setattr(export_module, "base_model", lambda *_: base)
+    assert export(run, tmp_path / "left") == 0
+    assert PeftConfig.from_pretrained(tmp_path / "left").base_model_name_or_path == "owner/name"
+    card = ModelCard.load(tmp_path / "left" / "README.md")
+    assert card.data.base_model == "owner/name"
+    assert f"[owner/name]({ENDPOINT}/owner/name)" in card.text
+
+
+def test_nothing_is_overwritten(run: Path, refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    assert "--to: full is not empty" in refused("export", str(run), "--to", "full")
+    assert "mine.txt is a file" in refused("export", str(run), "--to", "full/mine.txt")
+    assert "is no run folder" in refused("export", "full", "--to", "elsewhere")
+
+
+def test_an_empty_folder_is_taken(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert export(run, tmp_path / "empty") == 0
+    assert (tmp_path / "empty" / "README.md").is_file()
+
+
+def test_a_failure_leaves_nothing_behind(
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export_module, "write_card", full)
+    assert export(run, tmp_path / "left") == 1
+    assert "No space left" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_can_not_be_written_is_said(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert export_module.export(run, tmp_path / "file" / "left", False, "ema", False) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("style", ["comfyui", "--merge"])
+def test_nothing_that_is_written_names_a_folder_of_this_machine(
+    style: str, run: Path, tmp_path: Path
+) -> None:
+    words = [style] if style.startswith("--") else ["--format", style]
+    assert export(run, tmp_path / "left", *words) == 0
+    here = [str(folder).encode() for folder in (run, tmp_path, Path.cwd(), zoo_path("tiny_sd3"))]
+    for path in (tmp_path / "left").rglob("*"):
+        if path.is_file():
+            assert [name for name in here if name in path.read_bytes()] == [], path
+
+
+def test_the_cards_code_runs_in_its_folder(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert export(run, tmp_path / "red", "--format", "comfyui") == 0
+    moved = shutil.move(tmp_path / "red", tmp_path / "moved")
+    card = (moved / "README.md").read_text()
+    assert "pipe.load_lora_weights('.', weight_name='red.safetensors')" in card
+    assert "`.` is this folder" in card
+    assert "ComfyUI reads `red.safetensors`" in card
+    monkeypatch.chdir(moved)
+    names: dict[str, object] = {}
+    exec(card.partition("```python\n")[2].partition("```")[0], names)
+    assert getattr(names["image"], "size", None) == (64, 64)
+
+
+def test_formats_of_image_adapters_are_refused_elsewhere(
+    run: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(texts, tmp_path / "left", "--format", "kohya") == 1
+    assert "LoRA adapters of image models" in capsys.readouterr().err
+    assert export(run, tmp_path / "left", "--merge", "--format", "comfyui") == 1
+    assert "exports merged LoRA adapters of images; leave it out" in capsys.readouterr().err
+    assert not (tmp_path / "left").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "adapter_model", "pytorch_lora_weights", "texts"])
+def test_another_run_begins_from_what_was_exported(
+    kind: str,
+    run: Path,
+    texts: Path,
+    tmp_path: Path,
+    refused: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = texts if kind == "texts" else run
+    assert export(source, tmp_path / "left", "--weights", "policy") == 0
+    given = tmp_path / "left"
+    if kind not in ("folder", "texts"):
+        given = given / f"{kind}.safetensors"
+    words = ["model=tiny_gpt2"] if kind == "texts" else ["model.lora_rank=2"]
+    words = [*words, "hardware=cpu", "model.finetune=lora", f"begin_from={given}"]
+    model = build(plan_from_words(*words).config).model
+    before = model.weights.full_state_dict()
+    load_initial_weights(given, model)
+    after = model.weights.full_state_dict()
+    saved = load_file(RunFolder(source).checkpoints / "step_000001" / "weights.safetensors")
+    moved = [key for key in before if not torch.equal(before[key], after[key])]
+    assert moved
+    assert all("lora_" in key for key in moved)
+    for key in moved:
+        assert torch.equal(after[key], saved[f"policy/{key.split('/', 1)[1]}"])
+    other = [word for word in words if "rank" not in word]
+    if kind != "texts":
+        capsys.readouterr()
+        assert "needs 2" in (said := refused("check", *other))
+        assert "model.lora_rank=2" in said
+        more = build(plan_from_words(*words, "model.lora_targets=[attn.to_q]").config).model
+        with pytest.raises(RunFolderError, match="choose model.lora_targets as it was trained"):
+            load_initial_weights(given, more)

@@ -1,0 +1,144 @@
+"""The lines that are printed: what a pipeline must be told to draw as the run did."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, PNDMScheduler
+
+from rlfactory.dynamics.schedule import Leading, Schedule
+from rlfactory.model.base import Resolution
+from rlfactory.tools.export.snippet import (
+    OTHER_LEVELS,
+    TRUNCATED,
+    Source,
+    image_snippet,
+    set_scheduler,
+)
+
+NOISE = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+LEADING = {"steps": 50, "steps_offset": 1}
+
+
+def model(scheduler: Any, pipeline: str, shift: float = 3.0) -> Any:
+    vp = pipeline == "StableDiffusionPipeline"
+    return SimpleNamespace(
+        pipeline=pipeline,
+        process="vp" if vp else "flow",
+        pipe=SimpleNamespace(scheduler=scheduler),
+        resolution=Resolution((4, 8, 8), shift=shift),
+        pipeline_arguments=lambda: {"guidance_scale": 2.0},
+    )
+
+
+def config(schedule: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return {
+        "model": {"size": 64, "timesteps": "exact"},
+        "evaluation": {"size": None},
+        "schedule": schedule,
+        **others,
+    }
+
+
+def drawn_at(ours: Any, values: dict[str, Any], sigmas: torch.Tensor) -> torch.Tensor:
+    """The noise levels that the call in the printed code makes of the scheduler."""
+    asked: dict[str, Any] = {}
+    code = image_snippet(ours, values, sigmas, Source("p"), prompt="a").code
+
+    def pipe(prompt: str, **arguments: Any) -> SimpleNamespace:
+        asked.update(arguments)
+        return SimpleNamespace(images=[prompt])
+
+    exec(code.splitlines()[-1], {"pipe": pipe})
+    assert (asked["height"], asked["width"], asked["guidance_scale"]) == (64, 64, 2.0)
+    count = asked["num_inference_steps"]
+    given = asked.get("sigmas")
+    if ours.pipeline == "FluxPipeline" and given is None:
+        given = [1 - i / count for i in range(count)]
+    options = {"mu": torch.tensor(ours.resolution.shift).log().item()}
+    ours.pipe.scheduler.set_timesteps(count, sigmas=given, **options)
+    return ours.pipe.scheduler.sigmas
+
+
+@pytest.mark.parametrize("pipeline", ["StableDiffusion3Pipeline", "FluxPipeline"])
+@pytest.mark.parametrize("kind", ["uniform", "diffusers"])
+@pytest.mark.parametrize("shift", [None, 2.0, "dynamic"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_flow_is_drawn_at_the_runs_own_levels(
+    pipeline: str, kind: Any, shift: Any, whole: bool
+) -> None:
+    dynamic = pipeline == "FluxPipeline"
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=dynamic)
+    ours = model(scheduler, pipeline, 1.7 if dynamic else 3.0)
+    values = config({"kind": kind, "steps": 5, "shift": shift})
+    sigmas = Schedule(kind=kind, steps=5, shift=shift).sigmas(ours.resolution.shift, tokens=16)
+    if whole:
+        set_scheduler(ours.pipe, values)
+    found = drawn_at(ours, values, sigmas)
+    torch.testing.assert_close(found, sigmas, rtol=0, atol=1e-5)
+
+
+def code_and_notes(kind: Any, pipeline: str, **others: Any) -> tuple[str, tuple[str, ...]]:
+    scheduler = FlowMatchEulerDiscreteScheduler(
+        shift=3.0, use_dynamic_shifting=pipeline == "FluxPipeline"
+    )
+    ours = model(scheduler, pipeline)
+    values = config({"kind": kind, "steps": 5, "shift": None}, **others)
+    sigmas = Schedule(kind=kind, steps=5).sigmas(3.0)
+    snippet = image_snippet(ours, values, sigmas, Source("p", "'b'"), prompt="a")
+    return snippet.code, snippet.notes
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "own", "other"),
+    [
+        ("StableDiffusion3Pipeline", "diffusers", "uniform"),
+        ("FluxPipeline", "uniform", "diffusers"),
+    ],
+)
+def test_what_the_pipeline_does_by_itself_is_not_said(pipeline: str, own: str, other: str) -> None:
+    code, notes = code_and_notes(own, pipeline)
+    assert ("sigmas" in code, notes) == (False, ())
+    code, notes = code_and_notes(other, pipeline)
+    assert ("sigmas=[" in code, notes) == (True, (OTHER_LEVELS,))
+    assert ("range(5)" in code) is (other == "uniform")
+
+
+def test_a_shift_of_the_runs_own_is_in_a_whole_pipeline() -> None:
+    pipe = SimpleNamespace(scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True))
+    set_scheduler(pipe, config({"kind": "uniform", "steps": 5, "shift": None}))
+    assert pipe.scheduler.config.use_dynamic_shifting
+    set_scheduler(pipe, config({"kind": "uniform", "steps": 5, "shift": 2}))
+    assert (pipe.scheduler.config.shift, pipe.scheduler.config.use_dynamic_shifting) == (2.0, False)
+
+
+def test_noise_is_undone_by_ddim_whatever_the_base_had() -> None:
+    base = PNDMScheduler(**NOISE, skip_prk_steps=True, steps_offset=0)
+    ours, values = model(base, "StableDiffusionPipeline"), config(LEADING)
+    sigmas = Leading(**LEADING).sigmas(1.0)
+    code = image_snippet(ours, values, sigmas, Source("p", "'b'"), prompt="a").code
+    (line,) = [line for line in code.splitlines() if line.startswith("pipe.scheduler")]
+    replaced = SimpleNamespace(scheduler=base)
+    exec(line, {"pipe": replaced, "DDIMScheduler": DDIMScheduler})
+    whole = SimpleNamespace(scheduler=base)
+    set_scheduler(whole, values)
+    for pipe in (replaced, whole):
+        assert type(pipe.scheduler) is DDIMScheduler
+        pipe.scheduler.set_timesteps(50)
+        times = (1000 * sigmas[:-1]).round().long()
+        assert torch.equal(pipe.scheduler.timesteps, times)
+        assert pipe.scheduler.final_alpha_cumprod == base.alphas_cumprod[0]
+        assert pipe.scheduler.config.clip_sample is False
+        assert torch.equal(pipe.scheduler.alphas_cumprod, base.alphas_cumprod)
+    again = model(whole.scheduler, "StableDiffusionPipeline")
+    code = image_snippet(again, values, sigmas, Source("p", "'b'"), prompt="a").code
+    assert "DDIMScheduler" not in code
+
+
+def test_precision_and_truncated_times_are_told() -> None:
+    truncated = {"model": {"size": 64, "timesteps": "truncated"}}
+    half = {"precision": {"rollout": "bfloat16"}}
+    code, notes = code_and_notes("diffusers", "StableDiffusion3Pipeline", **truncated, **half)
+    assert "dtype=torch.bfloat16" in code
+    assert notes == (TRUNCATED,)

@@ -1,0 +1,160 @@
+"""`rlfactory export RUN --push USER/NAME`, against a local stand-in of the hub's API."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+import rlfactory
+from rlfactory.cli import app
+from rlfactory.run.loggers.links import save_link
+
+from hub_stand_in import TOKEN, Hub, stand_in  # isort: skip
+
+REPO = "team/red"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with stand_in() as hub:
+        yield hub
+
+
+@pytest.fixture
+def here(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The hub that this process uploads to, with a token."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    return hub
+
+
+def push(run: Path, *words: str) -> int:
+    return app.dispatch(["export", str(run), "--push", REPO, *words])
+
+
+@pytest.mark.slow
+def test_a_folder_is_uploaded_and_can_be_loaded_by_its_name(
+    run: Path, hub: Hub, tmp_path: Path
+) -> None:
+    save_link(run, "Weights & Biases", "https://metrics.example/run")
+    own = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
+    own |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0"}
+    own["PYTHONPATH"] = str(Path(rlfactory.__file__).parents[1])
+    command = [sys.executable, "-m", "rlfactory.cli", "export", str(run), "--push", REPO]
+    done = subprocess.run(
+        [*command, "--private"],
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"uploaded to {hub.url}/{REPO}\n" in done.stdout
+    assert hub.repos == {REPO: True}
+    assert {path.name for path in tmp_path.iterdir()} <= {"home"}, "nothing is left behind"
+    names = {path.removeprefix(f"{REPO}/") for path in hub.files}
+    adapters = {"pytorch_lora_weights.safetensors", "adapter_model.safetensors"}
+    assert {"README.md", "rlfactory.yaml", *adapters} <= names
+    card = hub.files[f"{REPO}/README.md"].decode()
+    assert f"pipe.load_lora_weights('{REPO}')" in card
+    assert "- metrics: [Weights & Biases](https://metrics.example/run)" in card
+    # the code of the card, on a machine that has nothing but the hub
+    code = card.partition("```python\n")[2].partition("```")[0]
+    drawn = subprocess.run(
+        [sys.executable, "-c", f"{code}\nprint(image.size)"],
+        env=os.environ | own | {"HF_HOME": str(tmp_path / "elsewhere")},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    assert drawn.stdout == "(64, 64)\n", drawn.stderr
+
+
+def test_a_folder_can_be_kept_as_well(run: Path, here: Hub, tmp_path: Path) -> None:
+    assert push(run, "--to", str(tmp_path / "left")) == 0
+    kept = {str(path.relative_to(tmp_path / "left")): path for path in tmp_path.rglob("left/**/*")}
+    files = {name: path.read_bytes() for name, path in kept.items() if path.is_file()}
+    assert files == {path.removeprefix(f"{REPO}/"): data for path, data in here.files.items()}
+    assert here.repos == {REPO: False}
+    assert push(run) == 0, "a repository that exists gets another commit"
+
+
+def test_a_public_repository_gets_nothing_private(
+    run: Path, here: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here.repos[REPO] = False
+    assert push(run, "--private") == 1
+    assert f"{REPO} exists and is public" in capsys.readouterr().err
+    assert here.files == {}
+
+
+def test_without_a_token_or_with_a_wrong_one_it_says_to_log_in(
+    run: Path, here: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert push(run) == 1
+    assert f"may not write to {REPO}; type `hf auth login`" in capsys.readouterr().err
+    monkeypatch.delenv("HF_TOKEN")
+    here.requests.clear()
+    assert push(run) == 1
+    assert "has no token of the hub; type `hf auth login`" in capsys.readouterr().err
+    assert here.requests == []
+
+
+@pytest.mark.parametrize("why", ["HF_HUB_OFFLINE", "nobody answers"])
+def test_without_a_network_it_says_what_to_type(
+    why: str,
+    run: Path,
+    here: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if why == "HF_HUB_OFFLINE":
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    else:
+        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+    assert push(run) == 1
+    said = capsys.readouterr().err
+    command, upload = said.split("`")[1], said.split("`")[3]
+    assert upload == f"hf upload {REPO} red"
+    assert command == f"rlfactory export '{run}' --to red"
+    assert app.dispatch(["export", str(run), "--to", "red"]) == 0, "as it says"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--push", "red"], "allowed is USER/NAME"),
+        (["--push", "team/re d"], "--push: Repo id must"),
+        ([], "--to: where to? --to FOLDER, --push USER/NAME"),
+        (["--to", "x", "--private"], "--private: goes with --push"),
+    ],
+)
+def test_what_can_not_be_is_refused(
+    words: list[str],
+    message: str,
+    run: Path,
+    here: Hub,
+    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
+) -> None:
+    if words[:1] == ["--push"]:
+        assert app.dispatch(["export", str(run), *words]) == 1
+        assert message in capsys.readouterr().err
+    else:
+        assert message in refused("export", str(run), *words)
+    assert json.dumps(here.files) == "{}"

@@ -1,0 +1,148 @@
+"""The same prompts from the same noise, whenever and however batched."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rlfactory.dynamics.ode import ODE
+from rlfactory.dynamics.schedule import uniform_sigmas
+from rlfactory.model.base import ImageModel
+from rlfactory.model.weight_sets import EMA
+from rlfactory.prompts.shapes import ShapesPrompts
+from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.combine import Combine
+from rlfactory.reward.jpeg import Compressibility
+from rlfactory.train.components import NoProgress
+from rlfactory.train.evaluation.evaluator import Evaluation, Evaluator, evaluation_metrics
+from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.scoring.async_scorer import Scorer
+from rlfactory.utils.errors import TrainingError
+
+
+@pytest.fixture
+def evaluator(linear: Callable[..., ImageModel]) -> Callable[..., Evaluator]:
+    def make(sample_batch: int = 100, seed: int = 0) -> Evaluator:
+        model = linear()
+        model.weights.add(EMA)
+        return Evaluator(
+            model=model,
+            sampler=ImageSampler(
+                model,
+                dynamics=ODE(model.forward_process),
+                sigmas=uniform_sigmas(4, 3.0),
+                evaluation_sigmas=uniform_sigmas(4, 3.0),
+                transitions=None,
+                batch=sample_batch,
+                advance=NoProgress().advance,
+            ),
+            reward=Compressibility(),
+            prompts=ShapesPrompts().held_out(24),
+            seed=seed,
+            progress=NoProgress(),
+        )
+
+    return make
+
+
+class Dark(Reward):
+    """How dark a picture is, of those that can be told; `dark` counts too."""
+
+    media = "images"
+    main = "darkness"
+
+    def __init__(self, failed: int = 0) -> None:
+        self.failed = failed
+
+    def score(self, samples: Samples) -> dict[str, torch.Tensor]:
+        assert samples.images is not None
+        value = -samples.images.float().mean((1, 2, 3))
+        value[: self.failed] = torch.nan
+        return {"darkness": value, "jpeg_kb": value, "dark": value}
+
+
+def pictures(evaluation: Evaluation) -> torch.Tensor:
+    assert evaluation.samples.images is not None
+    return evaluation.samples.images
+
+
+def test_batching_does_not_matter_and_the_seed_does(evaluator: Callable[..., Evaluator]) -> None:
+    one, other = evaluator()("policy"), evaluator(sample_batch=7)("policy")
+    torch.testing.assert_close(pictures(one), pictures(other))
+    assert one.scores.diversity == pytest.approx(other.scores.diversity)
+    assert not torch.equal(pictures(one), pictures(evaluator(seed=1)("policy")))
+
+
+def test_the_weight_set_that_is_named_is_judged(evaluator: Callable[..., Evaluator]) -> None:
+    made = evaluator()
+    before = pictures(made("policy"))
+    made.model.weights.parameters["bias"].data.add_(1.0)
+    torch.testing.assert_close(pictures(made(EMA)), before)
+    assert not torch.equal(pictures(made("policy")), before)
+
+
+def test_a_preview_is_the_beginning_of_an_evaluation(evaluator: Callable[..., Evaluator]) -> None:
+    made = evaluator()
+    torch.testing.assert_close(made.preview(EMA, 5).images, pictures(made(EMA))[:5])
+
+
+def test_metrics_by_score_and_category(evaluator: Callable[..., Evaluator]) -> None:
+    scores = evaluator()("policy").scores
+    metrics = evaluation_metrics(scores)
+    categories = set(scores.categories or [])
+    for name, values in scores.values.items():
+        assert metrics[f"eval/{name}/mean"] == pytest.approx(values.mean())
+        found = {key.split("/")[2] for key in metrics if key.startswith(f"eval/{name}/")}
+        assert found == {"mean"} | categories
+    assert metrics["eval/diversity"] > 0
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_further_rewards_judge_the_same_samples(
+    evaluator: Callable[..., Evaluator], background: bool
+) -> None:
+    alone = evaluator()("policy").scores.values
+    others = {"night": Dark(failed=1), "compressibility": Compressibility(quality=10)}
+    made = replace(
+        evaluator(), others=others, max_failed=0.05, scorer=Scorer(background=background)
+    )
+    scores = made("policy").scores
+    assert [*scores.values] == [
+        *("compressibility", "jpeg_kb", "night", "compressibility_evaluation"),
+        *("night_jpeg_kb", "dark", "compressibility_evaluation_jpeg_kb"),
+    ]
+    for name, values in alone.items():
+        assert (scores.values[name] == values).all()
+    assert np.isnan(scores.values["night"]).tolist() == [True] + [False] * 23
+    assert evaluation_metrics(scores)["eval/night/mean"] == pytest.approx(
+        np.nanmean(scores.values["night"])
+    )
+
+
+def test_what_is_asked_already_is_not_asked_again(evaluator: Callable[..., Evaluator]) -> None:
+    made, dark = evaluator(), Dark()
+    same = replace(made, others={"compressibility": made.reward})
+    assert [*same("policy").scores.values] == ["compressibility", "jpeg_kb"]
+    whole = Combine(of=["dark"], parts={"dark": dark})
+    found = replace(made, reward=whole, others={"dark": dark})("policy").scores.values
+    assert [*found] == ["combined", "dark", "jpeg_kb", "dark_dark"]
+
+
+def test_a_further_reward_that_fails_too_often_ends_the_evaluation(
+    evaluator: Callable[..., Evaluator],
+) -> None:
+    made = replace(evaluator(), others={"night": Dark(failed=2)}, max_failed=0.05)
+    with pytest.raises(TrainingError, match=r"8\.3% .* night.* max_failed=5\.0%"):
+        made("policy")
+
+
+def test_scores_know_what_is_better_of_them(evaluator: Callable[..., Evaluator]) -> None:
+    made = replace(evaluator(), others={"jpeg_kb": Dark(), "new": Dark()})
+    assert made("policy").scores.better == {
+        "compressibility": "higher",
+        "jpeg_kb": "lower",
+        "jpeg_kb_evaluation": "higher",
+        "new": "higher",
+    }

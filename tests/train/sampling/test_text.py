@@ -1,0 +1,78 @@
+"""Texts keyed by their number, whatever the batches."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.prompts.base import Prompt
+from rlfactory.train.sampling.text import TextSampler
+from rlfactory.utils.pytree import require
+
+PROMPTS = [Prompt("a", {"n": 0}), Prompt("It was", {"n": 1})]
+GROUPS = torch.tensor([0, 0, 0, 1, 1, 1])
+
+
+@pytest.fixture
+def sampler(gpt2_folder: Path) -> Callable[..., TextSampler]:
+    model = CausalLM(torch.device("cpu"), path=str(gpt2_folder))
+
+    def make(batch: int = 100, advance: Callable[[int], None] = lambda count: None) -> TextSampler:
+        return TextSampler(model, dynamics=Token(length=10), batch=batch, advance=advance)
+
+    return make
+
+
+def test_batching_changes_nothing(sampler: Callable[..., TextSampler]) -> None:
+    counts: list[int] = []
+    whole = sampler().rollout(PROMPTS, GROUPS, seed=0, iteration=2)
+    parts = sampler(4, counts.append).rollout(PROMPTS, GROUPS, seed=0, iteration=2)
+    one, other = require(whole.tokens, "tokens"), require(parts.tokens, "tokens")
+    assert counts == [4, 2]
+    assert torch.equal(one.response, other.response)
+    torch.testing.assert_close(one.log_prob, other.log_prob, atol=1e-5, rtol=1e-5)
+    assert whole.texts == parts.texts
+
+
+def test_samples_of_a_prompt_differ_and_so_do_iterations(
+    sampler: Callable[..., TextSampler],
+) -> None:
+    rollout = sampler().rollout(PROMPTS, GROUPS, seed=0, iteration=0)
+    assert len(set(rollout.texts or [])) == 6
+    assert rollout.prompts == ["a"] * 3 + ["It was"] * 3
+    assert [row["n"] for row in rollout.metadata] == [0, 0, 0, 1, 1, 1]
+    assert sampler().rollout(PROMPTS, GROUPS, seed=0, iteration=1).texts != rollout.texts
+    assert sampler().rollout(PROMPTS, GROUPS, seed=1, iteration=0).texts != rollout.texts
+
+
+def test_what_is_drawn_to_be_judged_is_always_the_same(
+    sampler: Callable[..., TextSampler],
+) -> None:
+    one = sampler().draw(["a"] * 4, seed=0, stream="evaluation").texts
+    assert one == sampler(3).draw(["a"] * 4, seed=0, stream="evaluation").texts
+    assert one != sampler().draw(["a"] * 4, seed=0, stream="other").texts
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}])
+def test_a_text_is_compared_with_the_reference(gpt2_folder: Path, options: dict[str, int]) -> None:
+    model = CausalLM(torch.device("cpu"), path=str(gpt2_folder))
+    sampler = TextSampler(
+        model, dynamics=Token(length=10, **options), batch=3, advance=lambda count: None
+    )
+    assert sampler.draw(["a"], seed=0, stream="").kl is None
+    model.weights.add("reference")
+    at_first = require(sampler.draw(["a"] * 8, seed=0, stream="").kl, "kl")
+    torch.testing.assert_close(at_first, torch.zeros(8), atol=1e-4, rtol=0)
+    for parameter in model.weights.parameters.values():
+        parameter.data.mul_(0.8)
+    moved = sampler.draw(["a"] * 64, seed=0, stream="")
+    # unbiased without truncation, and 64 samples tell it from 0
+    assert options or require(moved.kl, "kl").mean() > 0.1
+    assert require(moved.kl, "kl").abs().max() > 0.1
+    assert require(moved.lengths, "lengths").max() <= 10
+    with model.weights("reference"):
+        itself = require(sampler.draw(["a"] * 8, seed=0, stream="").kl, "kl")
+    torch.testing.assert_close(itself, torch.zeros(8), atol=1e-4, rtol=0)

@@ -1,0 +1,109 @@
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from rlfactory.train.health import (
+    HealthMonitor,
+    Rule,
+    Values,
+    collapsing_variety,
+    equal_rewards,
+    exploding_ratio,
+    hacked_reward,
+)
+
+MAIN = "taste"
+
+
+def history(**series: Sequence[float | None]) -> list[Values]:
+    """Lines of metrics, from series by their names with `_of_` for the slash."""
+    names = [name.replace("_of_", "/") for name in series]
+    columns = zip(*series.values(), strict=True)
+    return [dict(zip(names, values, strict=True)) for values in columns]
+
+
+def say(rule: Rule, **series: Sequence[float | None]) -> str | None:
+    return rule(history(**series), MAIN)
+
+
+def test_a_ratio_that_explodes() -> None:
+    said = say(exploding_ratio, ratio_of_max_dev=[0.1, 11.0])
+    assert said is not None
+    assert said.startswith("ratio/max_dev is 11, above 10")
+    assert "optimizer.lr" in said
+    assert "kl/approx is 0.6" in str(say(exploding_ratio, kl_of_approx=[0.6]))
+    # the largest of healthy runs on words
+    assert say(exploding_ratio, ratio_of_max_dev=[7.7], kl_of_approx=[0.12]) is None
+    assert say(exploding_ratio, ratio_of_max_dev=[None]) is None
+    assert say(exploding_ratio, ratio_of_max_dev=[50.0, 0.1]) is None, "it was told when it was"
+
+
+def test_rewards_that_are_all_the_same() -> None:
+    assert "all samples have had the same taste" in str(
+        say(equal_rewards, **{"reward/taste/std": [0.3, 0, 0, 0, 0, 0]})
+    )
+    assert "all samples of a prompt" in str(say(equal_rewards, advantage_of_zero_groups=[1] * 5))
+    assert say(equal_rewards, advantage_of_zero_groups=[1] * 4) is None
+    assert say(equal_rewards, advantage_of_zero_groups=[1, 1, 0.9, 1, 1]) is None
+    assert say(equal_rewards, **{"reward/taste/std": [0, 0, 0, 0, 0.1]}) is None
+    assert say(equal_rewards, **{"reward/other/std": [0] * 5}) is None
+
+
+@pytest.mark.parametrize("name", ["policy/entropy", "diversity/pairwise", "diversity/distinct_2"])
+def test_samples_that_become_alike(name: str) -> None:
+    said = say(collapsing_variety, **{name: [3.6, 3.5, 3.4, 1.0, 0.6, 0.6, 0.6]})
+    assert str(said).startswith(f"{name} fell from 3.5 to 0.6: samples become alike")
+    assert say(collapsing_variety, **{name: [3.6, 3.5, 3.4, 2.0, 2.0, 2.0]}) is None
+    assert say(collapsing_variety, **{name: [3.6, 3.5, 3.4, 0.1, 0.1]}) is None, "too early"
+    assert say(collapsing_variety, **{name: [3.6, 3.5, 3.4, 0.1, 3.0, 3.0]}) is None, "one of them"
+    assert say(collapsing_variety, **{name: [0.0] * 9}) is None
+
+
+RISING = [0.01 * n for n in range(40)]
+EXPLODING = [*[0.01] * 10, 0.02, 0.04, 0.08, 0.16, 0.32]
+
+
+def hacking(rewards: Sequence[float], moved: Sequence[float | None]) -> str | None:
+    return say(hacked_reward, **{"reward/taste/mean": rewards, "kl/reference": moved})
+
+
+def test_a_reward_that_rises_while_the_policy_runs_away() -> None:
+    said = str(hacking(RISING[:15], EXPLODING))
+    assert said.startswith("kl/reference grew from 0.01 to 0.124 within 10 iterations while taste")
+    assert hacking(RISING[:14], EXPLODING[1:]) is None, "too early to tell"
+    assert hacking([0.5] * 15, EXPLODING) is None, "the reward does not rise"
+    assert hacking(RISING[:15][::-1], EXPLODING) is None
+    assert say(hacked_reward, **{"reward/taste/mean": RISING}) is None
+    scattered = [*[0.0, 1.0] * 5, 0.6, 0.7, 0.6, 0.7, 0.6]
+    assert hacking(scattered, EXPLODING) is None, "it may be chance"
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_policy_that_moves_steadily_runs_not_away(power: int) -> None:
+    moved = [1e-4 * n**power for n in range(40)]
+    assert all(hacking(RISING[:n], moved[:n]) is None for n in range(1, 41))
+
+
+def test_each_kind_is_told_once_in_a_run(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+    monitor = HealthMonitor(MAIN, [], {}, said.append)
+    with caplog.at_level(logging.WARNING):
+        for done in (1, 2, 3):
+            monitor.observe(done, {"ratio/max_dev": 20.0 * (done - 1)})
+    assert len(said) == 1
+    assert said[0].startswith("advice after iteration 2: ratio/max_dev is 20")
+    assert said[0].endswith(monitor.given["ratio"])
+    assert [record.getMessage() for record in caplog.records] == [monitor.given["ratio"]]
+    again = HealthMonitor(MAIN, [], monitor.state_dict(), said.append)
+    again.observe(4, {"ratio/max_dev": 90.0})
+    assert len(said) == 1
+
+
+def test_what_earlier_attempts_saw_counts() -> None:
+    said: list[str] = []
+    spread = {"reward/taste/std": 0.0, "unknown": 3.0}
+    past: list[Values] = [{**spread, "time/iteration": 1.0}, {"eval/taste/mean": 1.0}] * 4
+    monitor = HealthMonitor(MAIN, past, {}, said.append)
+    monitor.observe(5, spread)
+    assert [text.split(":")[0] for text in said] == ["advice after iteration 5"]

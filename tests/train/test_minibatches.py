@@ -1,0 +1,46 @@
+"""An iteration's samples, dealt to its updates."""
+
+import pytest
+import torch
+
+from rlfactory.train.minibatches import Shares, split_minibatches
+
+GROUPS = torch.arange(12).repeat_interleave(6)
+
+
+@pytest.mark.parametrize("kind", ["random", "even"])
+@pytest.mark.parametrize("updates", [1, 2, 3, 5])
+def test_each_sample_is_in_one_share_and_shares_are_alike_in_size(
+    kind: Shares, updates: int
+) -> None:
+    found = split_minibatches(kind, GROUPS, updates, seed=0, key=[3])
+    assert len(found) == updates
+    assert torch.cat(list(found)).sort().values.tolist() == list(range(72))
+    sizes = [len(share) for share in found]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("updates", [2, 3, 4])
+def test_an_even_share_has_equally_many_of_each_group(updates: int) -> None:
+    for share in split_minibatches("even", GROUPS, updates, seed=0, key=[0]):
+        counts = GROUPS[share].bincount(minlength=12)
+        assert counts.max() - counts.min() <= (0 if 6 % updates == 0 else 1)
+        assert GROUPS[share].diff().ne(0).any(), "groups are mixed"
+        assert not torch.equal(GROUPS[share], GROUPS[share].sort().values)
+
+
+@pytest.mark.parametrize("kind", ["random", "even"])
+def test_chance_is_keyed(kind: Shares) -> None:
+    def drawn(seed: int, *key: int) -> list[int]:
+        return torch.cat(list(split_minibatches(kind, GROUPS, 2, seed=seed, key=key))).tolist()
+
+    assert drawn(0, 1) == drawn(0, 1)
+    assert drawn(0, 1) != drawn(0, 2)
+    assert drawn(0, 1) != drawn(1, 1)
+
+
+def test_which_of_a_group_go_together_is_chance() -> None:
+    first = [
+        set(split_minibatches("even", GROUPS, 2, seed=0, key=[i])[0].tolist()) for i in range(4)
+    ]
+    assert len(set(map(frozenset, first))) == 4

@@ -1,0 +1,98 @@
+import logging
+import math
+import os
+import sys
+
+import pytest
+
+from rlfactory.utils.console import clock, number, silence_notices, silenced_notices, size
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0.000"),
+        (0.5, "0.500"),
+        (-1.2345, "-1.234"),
+        (12.345, "12.35"),
+        (123.45, "123.5"),
+        (12345.0, "12345"),
+        (4.1e-5, "4.1e-05"),
+        (2.5e6, "2.5e+06"),
+        (math.nan, "–"),
+        (math.inf, "inf"),
+    ],
+)
+def test_number(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_signs_are_shown_on_request() -> None:
+    assert number(0.1, sign=True) == "+0.100"
+    assert number(-0.1, sign=True) == "-0.100"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0:00"),
+        (59.6, "1:00"),
+        (61, "1:01"),
+        (3600, "1:00:00"),
+        (-3, "0:00"),
+        (math.nan, "-:--"),
+    ],
+)
+def test_clock(seconds: float, shown: str) -> None:
+    assert clock(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**30, "1.0 GiB"), (2**41, "2.0 TiB")],
+)
+def test_size(count: float, shown: str) -> None:
+    assert size(count) == shown
+
+
+class Library:
+    """The logging module of transformers or diffusers, which is imported."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.get_verbosity = lambda: self.level
+
+    def set_verbosity_error(self) -> None:
+        self.level = logging.ERROR
+
+    def set_verbosity_warning(self) -> None:
+        self.level = logging.WARNING
+
+
+@pytest.fixture
+def _no_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("transformers", "diffusers"):
+        monkeypatch.setenv(f"{library.upper()}_VERBOSITY", "restored by monkeypatch")
+        monkeypatch.delenv(f"{library.upper()}_VERBOSITY")
+        monkeypatch.delitem(sys.modules, f"{library}.utils.logging", raising=False)
+
+
+@pytest.mark.usefixtures("_no_levels")
+def test_notices_are_silenced_and_shown_again_unless_the_user_chose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, chosen = Library(logging.WARNING), Library(logging.INFO)
+    monkeypatch.setitem(sys.modules, "transformers.utils.logging", ours)
+    monkeypatch.setitem(sys.modules, "diffusers.utils.logging", chosen)
+    with silenced_notices():
+        assert (ours.level, chosen.level) == (logging.ERROR, logging.INFO)
+        assert os.environ["TRANSFORMERS_VERBOSITY"] == "error"
+        with silenced_notices():
+            pass
+        assert ours.level == logging.ERROR
+    assert (ours.level, chosen.level) == (logging.WARNING, logging.INFO)
+    assert "TRANSFORMERS_VERBOSITY" not in os.environ
+    monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "info")
+    silence_notices()
+    assert os.environ["TRANSFORMERS_VERBOSITY"] == "info"
+    assert ours.level == logging.WARNING
