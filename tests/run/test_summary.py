@@ -173,3 +173,8 @@ def test_it_says_how_the_run_was_made(tmp_path: Path) -> None:
 def test_a_single_pair_has_no_interval() -> None:
     before, after = (Scores(["a"], {"x": np.array([value])}) for value in (0.0, 1.0))
     assert "| **x** | 0.000 | 1.000 | +1.000 | – | 1 |" in markdown_table(before, after)
+
+
+def test_the_rounding_errors_of_a_divergence_are_not_shown() -> None:
+    before, after = (Scores(["a"], {"x": np.zeros(1)}, kl=kl) for kl in (-1.1e-7, 0.02))
+    assert "| KL a token | 0.000 | 0.020 | +0.020 |  |  |" in markdown_table(before, after)

@@ -1,11 +1,20 @@
+import io
 import logging
 import math
 import os
 import sys
 
 import pytest
+from rich.console import Console
 
-from rlfactory.utils.console import clock, number, silence_notices, silenced_notices, size
+from rlfactory.utils.console import (
+    can_rewrite_lines,
+    clock,
+    number,
+    silence_notices,
+    silenced_notices,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +34,22 @@ from rlfactory.utils.console import clock, number, silence_notices, silenced_not
 )
 def test_number(value: float, shown: str) -> None:
     assert number(value) == shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "kind", "expected"),
+    [(Terminal(), "xterm", True), (Terminal(), "dumb", False), (io.StringIO(), "xterm", False)],
+)
+def test_lines_are_rewritten_on_terminals_that_can(
+    stream: io.StringIO, kind: str, expected: bool
+) -> None:
+    colored = {"TERM": kind, "FORCE_COLOR": "1"}
+    assert can_rewrite_lines(Console(file=stream, _environ=colored)) == expected
 
 
 def test_signs_are_shown_on_request() -> None:

@@ -80,7 +80,7 @@ def dispatch(argv: Sequence[str]) -> int:
 
         return int(getattr(report_commands, command)(argv[1:]))
     if command in ("resume", "sample", "inspect", "export"):
-        from rlfactory.cli import run_commands
+        import rlfactory.cli.run_commands as run_commands
 
         return int(getattr(run_commands, command)(argv[1:]))
     if command == "import":

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlfactory.run.notebook_display import NotebookDisplay
-from rlfactory.utils.console import clock, number
+from rlfactory.utils.console import can_rewrite_lines, clock, number
 from rlfactory.utils.notebook import notebook_shell
 
 _SPLIT = ("sample", "score", "learn")
@@ -38,9 +38,7 @@ class Progress:
         self._stream = stream
         console = Console(file=stream)
         is_notebook = stream is sys.stdout and notebook_shell() is not None
-        # rich also knows terminals that can't rewrite lines, but colors may be forced without one
-        can_rewrite = console.is_terminal and not console.is_dumb_terminal
-        self.is_live = is_notebook or (stream.isatty() and can_rewrite)
+        self.is_live = is_notebook or can_rewrite_lines(console)
         self._phase, self._done, self._total = "", 0, 0
         self._finished = 0
         self._seconds: list[float] = []

@@ -210,12 +210,20 @@ def _between(change: Change) -> str:
 
 def _single_numbers(before: Scores, after: Scores) -> dict[str, tuple[str, str, str, str, str]]:
     """The rows of results that are one number per evaluation, not one per sample."""
-    pairs = {"diversity": (before.diversity, after.diversity), "KL a token": (before.kl, after.kl)}
+    pairs = {
+        "diversity": (before.diversity, after.diversity),
+        "KL a token": (_rounded(before.kl), _rounded(after.kl)),
+    }
     return {
         label: (number(old), number(new), number(new - old, sign=True), "", "")
         for label, (old, new) in pairs.items()
         if label == "diversity" or new == new
     }
+
+
+def _rounded(kl: float) -> float:
+    """A divergence without the rounding errors of float32 log-probabilities, which have a sign."""
+    return round(kl, 6) + 0.0
 
 
 def _total(metrics: Sequence[Record], name: str) -> float:

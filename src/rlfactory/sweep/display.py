@@ -17,7 +17,7 @@ from rlfactory.sweep.folder import JobStatus, failure, job_output, read_status, 
 from rlfactory.sweep.process import command_of
 from rlfactory.sweep.sweep_file import SweepFile
 from rlfactory.sweep.table import Job, Table
-from rlfactory.utils.console import clock, number
+from rlfactory.utils.console import can_rewrite_lines, clock, number
 
 OUTCOMES = {"resume": "interrupted", "retry": "failed", "new": "not begun", "done": "done"}
 
@@ -110,8 +110,7 @@ class LiveTable:
         self.states: dict[str, str] = {}
         self.add(jobs)
         self._console = Console(file=stream)
-        can_rewrite = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._is_live = stream.isatty() and can_rewrite
+        self._is_live = can_rewrite_lines(self._console)
         self._last_line = time.monotonic()
         self._live = Live(
             console=self._console, get_renderable=self.table, refresh_per_second=1, transient=True

@@ -6,6 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def print_status(message: str) -> None:
@@ -58,6 +62,14 @@ def _silence() -> list[str]:
 
 def _variable(library: str) -> str:
     return f"{library.upper()}_VERBOSITY"
+
+
+def can_rewrite_lines(console: "Console") -> bool:
+    """Whether a console is a terminal that can show live lines.
+
+    rich may be told to treat a pipe as a terminal (forced colors), so the stream is asked as well.
+    """
+    return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
 def number(value: float, *, sign: bool = False) -> str:

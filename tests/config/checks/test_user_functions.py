@@ -1,12 +1,14 @@
 """The user's own functions are judged by reading them: nothing of theirs runs."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlfactory.config.checks.user_functions import require_callable_functions
+from rlfactory.utils.live_objects import live_objects
 
 SOURCE = """
 import json
@@ -110,6 +112,26 @@ def test_what_can_not_be_called_by_name(spec: str, said: str, fix: str) -> None:
 def test_what_can_not_be_called_by_position(name: str) -> None:
     message, _ = fault(f"own.py:{name}", BY_PLACE) or ("", "")
     assert "is called with (images, prompts, metadata)" in message
+
+
+@pytest.mark.parametrize(
+    ("function", "own", "said"),
+    [
+        (lambda prompts, completions, **columns: [], BY_NAME, ""),
+        (lambda completions, answer=None: [], BY_NAME, ""),
+        (lambda prompts, answer: [], BY_NAME, "<lambda> takes answer, and these prompts bring"),
+        (lambda images, prompts, metadata: [], BY_PLACE, ""),
+        (lambda *arguments: [], BY_PLACE, ""),
+        (lambda images: [], BY_PLACE, "is called with (images, prompts, metadata)"),
+        (max, BY_PLACE, ""),
+    ],
+)
+def test_a_live_function_is_judged_by_its_signature(
+    function: Callable[..., object], own: dict[str, Any], said: str
+) -> None:
+    with live_objects({"reward": function}):
+        found = fault("object:reward", own)
+    assert (found is None) if not said else (found is not None and said in found[0])
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def test_awm_is_the_preset_of_awm() -> None:
     assert made.config["logger"]["project"] == "Mine"
 
 
+def test_a_file_without_data_model_or_rewards_leaves_them_to_the_defaults() -> None:
+    content = {"model": {"model_type": "sd3-5"}, "train": {"trainer_type": "grpo"}}
+    words = translate(content, Path()).command()
+    assert not [w for w in words if w.startswith(("model.path", "prompts", "reward"))]
+    assert plan_composed(compose(words)).choices["prompts"] == "preferences"
+
+
 def test_what_has_no_counterpart_is_listed() -> None:
     made = translate(changed(), Path())
     assert made.dropped["train.my_option"] == (3, "unknown here")

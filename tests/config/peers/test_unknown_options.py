@@ -52,3 +52,10 @@ def test_other_words_are_compared_with_the_options() -> None:
     assert explain_option("reward", "nonsense", ["shapes"]).fix == "rlfactory list reward"
     assert words_together("algo", ["grpo", "nft"], ["grpo", "nft"]) is None
     assert words_together("reward", ["a", "b"], ["a"]) is None
+
+
+def test_a_prompt_is_no_option() -> None:
+    problem = explain_option("prompts", "a red circle", ["shapes"])
+    assert "'a red circle' is a prompt" in problem.message
+    assert "a list of prompts" in problem.message
+    assert problem.fix == ""

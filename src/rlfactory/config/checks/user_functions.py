@@ -1,10 +1,12 @@
 """Rules on Python functions of the user's own: found, and callable as they will be called.
 
-They are read, not imported: a plan runs none of the user's code.
+Files are read, not imported: a plan runs none of the user's code. Of a live function the signature
+is read.
 """
 
 import ast
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ from rlfactory.config.checks.base import Config, Traits, rewards_of
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import nearest_file
-from rlfactory.utils.live_objects import is_reference
+from rlfactory.utils.live_objects import LiveObjectError, is_reference, resolve
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -41,10 +43,13 @@ def require_callable_functions(config: Config, traits: Traits) -> Iterator[Probl
     """A reward's function exists, and takes the arguments with which it is called."""
     for key, node, own in rewards_of(config, traits):
         arguments, spec = own.get("function_arguments"), node.get("function")
-        if not arguments or not isinstance(spec, str) or is_reference(spec) or spec == "???":
+        if not arguments or not isinstance(spec, str) or spec == "???":
             continue
         call = Call(tuple(arguments), _columns(config, traits), own.get("passes_by_name", False))
-        if (fault := _fault(spec, call)) is not None:
+        if is_reference(spec):
+            if (live_fault := _live_fault(spec, call)) is not None:
+                yield Problem(key, live_fault)
+        elif (fault := _fault(spec, call)) is not None:
             message, better = fault
             fix = f"{key}.function={better}" if better else ""
             yield Problem(f"{key}.function", message, fix)
@@ -97,6 +102,24 @@ def _fault(spec: str, call: Call) -> tuple[str, str] | None:
         return None
     fault = _call_fault(node, call) if isinstance(node, Function) else None
     return None if fault is None else (f"{spec}: {name} {fault}", "")
+
+
+def _live_fault(reference: str, call: Call) -> str | None:
+    """Why a live function can't be called as a reward calls it; None if it can, or isn't known."""
+    try:
+        function = resolve(reference)
+        signature = inspect.signature(function)
+    except (LiveObjectError, TypeError, ValueError):  # of a former process, or written in C
+        return None
+    plain = [
+        p.replace(annotation=p.empty, default=p.empty if p.default is p.empty else None)
+        for p in signature.parameters.values()
+    ]
+    stub = signature.replace(parameters=plain, return_annotation=signature.empty)
+    node = ast.parse(f"def function{stub}: ...").body[0]
+    fault = _call_fault(node, call) if isinstance(node, Function) else None
+    name = getattr(function, "__name__", type(function).__name__)
+    return None if fault is None else f"{name} {fault}"
 
 
 def _listed(names: Collection[str]) -> str:

@@ -18,8 +18,8 @@ def prompts_of(place: str, folder: Path) -> list[str]:
 
 
 def combined(weights: Mapping[str, float]) -> list[str]:
-    """What to type for rewards with weights."""
-    if len(weights) == 1:
+    """What to type for rewards with weights; nothing for none."""
+    if len(weights) < 2:
         return [f"reward={name}" for name in weights]
     words = ["reward=combine", f"reward.of=[{','.join(weights)}]"]
     return [*words, *(f"reward.weights.{n}={w:g}" for n, w in weights.items() if w != 1)]

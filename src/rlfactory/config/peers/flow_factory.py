@@ -71,7 +71,8 @@ def _choice(fields: Fields, key: str, known: Mapping[str, str]) -> str:
 
 
 def _model(fields: Fields, into: Translation, model: str) -> None:
-    into.set("model.path", fields.take("model.model_name_or_path"))
+    if (path := fields.take("model.model_name_or_path")) is not None:
+        into.set("model.path", path)
     into.set("model.finetune", fields.take("model.finetune_type", "lora"))
     targets = fields.take("model.target_modules", "default")
     if targets == "all":
@@ -118,7 +119,10 @@ def _data(fields: Fields, into: Translation, folder: Path) -> None:
         place = sources[0].get("dataset_dir")
         if len(sources) > 1:
             into.drop("data.datasets", [s.get("dataset_dir") for s in sources[1:]], "one data set")
-    into.type(*prompts_of(str(place), folder))
+    if place is None:
+        into.notes.append("the file names no prompts: those of the reward are used")
+    else:
+        into.type(*prompts_of(str(place), folder))
 
 
 def _rewards(fields: Fields, into: Translation) -> None:

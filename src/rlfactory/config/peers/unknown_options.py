@@ -17,6 +17,9 @@ def explain_option(group: str, option: str, known: Collection[str]) -> Problem:
     if candidates:
         message = f"there is no option {option}; it is {' '.join(candidates[0])} here"
         return UnknownKey(group, message, instead=candidates[0], candidates=tuple(candidates))
+    if group == "prompts" and " " in option:
+        message = f"{option!r} is a prompt; allowed are an option and, in Python, a list of prompts"
+        return Problem(group, f"{message}; prompts=file reads them from prompts.path")
     guess = closest(option, known)
     meant = f". Did you mean {guess}?" if guess else ""
     message = f"there is no option {option}; known are {', '.join(sorted(known))}{meant}"
