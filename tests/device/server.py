@@ -20,7 +20,10 @@ from pretended.ledger import LEDGER
 from pretended.tensor import PretendedDevice
 
 from rlfactory.cli import app
-from rlfactory.hardware import distributed  # noqa: F401  (imported once, for all jobs)
+from rlfactory.hardware import (
+    distributed,  # noqa: F401  (imported once, for all jobs)
+    environment,
+)
 from rlfactory.train.evaluation import schedule
 from rlfactory.train.process import worker  # noqa: F401  (imported once, for all jobs)
 
@@ -103,6 +106,7 @@ def main() -> None:
     torch.set_num_threads(1)
     schedule.draw_curves = lambda *_, **__: False
     app.exit_at_once = sys.exit  # a rank's result is written after the command
+    environment.GPU_DEVICES = (os.devnull,)  # the pretended GPU has no driver's file
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
