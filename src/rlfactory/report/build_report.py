@@ -8,8 +8,9 @@ import numpy as np
 
 from rlfactory.report.curves import before, best_iteration, curves, measured
 from rlfactory.report.differences import distinct
+from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
-from rlfactory.report.read import ABSENT, DAMAGED
+from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
 from rlfactory.report.report import Cell, Comparison, Report, ReportRow
 from rlfactory.report.samples import sample_images, texts
 from rlfactory.run.statistics import (
@@ -110,6 +111,7 @@ def build_report(
         best: read each run's best evaluation instead of its last.
         notes: sentences that come before the caveats.
     """
+    columns = [resolved(column, _runs(groups)) for column in columns]
     values = [_values(group, columns, best) for group in groups]
     differences = distinct([_configs(group) for group in groups])
     rows = [
@@ -120,7 +122,7 @@ def build_report(
     return Report(
         title=title,
         about=about,
-        columns=list(columns),
+        columns=columns,
         rows=rows,
         curves=curves(groups, columns),
         images=sample_images(groups),
@@ -129,6 +131,10 @@ def build_report(
         notes=[*notes, *caveats(groups, columns, values, best)],
         comparisons=comparisons(columns, by_name),
     )
+
+
+def _runs(groups: Sequence[Group]) -> list[RunRecord]:
+    return [run for group in groups for run in group.runs]
 
 
 def _configs(group: Group) -> list[Mapping[str, Any]]:
@@ -216,7 +222,7 @@ def comparisons(columns: Sequence[Column], rows: Mapping[str, Values]) -> list[C
 
     A comparison for each column, and where there are several also one over all of them.
     """
-    ranked = [column for column in columns if column.better != "neither"]
+    ranked = [column for column in columns if column.better in ("higher", "lower")]
     first = next((name for name, values in rows.items() if any(values.values())), None)
     if first is None:
         return []

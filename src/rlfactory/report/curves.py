@@ -62,7 +62,7 @@ def best_iteration(run: RunRecord, columns: Iterable[Column]) -> int | None:
     """The iteration of the best evaluation by the first column that has any; None without one."""
     for column in columns:
         metric = metric_of(run, column)
-        if column.measure.startswith("eval/") and column.better != "neither" and metric:
+        if column.measure.startswith("eval/") and column.better in ("higher", "lower") and metric:
             x, y = _after_training_began(run.series[metric])
             best = y.argmin() if column.better == "lower" else y.argmax()
             return int(x[best])

@@ -43,13 +43,14 @@ class Column:
     - `iterations`: the number of iterations,
     - empty: runs of this size don't measure it.
 
-    `scale` multiplies a run's number, so that it has the unit of the paper's.
+    `scale` multiplies a run's number, so that it has the unit of the paper's. `better` is what is
+    better of it; `declared` is what the reward of the runs says of this score.
     """
 
     name: str
     label: str
     measure: str
-    better: Literal["higher", "lower", "neither"] = "higher"
+    better: Literal["higher", "lower", "neither", "declared"] = "declared"
     digits: int = 3
     window: int = 1
     scale: float = 1.0
