@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlfactory.report.curves import before, best_iteration, curves, measured
-from rlfactory.report.differences import distinct
+from rlfactory.report.differences import Typed, distinct, following, union
 from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
 from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
@@ -113,7 +113,9 @@ def build_report(
     """
     columns = [resolved(column, _runs(groups)) for column in columns]
     values = [_values(group, columns, best) for group in groups]
-    differences = distinct([_configs(group) for group in groups])
+    configs = [_configs(group) for group in groups]
+    typed = [union([run.typed for run in _readable(group)]) for group in groups]
+    differences = distinct(configs, typed)
     rows = [
         _row(group, columns, own, {key: by_row[i] for key, by_row in differences.items()})
         for i, (group, own) in enumerate(zip(groups, values, strict=True))
@@ -128,7 +130,7 @@ def build_report(
         images=sample_images(groups),
         texts=texts(groups),
         differences=differences,
-        notes=[*notes, *caveats(groups, columns, values, best)],
+        notes=[*notes, *caveats(groups, columns, values, best), *_brought(configs, typed)],
         comparisons=comparisons(columns, by_name),
     )
 
@@ -139,8 +141,18 @@ def _runs(groups: Sequence[Group]) -> list[RunRecord]:
 
 def _configs(group: Group) -> list[Mapping[str, Any]]:
     """The configurations of a row's runs in any state; none for a row that was not trained."""
+    return [run.config for run in _readable(group)]
+
+
+def _readable(group: Group) -> list[RunRecord]:
     runs = [] if group.untrained else [member.run for member in group.members]
-    return [run.config for run in runs if run is not None]
+    return [run for run in runs if run is not None]
+
+
+def _brought(configs: Sequence[Sequence[Mapping[str, Any]]], typed: Sequence[Typed]) -> list[str]:
+    """A sentence on keys that differ and name no row."""
+    keys = following(configs, typed)
+    return [f"Also differ, as the options bring them: {', '.join(keys)}."] if keys else []
 
 
 def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
