@@ -12,6 +12,8 @@ import yaml
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, override_key
+from rlfactory.sweep.jobs import columns_of
+from rlfactory.sweep.sweep_file import read_sheet
 from rlfactory.sweep.table import Column, TableInfo
 
 FILES = {path.stem: path for path in sorted(packaged_folder("sweeps").glob("*.yaml"))}
@@ -67,10 +69,32 @@ def test_it_has_what_a_sweep_has(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_its_columns_are_measured(name: str) -> None:
     for key, node in content(name)["columns"].items():
-        measured = [node[size] for size in SIZES if size in node]
+        own = [node[size] for size in SIZES if size in node]
+        measured = [m["measure"] if isinstance(m, dict) else m for m in own]
         assert all(MEASURES.fullmatch(measure) for measure in measured), key
         Column(key, measure="", **{k: v for k, v in node.items() if k not in SIZES})
     assert any("tiny" in node for node in content(name)["columns"].values())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_stand_in_has_its_own_label_and_scale(name: str) -> None:
+    """What the tiny form measures otherwise never stands under a published name."""
+    sheet = read_sheet(FILES[name])
+    published = {node["label"] for node in content(name)["columns"].values()}
+    of_size = {size: {c.name: c for c in columns_of(sheet, size)} for size in SIZES}
+    for key, column in of_size["tiny"].items():
+        full = of_size["full"].get(key)
+        if full is None:
+            assert key.endswith("_stand_in")
+            assert column.label not in published
+            assert column.scale == 1.0
+        elif column.measure:
+            assert column.measure == full.measure, key
+    claimed = {key for row in content(name)["rows"] for key in row.get("claimed", {})}
+    rewards = [w for w in sheet.sizes["tiny"] if w.startswith(("reward=", "reward.of="))]
+    if claimed and rewards:  # the same name, and another sum
+        measured = {c.measure for k, c in of_size["tiny"].items() if k in claimed}
+        assert "eval/combined" not in measured
 
 
 @pytest.mark.parametrize("name", FILES)
