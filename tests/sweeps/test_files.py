@@ -12,6 +12,8 @@ import yaml
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, override_key
+from rlfactory.report.derived import planned_passes
+from rlfactory.report.read import RunRecord
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import read_sheet
 from rlfactory.sweep.table import Column, TableInfo
@@ -19,7 +21,9 @@ from rlfactory.sweep.table import Column, TableInfo
 FILES = {path.stem: path for path in sorted(packaged_folder("sweeps").glob("*.yaml"))}
 SIZES = ("full", "tiny")
 CLAIMED = yaml.safe_load((Path(__file__).parent / "claimed.yaml").read_text())["tables"]
-MEASURES = re.compile(r"(eval|before|last|max)/[\w/]+|iterations")
+MEASURES = re.compile(
+    r"(eval|before|last|max)/[\w/]+|mean/[\w.*+]+|plan/(rollout|train|all)|iterations"
+)
 ROW_KEYS = {"name", "before", "overrides", "full", "tiny", "stages", "claimed", "note", "axes"}
 
 
@@ -155,3 +159,49 @@ def test_every_table_that_was_named_is_there() -> None:
         *("gpt2_testbed", "gpt2_gae", "gpt2_negative", "gpt2_changes"),
         *("openai_sentiment", "trl_legacy", "trl_v2", "trlx_sentiments", "trlx_randomwalks"),
     }
+
+
+def published(table: str) -> dict[str, dict[str, float]]:
+    """The published numbers of a table by row and column."""
+    return {row["name"]: row.get("claimed", {}) for row in content(table)["rows"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "table", "of"),
+    [
+        ("FLUX.1-dev", "vgrpo_table2", "FLUX.1-dev"),
+        ("FLUX, BranchGRPO", "vgrpo_table2", "BranchGRPO"),
+        ("FLUX, MixGRPO", "vgrpo_table2", "MixGRPO"),
+        ("FLUX, V-GRPO", "vgrpo_table2", "V-GRPO, 16 steps"),
+        ("SD 3.5 M", "vgrpo_table3", "SD 3.5 M"),
+        ("SD 3.5 M, DiffusionNFT", "vgrpo_table3", "DiffusionNFT"),
+        ("SD 3.5 M, V-GRPO", "vgrpo_table3", "V-GRPO"),
+    ],
+)
+def test_the_rewards_of_table_1_are_plain_means(row: str, table: str, of: str) -> None:
+    column = "flux" if table == "vgrpo_table2" else "sd35"
+    numbers = {k: v for k, v in published(table)[of].items() if k not in ("rollout", "train")}
+    mean = sum(numbers.values()) / len(numbers)
+    assert published("vgrpo_table1")[row][column] == pytest.approx(mean, abs=0.0051)
+    measure = content("vgrpo_table1")["columns"][column]["full"]
+    terms = {term.rpartition("*")[2] for term in measure.removeprefix("mean/").split("+")}
+    assert {term.removesuffix("_strict") for term in terms} == numbers.keys()
+
+
+def test_the_evaluations_of_table_5_are_means_over_its_stages() -> None:
+    rows = published("vgrpo_table5")
+    stages = [(r["steps"], r["nfe"]) for name, r in rows.items() if name.endswith(": V-GRPO")]
+    steps = sum(n for n, _ in stages)
+    assert steps == rows["all, V-GRPO"]["steps"] == 580
+    mean = sum(n * nfe for n, nfe in stages) / steps
+    assert rows["all, V-GRPO"]["nfe"] == pytest.approx(mean, abs=0.05)
+    trained = published("vgrpo_table1")["SD 3.5 M, V-GRPO"]["train"]
+    assert trained == pytest.approx((mean - 40) / 2, abs=0.05)
+
+
+def test_the_plan_counts_the_evaluations_of_v_grpo_as_published() -> None:
+    for row, words in runs("vgrpo_table5", "full"):
+        if "V-GRPO" in row:
+            run = RunRecord(Path(row), "done", plan_from_words(*words).config)
+            name = row.rpartition(",")[0]
+            assert planned_passes([run], "all") == published("vgrpo_table5")[name]["nfe"]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlfactory.report.curves import before, best_iteration, curves, measured
+from rlfactory.report.derived import planned_passes
 from rlfactory.report.differences import Typed, distinct, following, union
 from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
@@ -174,6 +175,8 @@ def _measured(group: Group, member: Member, column: Column, iteration: int | Non
     first_stage = (*member.earlier, member.run)[0]
     if column.measure.startswith("before/"):
         return measured(first_stage, column)
+    if column.measure.startswith("plan/"):
+        return planned_passes([*member.earlier, member.run], column.measure.removeprefix("plan/"))
     if column.measure == "iterations":
         return _total(member, lambda run: run.iterations)
     return measured(member.run, column, iteration)

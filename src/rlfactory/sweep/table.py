@@ -40,6 +40,8 @@ class Column:
     - `before/NAME`: the same at the first evaluation,
     - `last/METRIC`: a metric's mean over the last `window` lines that have it,
     - `max/METRIC`: its largest value,
+    - `mean/SCORE+FACTOR*SCORE`: the plain mean of several evaluation scores,
+    - `plan/rollout`, `plan/train`, `plan/all`: forward passes a sample, as the plan counts them,
     - `iterations`: the number of iterations,
     - empty: runs of this size don't measure it.
 
