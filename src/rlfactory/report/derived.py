@@ -17,8 +17,10 @@ def mean_of_scores(run: RunRecord, terms: str, at: int | None = None) -> float |
     values = []
     for term in terms.split("+"):
         factor, _, score = term.rpartition("*")
-        series = run.series.get(f"eval/{score}/mean")
-        chosen = () if series is None else series[1] if at is None else series[1][series[0] == at]
+        if (series := run.series.get(f"eval/{score}/mean")) is None:
+            return None
+        x, y = series
+        chosen = y if at is None else y[x == at]
         if not len(chosen):
             return None
         values.append(float(factor or 1) * float(chosen[-1]))
