@@ -115,7 +115,9 @@ def test_a_stand_in_is_a_column_of_its_own(small: SweepFile) -> None:
     first, *_, last = columns_of(claiming, "tiny")
     assert (first.name, first.label, first.measure) == ("ocr", "OCR", "")
     assert last == own
-    assert first_measured([first, last]) == last
+    planned = Column("nfe", "NFE", "plan/all", "lower")
+    assert first_measured([first, planned, last]) == last
+    assert first_measured([planned, first]) == planned
     for wrong, message in (
         ({"label": "x"}, r"columns.ocr.tiny.measure: is missing"),
         ({"measure": "eval/a"}, r"columns.ocr.tiny.label: is missing"),

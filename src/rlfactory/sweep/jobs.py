@@ -74,8 +74,10 @@ def columns_of(sheet: SweepFile, size: str) -> list[Column]:
 
 
 def first_measured(columns: Sequence[Column]) -> Column:
-    """The first column that measures anything, else the first."""
-    return next((column for column in columns if column.measure), columns[0])
+    """The first column that reads a metric of a run, else the first."""
+    kinds = ("eval", "before", "last", "max", "iterations")
+    reading = (column for column in columns if column.measure.partition("/")[0] in kinds)
+    return next(reading, columns[0])
 
 
 def _require_known(place: str, node: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
