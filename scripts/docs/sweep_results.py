@@ -1,6 +1,6 @@
 """Write the pages of docs/results: the table and curves of each sweep's tiny form, as it was run.
 
-python scripts/docs/sweep_results.py outputs/sweeps/*-tiny
+python scripts/docs/sweep_results.py outputs/sweeps/*-tiny   # none: the index alone
 
 What agrees with the paper and what does not comes from `about.ran` in the sweep's file.
 """
@@ -15,7 +15,7 @@ from rlfactory.report.command import write
 from rlfactory.report.inputs import reports_of
 from rlfactory.report.report import Report
 from rlfactory.report.writers import plain
-from rlfactory.sweep.sweep_file import file_of, read_sheet
+from rlfactory.sweep.sweep_file import file_of, read_sheet, sweeps
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 HEAD = """# Tables, in their tiny form
@@ -65,7 +65,7 @@ def index(results: Path) -> str:
     return HEAD + "".join(
         f"| [{page.stem}]({page.name}) | {_title(page)} | {plain(_ran(page.stem))} |\n"
         for page in sorted(results.glob("*.md"))
-        if page.name != "README.md"
+        if page.stem in sweeps()
     )
 
 

@@ -56,7 +56,7 @@ def test_runs_of_one_seed_are_no_independent_runs() -> None:
 
 
 Make = Callable[..., Path]
-UP, DOWN = Column("up", "Up", "eval/up"), Column("down", "Down", "eval/down", "lower")
+UP, DOWN = Column("up", "Up", "eval/up", "higher"), Column("down", "Down", "eval/down", "lower")
 SAYS_NOTHING = Column("n", "N", "iterations", "neither")
 
 

@@ -62,7 +62,7 @@ def test_a_window_is_a_mean_over_the_last_lines() -> None:
 
 
 def test_the_best_evaluation_is_by_the_first_column_and_never_the_one_before_training() -> None:
-    a, diversity = Column("a", "A", "eval/a"), Column("d", "D", "eval/diversity", "lower")
+    a, diversity = Column("a", "A", "eval/a", "higher"), Column("d", "D", "eval/diversity", "lower")
     assert best_iteration(RUN, [Column("n", "N", "iterations"), a, diversity]) == 20
     assert best_iteration(RUN, [Column("a", "A", "eval/a", "lower")]) == 40
     assert best_iteration(RUN, [Column("a", "A", "eval/a", "neither")]) is None

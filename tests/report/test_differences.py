@@ -1,6 +1,6 @@
 from typing import Any
 
-from rlfactory.report.differences import distinct, flat, shown
+from rlfactory.report.differences import distinct, flat, following, shown
 
 
 def config(algo: str = "nft", lr: float = 1e-3, **more: Any) -> dict[str, Any]:
@@ -62,3 +62,46 @@ def test_what_changes_no_result_tells_no_rows_apart() -> None:
     assert distinct([[config()], [other]]) == {}
     assert flat(other) == flat(config())
     assert distinct([[config()], [other | {"evaluation": {"prompts": 9}}]]) != {}
+
+
+def brings(algo: str, **more: Any) -> dict[str, Any]:
+    """A configuration with what its algorithm brings: an option of another group, and keys."""
+    own = config(algo)
+    own["choices"] |= {"dynamics": "ode" if algo == "nft" else "flow_sde"}
+    return own | {"iterations": 40 if algo == "nft" else 80, "ema": {"decay": 0.9}} | more
+
+
+def typed(*keys: str) -> frozenset[str]:
+    return frozenset(keys)
+
+
+def test_what_follows_from_a_choice_is_told_apart_from_what_was_typed() -> None:
+    rows = [[brings("nft")], [brings("grpo")]]
+    chosen = [typed("algo", "seed"), typed("algo")]
+    assert distinct(rows, chosen) == {"algo": ["nft", "grpo"]}
+    assert following(rows, chosen) == ["dynamics", "iterations"]
+    assert [*distinct(rows)] == ["algo", "dynamics", "iterations"]
+    assert distinct(rows, [typed("algo"), None]) == distinct(rows)  # an older folder
+
+
+def test_what_was_typed_is_told_also_where_an_option_brings_another_value() -> None:
+    rows = [[brings("nft", iterations=10)], [brings("grpo")]]
+    assert distinct(rows, [typed("algo", "iterations"), typed("algo")]) == {
+        "algo": ["nft", "grpo"],
+        "iterations": ["10", "80"],
+    }
+    beta = [[brings("nft") | {"algo": {"beta": 0.1}}], [brings("grpo")]]
+    found = distinct(beta, [typed("algo", "algo.beta"), typed("algo")])
+    assert found == {"algo": ["nft", "grpo"], "algo.beta": ["0.1", "–"]}
+
+
+def test_what_differs_between_rows_of_one_option_does_not_follow_from_it() -> None:
+    rows = [[brings("nft")], [brings("nft", ema={"decay": 0.5})], [brings("grpo")]]
+    found = distinct(rows, [typed("algo")] * 3)
+    assert [*found] == ["algo", "ema.decay"]
+
+
+def test_rows_of_presets_are_told_apart_by_these() -> None:
+    rows = [[brings("nft")], [brings("grpo")]]
+    found = distinct(rows, [typed("experiment")] * 2)
+    assert found == {"experiment": ["nft", "grpo"]}

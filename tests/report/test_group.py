@@ -24,6 +24,17 @@ def test_rows_are_called_by_their_choices(tmp_path: Path, make_run: Make) -> Non
     assert [group.name for group in groups] == ["algo=nft", "algo=grpo"]
 
 
+def test_rows_are_called_by_what_was_typed_and_not_by_what_follows(
+    tmp_path: Path, make_run: Make
+) -> None:
+    for name, iterations, words in (("nft", 4, "algo.beta=0.1"), ("grpo", 8, "seed=0")):
+        beta = {"algo": {"beta": 0.1}} if name == "nft" else {}
+        run = make_run(tmp_path / name, choices={"algo": name}, iterations=iterations, config=beta)
+        (run / "command.txt").write_text(f"rlfactory algo={name} {words}\n")
+    groups = groups_of_runs(read_member(tmp_path / n, read_run) for n in ("nft", "grpo"))
+    assert [group.name for group in groups] == ["algo=nft, algo.beta=0.1", "algo=grpo"]
+
+
 def test_a_lone_row_is_called_by_its_choices(tmp_path: Path, make_run: Make) -> None:
     (group,) = groups_of_runs([read_member(make_run(tmp_path / "a"), read_run)])
     assert group.name == "tiny_sd3, nft, shapes"

@@ -115,6 +115,34 @@ def test_scores_are_judged_as_their_reward_says(tmp_path: Path, make_run: Make) 
     assert better(None) == "higher"  # an earlier version says nothing: its first score trains
 
 
+def test_where_less_is_better_the_smaller_is_compared_so(tmp_path: Path, make_run: Make) -> None:
+    """A secondary score of which less is better, beside its negative that trains."""
+    for lr, mean in (("a", -1.2), ("b", -1.3)):
+        for seed in range(3):
+            run = make_run(
+                tmp_path / f"{lr}{seed}",
+                score="compressibility",
+                seed=seed,
+                after=mean - seed / 1000,
+                config={"optimizer": {"lr": lr}},
+            )
+            lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+            for line in lines:
+                if (value := line.get("eval/compressibility/mean")) is not None:
+                    line["eval/jpeg_kb/mean"] = -value
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            (run / "metrics.jsonl").write_text(text)
+            first = run / "evaluations" / "000000.json"
+            said = {"compressibility": "higher", "jpeg_kb": "lower"}
+            first.write_text(json.dumps(json.loads(first.read_text()) | {"better": said}))
+    report = reports_of([tmp_path])["runs"]
+    assert {c.column: c.probability for c in report.comparisons} == {
+        "compressibility": 0.0,
+        "jpeg_kb": 0.0,
+        "": 0.0,
+    }
+
+
 def test_other_prompts_are_told(tmp_path: Path, make_run: Make) -> None:
     runs = [
         make_run(tmp_path / str(count), config={"evaluation": {"prompts": count}})

@@ -22,6 +22,8 @@ def test_a_page_says_what_the_file_of_the_sweep_says_now(
 ) -> None:
     folder = filled_sweep(tmp_path / f"{NAME}-tiny")
     results = tmp_path / "results"
+    results.mkdir()
+    (results / "index.md").write_text("# Results\n")  # no page of a sweep
     monkeypatch.setattr(sweep_results, "RESULTS", results)
     monkeypatch.setattr(sys, "argv", ["sweep_results.py", str(folder)])
     sweep_results.main()

@@ -50,6 +50,15 @@ def test_the_papers_number_stands_beside_ours_where_there_is_one() -> None:
     ]
 
 
+def test_a_published_column_that_is_not_measured_is_the_papers_alone() -> None:
+    """What this size measures in its place is a column of its own."""
+    published = Cell(0.97, None, None, None, 0, [])
+    rows = [row("one", published, replace(OURS, paper=None))]
+    words = main_table(replace(REPORT, columns=[replace(A, measure=""), B], rows=rows))
+    assert words.heads[:3] == ["row", "A: paper", "B"]
+    assert words.lines[0][:3] == ["one", "0.97", "1.0 ± 0.0"]
+
+
 def test_notes_have_a_column_where_there_are_any() -> None:
     words = main_table(replace(REPORT, rows=[row("one", OURS, OURS, "fast"), *REPORT.rows]))
     assert words.heads[-1] == "note"

@@ -6,6 +6,7 @@ from rlfactory.reward.base import (
     RewardError,
     Samples,
     check_scores,
+    directions,
     require_images,
     score_checked,
 )
@@ -81,3 +82,12 @@ def test_reward_and_prompts_know_nothing_of_models():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_the_score_that_trains_is_better_higher_and_others_as_declared():
+    made = Constant()
+    made.better = {"blur": "lower"}
+    assert directions(made) == {"blur": "lower", "constant": "higher"}
+    made.better = {"blur": "less"}
+    with pytest.raises(RewardError, match=r"better\['blur'\] is 'less'; allowed is higher"):
+        directions(made)

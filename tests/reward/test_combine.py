@@ -251,6 +251,6 @@ def test_what_is_better_of_each_score_is_known_as_far_as_the_parts_say_it():
         "small": "higher",
         "large": "lower",
         "kb": "lower",
-        "large_kb": "higher",
+        "large_kb": "lower",  # of a part that is subtracted, the opposite
     }
     assert directions(made).keys() <= scores_of(made).keys()

@@ -197,6 +197,12 @@ def test_a_server_that_goes_down_meanwhile(elsewhere, samples_of, caplog):
     assert "2 samples got no score" in caplog.text
 
 
+def test_the_server_says_what_is_better_of_further_scores(elsewhere):
+    assert text_reward(elsewhere(health=HEALTH)).better == {}  # an earlier version
+    told = HEALTH | {"better": {"words": "lower"}}
+    assert text_reward(elsewhere(health=told)).better == {"words": "lower"}
+
+
 @pytest.mark.parametrize(
     ("health", "said"),
     [
@@ -206,6 +212,7 @@ def test_a_server_that_goes_down_meanwhile(elsewhere, samples_of, caplog):
         (HEALTH | {"protocol": None}, "speaks protocol None"),
         (HEALTH | {"main": 3}, "is no reward server"),
         (HEALTH | {"scores": [1]}, "is no reward server"),
+        (HEALTH | {"better": {"words": "less"}}, "is no reward server"),
         (HEALTH | {"media": "images"}, "scores images, and this run makes texts.*reward=remote"),
     ],
     ids=str,

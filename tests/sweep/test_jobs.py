@@ -10,6 +10,7 @@ from rlfactory.config.problems import PlanError
 from rlfactory.sweep import jobs as module
 from rlfactory.sweep.jobs import (
     columns_of,
+    first_measured,
     jobs_of,
     last_words,
     plans_of,
@@ -18,7 +19,7 @@ from rlfactory.sweep.jobs import (
     size_of,
 )
 from rlfactory.sweep.sweep_file import Line, SweepFile, read_sheet
-from rlfactory.sweep.table import Job
+from rlfactory.sweep.table import Column, Job
 
 
 @pytest.fixture
@@ -100,6 +101,30 @@ def test_columns_measure_what_their_size_has(small: SweepFile) -> None:
         columns_of(replace(small, columns={"a": {"lable": "x"}}), "tiny")
     with pytest.raises(PlanError, match=r"columns.a.better: is 'more'; allowed is higher"):
         columns_of(replace(small, columns={"a": {"better": "more"}}), "tiny")
+
+
+def test_a_stand_in_is_a_column_of_its_own(small: SweepFile) -> None:
+    stand_in = {"label": "file size", "measure": "eval/jpeg_kb", "better": "lower"}
+    ocr = {"label": "OCR", "full": "eval/ocr", "scale": 0.5, "tiny": stand_in}
+    sheet = replace(small, columns={"ocr": ocr, **small.columns})
+    assert columns_of(sheet, "full")[0].measure == "eval/ocr"
+    own = columns_of(sheet, "tiny")[-1]
+    assert own == Column("ocr_stand_in", "file size", "eval/jpeg_kb", "lower")
+    assert "ocr" not in [column.name for column in columns_of(sheet, "tiny")]  # nothing is claimed
+    claiming = replace(sheet, rows=[replace(sheet.rows[0], claimed={"ocr": 0.9})])
+    first, *_, last = columns_of(claiming, "tiny")
+    assert (first.name, first.label, first.measure) == ("ocr", "OCR", "")
+    assert last == own
+    planned = Column("nfe", "NFE", "plan/all", "lower")
+    assert first_measured([first, planned, last]) == last
+    assert first_measured([planned, first]) == planned
+    for wrong, message in (
+        ({"label": "x"}, r"columns.ocr.tiny.measure: is missing"),
+        ({"measure": "eval/a"}, r"columns.ocr.tiny.label: is missing"),
+        ({"label": "x", "measure": "eval/a", "scal": 2.0}, r"columns.ocr.tiny.scal: there is no"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            columns_of(replace(small, columns={"ocr": {"tiny": wrong}}), "tiny")
 
 
 def test_rows_keep_what_was_claimed(small: SweepFile) -> None:

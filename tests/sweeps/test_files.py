@@ -12,12 +12,18 @@ import yaml
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, override_key
+from rlfactory.report.derived import planned_passes
+from rlfactory.report.read import RunRecord
+from rlfactory.sweep.jobs import columns_of
+from rlfactory.sweep.sweep_file import read_sheet
 from rlfactory.sweep.table import Column, TableInfo
 
 FILES = {path.stem: path for path in sorted(packaged_folder("sweeps").glob("*.yaml"))}
 SIZES = ("full", "tiny")
 CLAIMED = yaml.safe_load((Path(__file__).parent / "claimed.yaml").read_text())["tables"]
-MEASURES = re.compile(r"(eval|before|last|max)/[\w/]+|iterations")
+MEASURES = re.compile(
+    r"(eval|before|last|max)/[\w/]+|mean/[\w.*+]+|plan/(rollout|train|all)|iterations"
+)
 ROW_KEYS = {"name", "before", "overrides", "full", "tiny", "stages", "claimed", "note", "axes"}
 
 
@@ -67,10 +73,32 @@ def test_it_has_what_a_sweep_has(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_its_columns_are_measured(name: str) -> None:
     for key, node in content(name)["columns"].items():
-        measured = [node[size] for size in SIZES if size in node]
+        own = [node[size] for size in SIZES if size in node]
+        measured = [m["measure"] if isinstance(m, dict) else m for m in own]
         assert all(MEASURES.fullmatch(measure) for measure in measured), key
         Column(key, measure="", **{k: v for k, v in node.items() if k not in SIZES})
     assert any("tiny" in node for node in content(name)["columns"].values())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_stand_in_has_its_own_label_and_scale(name: str) -> None:
+    """What the tiny form measures otherwise never stands under a published name."""
+    sheet = read_sheet(FILES[name])
+    published = {node["label"] for node in content(name)["columns"].values()}
+    of_size = {size: {c.name: c for c in columns_of(sheet, size)} for size in SIZES}
+    for key, column in of_size["tiny"].items():
+        full = of_size["full"].get(key)
+        if full is None:
+            assert key.endswith("_stand_in")
+            assert column.label not in published
+            assert column.scale == 1.0
+        elif column.measure:
+            assert column.measure == full.measure, key
+    claimed = {key for row in content(name)["rows"] for key in row.get("claimed", {})}
+    rewards = [w for w in sheet.sizes["tiny"] if w.startswith(("reward=", "reward.of="))]
+    if claimed and rewards:  # the same name, and another sum
+        measured = {c.measure for k, c in of_size["tiny"].items() if k in claimed}
+        assert "eval/combined" not in measured
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -131,3 +159,49 @@ def test_every_table_that_was_named_is_there() -> None:
         *("gpt2_testbed", "gpt2_gae", "gpt2_negative", "gpt2_changes"),
         *("openai_sentiment", "trl_legacy", "trl_v2", "trlx_sentiments", "trlx_randomwalks"),
     }
+
+
+def published(table: str) -> dict[str, dict[str, float]]:
+    """The published numbers of a table by row and column."""
+    return {row["name"]: row.get("claimed", {}) for row in content(table)["rows"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "table", "of"),
+    [
+        ("FLUX.1-dev", "vgrpo_table2", "FLUX.1-dev"),
+        ("FLUX, BranchGRPO", "vgrpo_table2", "BranchGRPO"),
+        ("FLUX, MixGRPO", "vgrpo_table2", "MixGRPO"),
+        ("FLUX, V-GRPO", "vgrpo_table2", "V-GRPO, 16 steps"),
+        ("SD 3.5 M", "vgrpo_table3", "SD 3.5 M"),
+        ("SD 3.5 M, DiffusionNFT", "vgrpo_table3", "DiffusionNFT"),
+        ("SD 3.5 M, V-GRPO", "vgrpo_table3", "V-GRPO"),
+    ],
+)
+def test_the_rewards_of_table_1_are_plain_means(row: str, table: str, of: str) -> None:
+    column = "flux" if table == "vgrpo_table2" else "sd35"
+    numbers = {k: v for k, v in published(table)[of].items() if k not in ("rollout", "train")}
+    mean = sum(numbers.values()) / len(numbers)
+    assert published("vgrpo_table1")[row][column] == pytest.approx(mean, abs=0.0051)
+    measure = content("vgrpo_table1")["columns"][column]["full"]
+    terms = {term.rpartition("*")[2] for term in measure.removeprefix("mean/").split("+")}
+    assert {term.removesuffix("_strict") for term in terms} == numbers.keys()
+
+
+def test_the_evaluations_of_table_5_are_means_over_its_stages() -> None:
+    rows = published("vgrpo_table5")
+    stages = [(r["steps"], r["nfe"]) for name, r in rows.items() if name.endswith(": V-GRPO")]
+    steps = sum(n for n, _ in stages)
+    assert steps == rows["all, V-GRPO"]["steps"] == 580
+    mean = sum(n * nfe for n, nfe in stages) / steps
+    assert rows["all, V-GRPO"]["nfe"] == pytest.approx(mean, abs=0.05)
+    trained = published("vgrpo_table1")["SD 3.5 M, V-GRPO"]["train"]
+    assert trained == pytest.approx((mean - 40) / 2, abs=0.05)
+
+
+def test_the_plan_counts_the_evaluations_of_v_grpo_as_published() -> None:
+    for row, words in runs("vgrpo_table5", "full"):
+        if "V-GRPO" in row:
+            run = RunRecord(Path(row), "done", plan_from_words(*words).config)
+            name = row.rpartition(",")[0]
+            assert planned_passes([run], "all") == published("vgrpo_table5")[name]["nfe"]

@@ -38,23 +38,28 @@ def describe_nfe(config: Config, traits: Traits) -> str:
     """The forward passes for a sample, in words."""
     if traits["model"].get("process") == "tokens":
         return f"{config['dynamics']['length']} forward passes at most to sample a text, 1 to learn"
-    guidance = _guidance(config)
-    compared = guidance * nfe_compare(config, traits)
+    sampled, compared, trained = passes_per_sample(config, traits)
     comparing = f" {compared:g} to compare policies on it," if compared else ""
-    return (
-        f"{guidance * nfe_sample(config, traits):g} forward passes to sample an image,"
-        f"{comparing} {guidance * nfe_train(config, traits)} to learn from it"
+    return f"{sampled:g} forward passes to sample an image,{comparing} {trained:g} to learn from it"
+
+
+def passes_per_sample(config: Config, traits: Traits) -> tuple[float, float, float]:
+    """Forward passes for an image: to sample it, to compare policies on it, to learn from it."""
+    counts = (
+        nfe_sample(config, traits),
+        nfe_compare(config, traits),
+        nfe_train(config, traits),
     )
+    sampled, compared, trained = (_guidance(config) * count for count in counts)
+    return sampled, compared, trained
 
 
 def nfe_per_iteration(config: Config, traits: Traits) -> float:
     """The forward passes of an iteration on images; 0 for texts."""
     if traits["model"].get("process") == "tokens":
         return 0.0
-    per_sample = nfe_sample(config, traits) + nfe_compare(config, traits)
-    per_sample += nfe_train(config, traits)
     samples = int(config["prompts_per_iteration"] * config["group_size"])
-    return _guidance(config) * per_sample * samples
+    return sum(passes_per_sample(config, traits)) * samples
 
 
 def _guidance(config: Config) -> int:

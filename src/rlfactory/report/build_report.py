@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from rlfactory.report.curves import before, best_iteration, curves, measured
-from rlfactory.report.differences import distinct
+from rlfactory.report.derived import planned_passes
+from rlfactory.report.differences import Typed, distinct, following, union
+from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
-from rlfactory.report.read import ABSENT, DAMAGED
+from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
 from rlfactory.report.report import Cell, Comparison, Report, ReportRow
 from rlfactory.report.samples import sample_images, texts
 from rlfactory.run.statistics import (
@@ -110,8 +112,11 @@ def build_report(
         best: read each run's best evaluation instead of its last.
         notes: sentences that come before the caveats.
     """
+    columns = [resolved(column, _runs(groups)) for column in columns]
     values = [_values(group, columns, best) for group in groups]
-    differences = distinct([_configs(group) for group in groups])
+    configs = [_configs(group) for group in groups]
+    typed = [union([run.typed for run in _readable(group)]) for group in groups]
+    differences = distinct(configs, typed)
     rows = [
         _row(group, columns, own, {key: by_row[i] for key, by_row in differences.items()})
         for i, (group, own) in enumerate(zip(groups, values, strict=True))
@@ -120,21 +125,35 @@ def build_report(
     return Report(
         title=title,
         about=about,
-        columns=list(columns),
+        columns=columns,
         rows=rows,
         curves=curves(groups, columns),
         images=sample_images(groups),
         texts=texts(groups),
         differences=differences,
-        notes=[*notes, *caveats(groups, columns, values, best)],
+        notes=[*notes, *caveats(groups, columns, values, best), *_brought(configs, typed)],
         comparisons=comparisons(columns, by_name),
     )
 
 
+def _runs(groups: Sequence[Group]) -> list[RunRecord]:
+    return [run for group in groups for run in group.runs]
+
+
 def _configs(group: Group) -> list[Mapping[str, Any]]:
     """The configurations of a row's runs in any state; none for a row that was not trained."""
+    return [run.config for run in _readable(group)]
+
+
+def _readable(group: Group) -> list[RunRecord]:
     runs = [] if group.untrained else [member.run for member in group.members]
-    return [run.config for run in runs if run is not None]
+    return [run for run in runs if run is not None]
+
+
+def _brought(configs: Sequence[Sequence[Mapping[str, Any]]], typed: Sequence[Typed]) -> list[str]:
+    """A sentence on keys that differ and name no row."""
+    keys = following(configs, typed)
+    return [f"Also differ, as the options bring them: {', '.join(keys)}."] if keys else []
 
 
 def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
@@ -156,6 +175,8 @@ def _measured(group: Group, member: Member, column: Column, iteration: int | Non
     first_stage = (*member.earlier, member.run)[0]
     if column.measure.startswith("before/"):
         return measured(first_stage, column)
+    if column.measure.startswith("plan/"):
+        return planned_passes([*member.earlier, member.run], column.measure.removeprefix("plan/"))
     if column.measure == "iterations":
         return _total(member, lambda run: run.iterations)
     return measured(member.run, column, iteration)
@@ -216,7 +237,7 @@ def comparisons(columns: Sequence[Column], rows: Mapping[str, Values]) -> list[C
 
     A comparison for each column, and where there are several also one over all of them.
     """
-    ranked = [column for column in columns if column.better != "neither"]
+    ranked = [column for column in columns if column.better in ("higher", "lower")]
     first = next((name for name, values in rows.items() if any(values.values())), None)
     if first is None:
         return []

@@ -141,7 +141,7 @@ def _side(letter: str, name: str, differs: str, run: RunRecord) -> Side:
 
 def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
     """What tells two runs apart, in a few words each; empty where they differ in no key."""
-    found = distinct([[first.config], [second.config]])
+    found = distinct([[first.config], [second.config]], [first.typed, second.typed])
     if not found and first.seed != second.seed:
         return f"seed={first.seed}", f"seed={second.seed}"
     telltale = [*telling(found).items()][:_TELLTALE]

@@ -6,6 +6,7 @@ from functools import reduce
 
 import numpy as np
 
+from rlfactory.report.derived import mean_of_scores, planned_passes
 from rlfactory.report.group import Group
 from rlfactory.report.read import RunRecord, Series
 from rlfactory.report.report import Curve
@@ -28,6 +29,12 @@ def measured(run: RunRecord, column: Column, at: int | None = None) -> float | N
     kind, _, name = column.measure.partition("/")
     if kind == "iterations":
         return float(run.iterations)
+    if kind == "mean":
+        return mean_of_scores(run, name, at)
+    if kind == "before" and name.startswith("mean/"):
+        return mean_of_scores(run, name.removeprefix("mean/"), 0)
+    if kind == "plan":
+        return planned_passes([run], name)
     metric = metric_of(run, column)
     if metric is None:
         return None
@@ -55,6 +62,8 @@ def before(column: Column) -> Column:
     A column about training itself measures nothing then.
     """
     kind, _, name = column.measure.partition("/")
+    if kind == "mean":
+        return replace(column, measure=f"before/mean/{name}")
     return replace(column, measure=f"before/{name}" if kind in ("eval", "before") else "")
 
 
@@ -62,7 +71,7 @@ def best_iteration(run: RunRecord, columns: Iterable[Column]) -> int | None:
     """The iteration of the best evaluation by the first column that has any; None without one."""
     for column in columns:
         metric = metric_of(run, column)
-        if column.measure.startswith("eval/") and column.better != "neither" and metric:
+        if column.measure.startswith("eval/") and column.better in ("higher", "lower") and metric:
             x, y = _after_training_began(run.series[metric])
             best = y.argmin() if column.better == "lower" else y.argmax()
             return int(x[best])

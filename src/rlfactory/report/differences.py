@@ -16,7 +16,8 @@ WITHOUT_EFFECT = (
     *("evaluation.every", "evaluation.preview_every", "evaluation.grid"),
 )
 """Keys, and groups of keys, in which runs of one row may differ: they change no result."""
-_ABSENT = "–"
+ABSENT_VALUE = "–"
+"""The value of a key that a row has not."""
 _LONGEST = 60
 
 
@@ -29,24 +30,48 @@ def flat(config: Config) -> dict[str, str]:
     return {key: shown(v) for key, v in _leaves("", kept) if not _has_no_effect(key)}
 
 
-def distinct(rows: Sequence[Sequence[Config]]) -> dict[str, list[str]]:
+Typed = frozenset[str] | None
+"""The keys that were typed for the runs of a row; None where that is unknown."""
+
+
+def distinct(
+    rows: Sequence[Sequence[Config]], typed: Sequence[Typed] | None = None
+) -> dict[str, list[str]]:
     """The keys in which rows differ, each with a value per row.
 
     A row whose own configurations differ has all of their values. Where rows chose different
-    options of a group, the group itself is a key, and of the keys below it only those count in
-    which rows with the same option differ.
+    options, keys follow from them: a key that differs only between rows of different options is
+    left out, unless it was typed. Where it is unknown what was typed, only keys of the chosen group
+    itself are.
+
+    Args:
+        rows: the configurations of each row's runs.
+        typed: what was typed for each row; None where that is unknown of all.
     """
     filled = [row for row in rows if row]
-    differing = {
-        group: v for group, v in _choices(filled).items() if len({*v}) > 1 and group not in QUIET
-    }
+    unknown: list[Typed] = [None] * len(rows)
+    known = union([keys for row, keys in zip(rows, typed or unknown, strict=True) if row])
+    choices = {g: v for g, v in _choices(filled).items() if len({*v}) > 1}
+    roots = {g: values for g, values in choices.items() if known is not None and g in known}
+    if "experiment" not in roots:
+        choices.pop("experiment", None)  # a bundle of choices, which are listed themselves
+    options = [*zip(*roots.values(), strict=True)] or [()] * len(filled)
+    differing = {g: v for g, v in choices.items() if g in roots or _differ(v, options)}
     flats = [[flat(config) for config in row] for row in filled]
     for key in dict.fromkeys(key for row in flats for config in row for key in config):
         values = [_values(key, row) for row in flats]
-        options = differing.get(key.partition(".")[0], [""] * len(filled))
-        if key not in differing and _differ(values, options):
+        own = choices.get(key.partition(".")[0], [""] * len(filled))
+        same_options = [*zip(options, own, strict=True)]
+        is_typed = len({*values}) > 1 and known is not None and _is_typed(key, known, filled)
+        if key not in differing and (is_typed or _differ(values, same_options)):
             differing[key] = values
     return {key: _with_gaps(rows, values) for key, values in differing.items()}
+
+
+def following(rows: Sequence[Sequence[Config]], typed: Sequence[Typed]) -> list[str]:
+    """The keys that differ between rows as their options bring them; nobody typed these."""
+    named = distinct(rows, typed)
+    return [key for key in distinct(rows) if key not in named]
 
 
 def shown(value: object) -> str:
@@ -61,19 +86,30 @@ def _choices(rows: Sequence[Sequence[Config]]) -> dict[str, list[str]]:
     """The options chosen of each group, a value a row."""
     of = [[config.get("choices", {}) for config in row] for row in rows]
     groups = dict.fromkeys(group for row in of for choices in row for group in choices)
-    # an experiment is a bundle of choices, which are listed themselves
-    hidden = {"experiment", *QUIET, *WITHOUT_EFFECT}
+    hidden = {*QUIET, *WITHOUT_EFFECT}
     return {g: [_values(g, row) for row in of] for g in groups if g not in hidden}
 
 
+def union(typed: Sequence[Typed]) -> Typed:
+    """All keys that were typed; None where it is unknown of a row."""
+    known = [keys for keys in typed if keys is not None]
+    return frozenset().union(*known) if len(known) == len(typed) else None
+
+
+def _is_typed(key: str, typed: frozenset[str], rows: Sequence[Sequence[Config]]) -> bool:
+    """Whether a key, or a mapping that holds it, was typed; choosing its group's option is not."""
+    groups = {group for row in rows for config in row for group in config.get("choices", {})}
+    return any(key == word or key.startswith(f"{word}.") for word in typed - groups)
+
+
 def _values(key: str, configs: Sequence[Mapping[str, Any]]) -> str:
-    values = dict.fromkeys(str(config.get(key, _ABSENT)) for config in configs)
-    return ", ".join(values) or _ABSENT
+    values = dict.fromkeys(str(config.get(key, ABSENT_VALUE)) for config in configs)
+    return ", ".join(values) or ABSENT_VALUE
 
 
-def _differ(values: Sequence[str], options: Sequence[str]) -> bool:
-    """Whether values differ among rows with the same option."""
-    seen: dict[str, str] = {}
+def _differ(values: Sequence[str], options: Sequence[object]) -> bool:
+    """Whether values differ among rows with the same options."""
+    seen: dict[object, str] = {}
     return any(
         seen.setdefault(option, value) != value
         for option, value in zip(options, values, strict=True)
@@ -83,7 +119,7 @@ def _differ(values: Sequence[str], options: Sequence[str]) -> bool:
 def _with_gaps(rows: Sequence[Sequence[Config]], values: Sequence[str]) -> list[str]:
     """A value for each row: `values` skips the rows without configurations."""
     rest = iter(values)
-    return [next(rest) if row else _ABSENT for row in rows]
+    return [next(rest) if row else ABSENT_VALUE for row in rows]
 
 
 def _has_no_effect(key: str) -> bool:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlfactory.report.differences import distinct, flat, shown
+from rlfactory.report.differences import ABSENT_VALUE, Typed, distinct, flat, shown, union
 from rlfactory.report.read import ABSENT, DAMAGED, Damaged, RunRecord
 from rlfactory.sweep.table import Job, Row, Table
 
 _FIRST = ("algo", "model", "reward", "prompts", "regularizer", "dynamics")
 """The keys that a row is named by before all others."""
+_NAMED = 4
+"""Keys in a row's name, unless more are needed to tell the rows apart."""
 
 Reader = Callable[[Path], RunRecord]
 
@@ -141,17 +143,29 @@ def groups_of_runs(members: Iterable[Member]) -> list[Group]:
         by_config.setdefault(repr(sorted(config.items())), []).append(member)
     rows = [*by_config.values()]
     configs = [row[0].run.config if row[0].run is not None else {} for row in rows]
-    differences = distinct([[config] for config in configs if config])
-    names = _names(rows, differences)
+    typed = [_typed(row) for row, config in zip(rows, configs, strict=True) if config]
+    differences = distinct([[config] for config in configs if config], typed)
+    names = _names(rows, differences, None not in typed)
     return [Group(name, row) for name, row in zip(names, rows, strict=True)]
 
 
-def _names(rows: Sequence[list[Member]], differences: Mapping[str, list[str]]) -> list[str]:
+def _typed(members: Sequence[Member]) -> Typed:
+    """The keys that were typed for any of a row's runs; None where that is unknown of one."""
+    return union([member.run.typed for member in members if member.run is not None])
+
+
+def _names(
+    rows: Sequence[list[Member]], differences: Mapping[str, list[str]], all_typed: bool
+) -> list[str]:
     """Each row's name: the keys that tell it from the others, the first choices alone if they do.
 
     `differences` has values only for rows whose run could be read; the report lists all of them.
+    Where `all_typed` each of its keys was chosen by somebody, so names have more of them.
     """
     shown_keys = telling(differences)
+    if all_typed:
+        more = [key for key in differences if key not in shown_keys]
+        shown_keys |= {key: differences[key] for key in more[: max(0, _NAMED - len(shown_keys))]}
     names, number = [], 0
     for row in rows:
         run = row[0].run
@@ -159,6 +173,7 @@ def _names(rows: Sequence[list[Member]], differences: Mapping[str, list[str]]) -
             names.append(row[0].path.name)
             continue
         words = [f"{key}={values[number]}" for key, values in shown_keys.items()]
+        words = [word for word in words if not word.endswith(f"={ABSENT_VALUE}")] or words
         names.append(", ".join(words) or _summary(run.config))
         number += 1
     return names

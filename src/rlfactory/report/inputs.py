@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.report.build_report import build_report
 from rlfactory.report.curves import metrics_of
+from rlfactory.report.directions import declared, scores_of
 from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
 from rlfactory.report.report import Report
@@ -113,11 +113,11 @@ def _comparable(members: Sequence[Member]) -> dict[str, list[Member]]:
     """
     done = [m for m in members if m.run is not None and m.state == "done"]
     runs = [m.run for m in done if m.run is not None]
-    if len({run.media for run in runs} - {None}) < 2 and _scores(runs):
+    if len({run.media for run in runs} - {None}) < 2 and scores_of(runs):
         return {"all": [*members]}
     by_kind: dict[str, list[Member]] = {}
     for member, run in zip(done, runs, strict=True):
-        first = next(iter(_scores([run])), "")
+        first = next(iter(scores_of([run])), "")
         if not first:
             message = f"{run.path} has no evaluation, so it has nothing to compare"
             raise PlanError([Problem("report", message, _others(member, done))])
@@ -132,36 +132,14 @@ def _others(left_out: Member, done: Sequence[Member]) -> str:
     return f"rlfactory report {' '.join(paths)}"
 
 
-def _scores(runs: Sequence[RunRecord]) -> list[str]:
-    """The evaluation scores that all runs have."""
-    first = [name for name in runs[0].series if name.startswith("eval/") and name.endswith("/mean")]
-    shared = [name for name in first if all(name in run.series for run in runs)]
-    return [name.removeprefix("eval/").removesuffix("/mean") for name in shared]
-
-
 def _columns(runs: Sequence[RunRecord]) -> list[Column]:
     """The first score before training, all scores after it, then diversity and KL if measured."""
-    scores = _scores(runs)
+    scores = scores_of(runs)
     begin = Column("before", f"{scores[0]} before", f"before/{scores[0]}", "neither")
-    after = [Column(name, name, f"eval/{name}", _better(name, runs)) for name in scores]
+    after = [Column(name, name, f"eval/{name}", declared(name, runs)) for name in scores]
     others = {"diversity": "diversity", "kl": "KL a token"}
     known = [name for name in others if any(f"eval/{name}" in run.series for run in runs)]
     return [begin, *after, *(Column(n, others[n], f"eval/{n}", "neither") for n in known)]
-
-
-def _better(score: str, runs: Sequence[RunRecord]) -> Literal["higher", "lower", "neither"]:
-    """What is better of a score: as all runs say it; unknown scores are not judged.
-
-    Runs of earlier versions say nothing: their first score trains, so higher is better.
-    """
-    said = {run.better.get(score) if run.better else _first(score, run) for run in runs}
-    if said == {"higher"}:
-        return "higher"
-    return "lower" if said == {"lower"} else "neither"
-
-
-def _first(score: str, run: RunRecord) -> str | None:
-    return "higher" if _scores([run])[0] == score else None
 
 
 def _other_prompts(runs: Sequence[RunRecord]) -> list[str]:

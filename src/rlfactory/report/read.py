@@ -15,6 +15,7 @@ import yaml
 from numpy.typing import NDArray
 
 from rlfactory.config.compat import upgrade
+from rlfactory.report.typed import typed_keys
 from rlfactory.run.folder import RunFolder
 
 # the parser in C is ten times faster
@@ -42,6 +43,7 @@ class RunRecord:
         status: the word in STATUS.
         series: all metrics of evaluations, mean rewards and the wanted metrics, by name.
         iterations: how many it has finished.
+        typed: the keys that were typed for it; None where that is unknown.
         better: whether higher or lower is better, by score name, as far as the rewards say it.
     """
 
@@ -51,6 +53,7 @@ class RunRecord:
     series: Mapping[str, Series] = field(default_factory=dict)
     iterations: int = 0
     better: Mapping[str, str] = field(default_factory=dict)
+    typed: frozenset[str] | None = None
 
     @property
     def seed(self) -> int:
@@ -81,7 +84,9 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
         raise Damaged("it is done, but has no metrics.jsonl")
     at = [_iteration(number, line) for number, line in enumerate(lines, start=1)]
     series = {**_evaluations(lines), **_trained(lines, at, [*wanted, *ALWAYS])}
-    return RunRecord(path, status, config, series, max(at, default=0), _directions(folder))
+    reached = max(at, default=0)
+    better, typed = _directions(folder), typed_keys(folder)
+    return RunRecord(path, status, config, series, reached, better, typed)
 
 
 def _directions(folder: RunFolder) -> Mapping[str, str]:

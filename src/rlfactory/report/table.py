@@ -22,12 +22,17 @@ class TextTable:
 
 
 def main_table(report: Report) -> TextTable:
-    """The main table: each column with the paper's number, where there is any, and ours."""
+    """The main table: each column with the paper's number, where there is any, and ours.
+
+    A claimed column that this size doesn't measure has the paper's number alone.
+    """
     claimed = {c.name for c in report.columns if _is_claimed(report, c)}
+    measured = {c.name for c in report.columns if c.measure or c.name not in claimed}
     heads = ["row"]
     for column in report.columns:
-        both = [f"{column.label}: paper", f"{column.label}: ours"]
-        heads += both if column.name in claimed else [column.label]
+        heads += [f"{column.label}: paper"] if column.name in claimed else []
+        ours_head = f"{column.label}: ours" if column.name in claimed else column.label
+        heads += [ours_head] if column.name in measured else []
     notes = ["note"] if any(row.note for row in report.rows) else []
     lines = []
     for row in report.rows:
@@ -35,7 +40,7 @@ def main_table(report: Report) -> TextTable:
         for column in report.columns:
             cell = row.cells[column.name]
             line += [_number(cell.paper, column)] if column.name in claimed else []
-            line.append(ours(cell, column))
+            line += [ours(cell, column)] if column.name in measured else []
         lines.append([*line, *_ends(row), *(row.note for _ in notes)])
     return TextTable([*heads, "n", "steps", "NFE", "status", *notes], lines)
 

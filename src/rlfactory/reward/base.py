@@ -25,7 +25,7 @@ move between the device and the CPU.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -174,7 +174,23 @@ class Reward(ABC):
 
 def directions(reward: Reward) -> dict[str, Direction]:
     """What is better of each score, as far as the reward says it; higher of its main one."""
-    return {**reward.better, reward.main: "higher"}
+    return {**declared_better(reward), reward.main: "higher"}
+
+
+def declared_better(reward: Reward) -> Mapping[str, Direction]:
+    """The reward's `better`; RewardError where a value is neither `higher` nor `lower`."""
+    for score, direction in reward.better.items():
+        if direction not in get_args(Direction):
+            raise RewardError(
+                f"{type(reward).__name__}.better[{score!r}] is {direction!r}; allowed is higher or"
+                " lower, and a score of which neither is better is left out"
+            )
+    return reward.better
+
+
+def opposite(direction: Direction) -> Direction:
+    """Lower for higher, and higher for lower."""
+    return "lower" if direction == "higher" else "higher"
 
 
 def require_images(samples: Samples) -> Tensor:

@@ -1,6 +1,6 @@
 """Composite reward: a weighted sum of rewards, with normalisation, gates and clipping."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
 import torch
@@ -13,6 +13,8 @@ from rlfactory.reward.base import (
     Reward,
     RewardError,
     Samples,
+    declared_better,
+    opposite,
     score_checked,
 )
 
@@ -112,12 +114,9 @@ class Combine(Reward):
         }
 
     def _directions(self) -> dict[str, Direction]:
-        """What is better of the parts' scores: lower of a part that is subtracted."""
-        merged = merge_directions(self.parts, {COMBINED: "higher"})
-        for name, weight in self.weights.items():
-            if weight < 0:
-                merged[name] = "lower"
-        return merged
+        """What is better of the parts' scores: the opposite of a part that is subtracted."""
+        subtracted = {name for name, weight in self.weights.items() if weight < 0}
+        return merge_directions(self.parts, {COMBINED: "higher"}, subtracted)
 
     @property
     def counting(self) -> list[str]:
@@ -204,13 +203,23 @@ class Combine(Reward):
 
 
 def merge_directions(
-    parts: Mapping[str, Reward], existing: Mapping[str, Direction]
+    parts: Mapping[str, Reward],
+    existing: Mapping[str, Direction],
+    subtracted: Collection[str] = (),
 ) -> dict[str, Direction]:
-    """What is better of each score that `merge_scores` names, as far as the rewards say it."""
+    """What is better of each score that `merge_scores` names, as far as the rewards say it.
+
+    Of the parts in `subtracted` it is the opposite of what they say.
+    """
     merged: dict[str, Direction] = {**existing, **dict.fromkeys(parts, "higher")}
     for name, part in parts.items():
-        for score, direction in part.better.items():
-            merged[f"{name}_{score}" if score in merged else score] = direction
+        own: dict[str, Direction] = {
+            f"{name}_{score}" if score in merged else score: direction
+            for score, direction in declared_better(part).items()
+        }
+        merged |= own
+        if name in subtracted:
+            merged |= {score: opposite(merged[score]) for score in (name, *own)}
     return merged
 
 

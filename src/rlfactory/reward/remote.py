@@ -3,13 +3,20 @@
 import logging
 from collections.abc import Iterable, Sequence
 from threading import Event
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images, require_texts
+from rlfactory.reward.base import (
+    Direction,
+    Reward,
+    RewardError,
+    Samples,
+    require_images,
+    require_texts,
+)
 from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
 from rlfactory.reward.client.protocol import (
     PROTOCOL,
@@ -61,6 +68,7 @@ class Remote(Reward):
         # other rewards have these as class attributes; here the server states them
         self.metadata = tuple(health["metadata"])  # type: ignore[misc]
         self.best_score = health["good"]  # type: ignore[misc]
+        self.better = health["better"]  # type: ignore[misc]
         self.batch_size = min(batch_size, health["max_samples"])
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
@@ -171,7 +179,11 @@ def _health(server: JsonClient, token_env: str) -> dict[str, Any]:
     good, limit = health.get("good"), health.get("max_samples")
     good = float(good) if isinstance(good, int | float) else None
     limit = limit if type(limit) is int and limit > 0 else 2**31
-    return health | {"good": good, "max_samples": limit}
+    # a server of an earlier version says nothing of its further scores
+    better = health.get("better", {})
+    if not isinstance(better, dict) or not {*better.values()} <= {*get_args(Direction)}:
+        raise RewardError(f"reward.url={server.url} is no reward server: see docs/serve.md")
+    return health | {"good": good, "max_samples": limit, "better": better}
 
 
 def _all_strings(values: Sequence[object]) -> bool:

@@ -14,7 +14,16 @@ from rlfactory.hardware.environment import installed_gpus, visible_gpu_names
 from rlfactory.sweep.arguments import SweepArguments, read_request
 from rlfactory.sweep.display import LiveTable, outcome_lines, plan_lines
 from rlfactory.sweep.folder import LOGS, default_folder, locked, merge_table
-from rlfactory.sweep.jobs import columns_of, jobs_of, plans_of, rows_of, seeds_of, size_of, slug
+from rlfactory.sweep.jobs import (
+    columns_of,
+    first_measured,
+    jobs_of,
+    plans_of,
+    rows_of,
+    seeds_of,
+    size_of,
+    slug,
+)
 from rlfactory.sweep.launcher import HydraLauncher, require_launcher
 from rlfactory.sweep.pool import Pool, Runner, StopRequest, listening
 from rlfactory.sweep.process import cores, environment, launch_of
@@ -83,7 +92,7 @@ def prepared(request: SweepArguments) -> Sweep:
     require_launcher(request.launcher)
     folder = request.folder or default_folder(name, size)
     table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
-    search = search_of(request, sheet, size, columns[0], folder)
+    search = search_of(request, sheet, size, first_measured(columns), folder)
     jobs = search.known(grid) if search else grid
     plans = plans_of(search.probes(grid) + jobs if search else grid)
     table = merge_table(folder, replace(table, jobs=jobs))
@@ -110,7 +119,7 @@ def _search_lines(asked: Sweep) -> list[str]:
 
 def run(asked: Sweep, words: Sequence[str]) -> int:
     """Run the jobs; returns 0, 1 if any failed, or 128 + the number of a signal that stopped it."""
-    score = score_of(asked.table.columns[0])
+    score = score_of(first_measured(asked.table.columns))
     iterations = {name: plan.config["iterations"] for name, plan in asked.plans.items()}
     board = LiveTable(asked.jobs, asked.folder, iterations, score, sys.stdout)
     with locked(asked.folder), listening() as stop:

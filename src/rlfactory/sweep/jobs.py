@@ -49,20 +49,45 @@ def axes_of(sheet: SweepFile, size: str, line: Line | None = None) -> dict[str, 
 
 
 def columns_of(sheet: SweepFile, size: str) -> list[Column]:
-    """The table's columns, with the measures of this size."""
+    """The table's columns, with the measures of this size.
+
+    A stand-in, which another size measures in the place of what was published, is a column of its
+    own behind these; the published column stays, without a measure, if a row claims anything there.
+    """
     kinds = {k: v for k, v in get_type_hints(Column).items() if k not in ("name", "measure")}
-    kinds |= dict.fromkeys(sheet.sizes, str)
-    columns = []
+    allowed = kinds | dict.fromkeys(sheet.sizes, str | dict[str, Any])
+    claimed = {name for line in sheet.rows for name in line.claimed}
+    columns, stand_ins = [], []
     for name, node in sheet.columns.items():
-        for key, value in node.items():
-            if key not in kinds:
-                raise PlanError([unknown_key(f"columns.{name}.{key}", kinds)])
-            if not matches(value, kinds[key]):
-                allowed = f"is {value!r}; allowed is {describe(kinds[key])}"
-                raise PlanError([Problem(f"columns.{name}.{key}", allowed)])
-        plain = {k: v for k, v in node.items() if k not in sheet.sizes}
-        columns.append(Column(name, measure=node.get(size, ""), **{"label": name, **plain}))
-    return columns
+        _require_known(f"columns.{name}", node, allowed)
+        plain = {"label": name} | {k: v for k, v in node.items() if k not in sheet.sizes}
+        own = node.get(size, "")
+        if isinstance(own, str):
+            columns.append(Column(name, measure=own, **plain))
+            continue
+        _require_known(f"columns.{name}.{size}", own, kinds | {"measure": str})
+        if missing := [key for key in ("label", "measure") if key not in own]:
+            raise PlanError([Problem(f"columns.{name}.{size}.{missing[0]}", "is missing")])
+        columns += [Column(name, measure="", **plain)] if name in claimed else []
+        stand_ins.append(Column(f"{name}_stand_in", **own))
+    return [*columns, *stand_ins]
+
+
+def first_measured(columns: Sequence[Column]) -> Column:
+    """The first column that reads a metric of a run, else the first."""
+    kinds = ("eval", "before", "last", "max", "iterations")
+    reading = (column for column in columns if column.measure.partition("/")[0] in kinds)
+    return next(reading, columns[0])
+
+
+def _require_known(place: str, node: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """PlanError for the first key that is unknown or has a value of another kind."""
+    for key, value in node.items():
+        if key not in kinds:
+            raise PlanError([unknown_key(f"{place}.{key}", kinds)])
+        if not matches(value, kinds[key]):
+            allowed = f"is {value!r}; allowed is {describe(kinds[key])}"
+            raise PlanError([Problem(f"{place}.{key}", allowed)])
 
 
 def rows_of(sheet: SweepFile) -> list[Row]:

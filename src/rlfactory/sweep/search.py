@@ -158,9 +158,9 @@ def search_of(
     if not spaces:
         message = f"hydra/sweeper={request.sweeper} needs at least one key to search"
         raise PlanError([Problem("search", message, "search.optimizer.lr=log(1e-5,1e-3)")])
-    if column.better == "neither" or not column.measure:
+    if column.better == "neither" or column.measure.partition("/")[0] in ("", "mean", "plan"):
         message = f"in this size the first column, {column.label}, can't be searched: "
-        message += "it measures nothing, or neither more nor less of it is better"
+        message += "it reads no metric of a run, or neither more nor less of it is better"
         raise PlanError([Problem("search", message)])
     require_optuna()
     sweeper = request.sweeper or "random"

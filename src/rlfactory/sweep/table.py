@@ -40,16 +40,19 @@ class Column:
     - `before/NAME`: the same at the first evaluation,
     - `last/METRIC`: a metric's mean over the last `window` lines that have it,
     - `max/METRIC`: its largest value,
+    - `mean/SCORE+FACTOR*SCORE`: the plain mean of several evaluation scores,
+    - `plan/rollout`, `plan/train`, `plan/all`: forward passes a sample, as the plan counts them,
     - `iterations`: the number of iterations,
     - empty: runs of this size don't measure it.
 
-    `scale` multiplies a run's number, so that it has the unit of the paper's.
+    `scale` multiplies a run's number, so that it has the unit of the paper's. `better` is what is
+    better of it; `declared` is what the reward of the runs says of this score.
     """
 
     name: str
     label: str
     measure: str
-    better: Literal["higher", "lower", "neither"] = "higher"
+    better: Literal["higher", "lower", "neither", "declared"] = "declared"
     digits: int = 3
     window: int = 1
     scale: float = 1.0

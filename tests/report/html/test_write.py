@@ -10,12 +10,14 @@ import pytest
 from rlfactory.report.html import write_page
 from rlfactory.report.html.write import (
     best_row,
+    is_gain,
     page,
     runs_counted,
     status_kind,
     summary,
 )
-from rlfactory.report.report import Report, ReportRow, SampleImage, TextSample
+from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage, TextSample
+from rlfactory.sweep.table import Column
 
 
 def test_figures_stand_under_their_rows(report):
@@ -139,24 +141,47 @@ def test_a_column_that_no_paper_has_is_ours_alone(report):
     assert 'rowspan="2" class="first">KL' in table
 
 
-def twice(report: Report, column: str) -> list[ReportRow]:
-    """The rows as if each number were of two runs."""
-    cells = [replace(row.cells[column], n=2) for row in report.rows]
+def repeated(report: Report, column: str, count: int = 3) -> list[ReportRow]:
+    """The rows as if each number were of `count` runs."""
+    cells = [replace(row.cells[column], n=count) for row in report.rows]
     return [replace(r, cells={column: c}) for r, c in zip(report.rows, cells, strict=True)]
 
 
 def test_the_best_follows_the_columns_sense(report):
     geneval, _, kl = report.columns
-    assert best_row(geneval, report.rows) == "V-GRPO"
-    assert best_row(kl, twice(report, "kl")) == "Flow-GRPO, all steps"
-    assert best_row(replace(geneval, better="neither"), report.rows) is None
-    assert best_row(geneval, report.rows[:1]) is None
+    rows = repeated(report, "geneval")
+    assert best_row(geneval, rows) == "V-GRPO"
+    assert best_row(kl, repeated(report, "kl")) == "Flow-GRPO, all steps"
+    assert best_row(replace(geneval, better="neither"), rows) is None
+    assert best_row(replace(geneval, better="declared"), rows) is None
+    assert best_row(geneval, rows[:1]) is None
 
 
-def test_a_single_run_shows_no_winner(report):
-    kl = report.columns[2]
-    assert report.rows[1].cells["kl"].n == 1
-    assert best_row(kl, report.rows) is None
+def test_below_three_runs_a_row_there_is_no_winner(report):
+    geneval = report.columns[0]
+    assert [row.cells["geneval"].n for row in report.rows] == [2, 1, 0]
+    assert best_row(geneval, report.rows) is None
+    assert best_row(geneval, repeated(report, "geneval", 2)) is None
+    three = repeated(report, "geneval")
+    assert best_row(geneval, [three[0], report.rows[1]]) is None
+    assert 'class="ours best' not in page(report)
+
+
+@pytest.mark.parametrize(
+    ("better", "low", "high", "n", "gained"),
+    [
+        ("higher", 0.1, 0.2, 3, True),
+        ("higher", -0.2, -0.1, 3, False),
+        ("lower", -0.2, -0.1, 3, True),
+        ("lower", 0.1, 0.2, 3, False),
+        ("higher", -0.1, 0.2, 3, False),
+        ("higher", 0.1, 0.2, 2, False),
+        ("higher", None, None, 3, False),
+    ],
+)
+def test_a_difference_stands_out_where_the_row_gained(better, low, high, n, gained):
+    column = Column("a", "A", "eval/a", better)
+    assert is_gain(Comparison("r", "o", "a", 0.1, low, high, n, None, None, None), column) == gained
 
 
 def test_runs_counted(report):

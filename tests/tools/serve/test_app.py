@@ -49,6 +49,7 @@ def test_health_says_what_is_judged(serving):
         "main": "probe",
         "scores": ["probe"],
         "good": 1.0,
+        "better": {},
         "metadata": ["scene"],
         "max_samples": 7,
     }

@@ -9,12 +9,13 @@ from markupsafe import Markup
 
 from rlfactory.report.html.plots import count, fixed, interval, plots, rows_with_curves
 from rlfactory.report.plot import SVG_BOX, SVG_SIZE
-from rlfactory.report.report import Report, ReportRow, SampleImage
+from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.figure import COLORS
 from rlfactory.run.labels import plural
 from rlfactory.run.page.images import EmbeddedImage, embed
 from rlfactory.run.page.template import asset, fill_page
+from rlfactory.run.statistics import MIN_RUNS
 from rlfactory.sweep.table import Column
 
 PACKAGE = "rlfactory.report.html"
@@ -37,7 +38,7 @@ def page(report: Report) -> str:
     data = {"rows": rows, "plots": [plot.data for plot in drawn], "box": SVG_BOX, "size": SVG_SIZE}
     return fill_page(
         PACKAGE,
-        [fixed, interval, count, plural, status_kind, runs_counted, summary],
+        [fixed, interval, count, plural, status_kind, runs_counted, summary, is_gain],
         report=report,
         halves={column.name: halves(column, report.rows) for column in report.columns},
         best={column.name: best_row(column, report.rows) for column in report.columns},
@@ -58,16 +59,25 @@ def page(report: Report) -> str:
 def best_row(column: Column, rows: Sequence[ReportRow]) -> str | None:
     """The row whose mean is the best of several.
 
-    None where neither more nor less is better, and where the best has one run only: a single seed
-    shows no winner.
+    None where neither more nor less is better, and where a row has fewer than `MIN_RUNS` runs:
+    those show no winner.
     """
     cells = {row.name: cell for row in rows if (cell := row.cells.get(column.name))}
     known = {name: cell.mean for name, cell in cells.items() if cell.mean is not None}
-    if column.better == "neither" or len(set(known.values())) < 2:
+    if column.better not in ("higher", "lower") or len(set(known.values())) < 2:
+        return None
+    if min(cells[name].n for name in known) < MIN_RUNS:
         return None
     pick = max if column.better == "higher" else min
-    best = pick(known, key=lambda name: known[name])
-    return best if cells[best].n > 1 else None
+    return pick(known, key=lambda name: known[name])
+
+
+def is_gain(comparison: Comparison, column: Column | None) -> bool:
+    """Whether a row is better than the other by an interval over `MIN_RUNS` pairs or more."""
+    low, high = comparison.low, comparison.high
+    if column is None or low is None or high is None or comparison.n < MIN_RUNS:
+        return False
+    return low > 0 if column.better == "higher" else high < 0
 
 
 def halves(column: Column, rows: Sequence[ReportRow]) -> list[str]:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, Samples, declared_better
 from rlfactory.reward.client.protocol import (
     PROTOCOL,
     ProtocolError,
@@ -65,6 +65,7 @@ class Service:
                 "main": self.reward.main,
                 "scores": [*self.names],
                 "good": self.reward.best_score,
+                "better": dict(declared_better(self.reward)),
                 "metadata": [*self.keys],
                 "max_samples": self.settings.max_samples,
             }
