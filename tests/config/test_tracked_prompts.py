@@ -29,8 +29,11 @@ def test_prompts_that_hardly_recur_are_told_with_a_remedy() -> None:
 def test_small_groups_are_told_of_the_batch() -> None:
     alone = ["iterations=12", "group_size=1", "prompts_per_iteration=96"]
     (note,) = notes("algo=ddpo", *alone)
+    assert " of 1152 groups" in note
     assert "advantage=batch is that from the start" in note
     assert notes("algo=ddpo", "advantage=batch", *alone) == []
+    (note,) = notes("algo=ddpo", *alone[1:])
+    assert " of the first 2016 groups" in note
 
 
 def test_prompts_that_recur_are_not(tmp_path: Path) -> None:

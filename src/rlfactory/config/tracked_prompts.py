@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from rlfactory.config.checks.base import Config
 from rlfactory.config.schema.targets import instantiate
-from rlfactory.prompts.base import PromptError, Prompts
+from rlfactory.utils.errors import UserError
 
 TRACKER = "rlfactory.algo.advantage.tracker.PromptTracker"
 OURS, DOWNLOADED = "rlfactory.prompts.", "rlfactory.prompts.hub."
@@ -26,7 +27,7 @@ def tracker_notes(config: Config) -> Iterator[str]:
         return
     try:
         own, groups = own_statistics(instantiate(config["prompts"], "prompts"), config, least)
-    except (PromptError, OSError):  # told by the rules on prompts
+    except UserError:  # told by the rules on prompts
         return
     if 2 * own >= groups:
         return
@@ -35,13 +36,15 @@ def tracker_notes(config: Config) -> Iterator[str]:
         if size >= FEWEST
         else "advantage=batch is that from the start, and prompts of a shorter list recur"
     )
+    total = config["iterations"] * config["prompts_per_iteration"]
+    counted = f"{groups}" if groups == total else f"the first {groups}"
     yield (
-        f"{own} of {groups} groups will have advantage.min_count={least} rewards of their own"
+        f"{own} of {counted} groups will have advantage.min_count={least} rewards of their own"
         f" prompt, and the others use the mean and deviation of the batch: {remedy}"
     )
 
 
-def own_statistics(prompts: Prompts, config: Config, least: int) -> tuple[int, int]:
+def own_statistics(prompts: Any, config: Config, least: int) -> tuple[int, int]:
     """Groups whose prompt has `least` rewards by then, and all groups; of the first `MOST` where
     the source is endless.
     """
