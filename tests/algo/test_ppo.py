@@ -12,6 +12,7 @@ from torch import Tensor
 from rlfactory.algo.advantage.formulas import group_advantages
 from rlfactory.algo.ppo import PPO, value_loss
 from rlfactory.batch import TokenBatch
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.rollout import Rollout
@@ -109,12 +110,45 @@ def test_what_tokens_pay_is_taken_off(rollout: Rollout) -> None:
     torch.testing.assert_close((free - paid)[mask], to_come[mask])
 
 
+@pytest.mark.parametrize("unbiased", [False, True])
 @pytest.mark.parametrize("normalize", ["batch", "minibatch"])
-def test_advantages_are_whitened_once(rollout: Rollout, model: CausalLM, normalize: Any) -> None:
-    batch = batch_of(rollout, model, normalize=normalize)
+def test_advantages_are_whitened_once(
+    rollout: Rollout, model: CausalLM, normalize: Any, unbiased: bool
+) -> None:
+    batch = batch_of(rollout, model, normalize=normalize, whiten_unbiased=unbiased)
     kept = batch.advantage[batch.tokens.mask]
     assert kept.mean().item() == pytest.approx(0, abs=1e-5)
-    assert kept.std(unbiased=False).item() == pytest.approx(1, abs=1e-3)
+    assert kept.std(unbiased=unbiased).item() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_token_rewards_are_whitened(rollout: Rollout, unbiased: bool) -> None:
+    """With `gamma=0` and values of 0, advantages are the token rewards."""
+    tokens = replace(require(rollout.tokens, "tokens"), value=torch.zeros(8, 10))
+    options: dict[str, Any] = {"gamma": 0.0, "normalize": "none", "whiten_unbiased": unbiased}
+    plain = replace(rollout, tokens=tokens)
+    rewards, _ = appraised(plain, **options)
+    found, _ = appraised(plain, whiten_token_rewards=True, **options)
+    kept, scaled = rewards[tokens.mask], found[tokens.mask]
+    expected = (kept - kept.mean()) / kept.std(unbiased=unbiased) + kept.mean()
+    torch.testing.assert_close(scaled, expected)
+
+
+@pytest.mark.parametrize(
+    ("preset", "unbiased"),
+    [
+        ("openai_sentiment", False),  # lm-human-preferences: tf.nn.moments
+        ("trl_legacy", True),  # masked_var(unbiased=True), as of TRL's later versions
+        ("trl_v2", True),
+        ("trlx_randomwalks", True),  # torch.var_mean; only its code for several processes is biased
+        ("trlx_sentiments", True),
+        ("gpt2_negative", True),  # the walkthrough's Tensor.std
+        ("gpt2_negative_base", True),
+    ],
+)
+def test_presets_whiten_as_published(preset: str, unbiased: bool) -> None:
+    config = plan_from_words(f"experiment={preset}").config
+    assert config["algo"]["whiten_unbiased"] is unbiased
 
 
 @pytest.mark.parametrize("reward_scale", ["none", "batch", "whiten"])

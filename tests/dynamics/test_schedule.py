@@ -135,6 +135,19 @@ def test_a_compressed_tail(share: float, left: int) -> None:
         torch.testing.assert_close(short, times)
 
 
+# Provenance: MixGRPO's sampling_utils.py, executed: `linspace(t, 0, num_post_steps)`.
+@pytest.mark.parametrize(
+    ("after", "share", "published"), [(21, 0.4, 7), (21, 0.2, 3), (14, 0.4, 5), (3, 0.4, 0)]
+)
+def test_a_tail_has_one_step_more_than_in_the_published_code(
+    after: int, share: float, published: int
+) -> None:
+    """docs/algo/grpo.md; as many where `share (after + 1)` reaches the next integer, as for 14."""
+    found = len(compress_tail(uniform_sigmas(25, 3.0), 25 - after, share)) - 1 - (25 - after)
+    assert max(int(share * (after + 1) + 1e-9), 1) - 1 == published
+    assert found - published == (0 if after == 14 else 1)
+
+
 def test_a_compressed_tail_is_even_in_index() -> None:
     times = torch.tensor([1.0, 0.9, 0.7, 0.4, 0.0])
     expected = torch.tensor([1.0, 0.9, 0.55, 0.0])

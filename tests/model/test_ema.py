@@ -52,6 +52,19 @@ def test_an_interval_counts_updates() -> None:
     )
 
 
+def test_flow_grpo_updates_a_step_earlier_and_flow_factory_counts_an_epoch_less() -> None:
+    """Both ask `(t + 1) % interval == 0`: of completed steps, and of epochs from 0."""
+    average = replace(PLAIN, schedule="power", warmup=10, interval=8)
+    steps = [s for s in range(1, 40) if average.decay_at("step", step=s, iteration=1) is not None]
+    assert [s for s in range(1, 39) if (s + 1) % 8 == 0] == [s - 1 for s in steps]
+    epochs = replace(average, clock="iteration", update="iteration", interval=3)
+    for epoch in range(9):
+        decay = epochs.decay_at("iteration", step=0, iteration=epoch + 1)
+        assert (decay is not None) == ((epoch + 1) % 3 == 0)
+        assert decay in (None, power(epoch + 1, 0.9))
+    assert (power(0, 0.9), power(1, 0.9)) == (0.1, 2 / 11)
+
+
 EXPECTED = {
     "constant": lambda t: 0.9,
     "power": lambda t: power(t, 0.9, 4),

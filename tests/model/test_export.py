@@ -22,10 +22,11 @@ from rlfactory.config.overrides import compose
 from rlfactory.config.plan import make_plan
 from rlfactory.model.base import ImageModel
 from rlfactory.model.lora import merge_adapters
+from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.save import save_checkpoint
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.export.command import ExportOptions, export_run
-from rlfactory.train.build import instantiate_group, noise_levels
+from rlfactory.train.build import instantiate_group
 from rlfactory.train.sampling.trajectories import integrate_ode
 
 FRESH = Path(__file__).with_name("fresh.py")

@@ -4,11 +4,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from diffusers import FluxPipeline, FluxTransformer2DModel
+from diffusers import (
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
+)
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.flux import Flux
+from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.train.sampling.trajectories import integrate_ode
 from rlfactory.utils.errors import ModelError
 
@@ -172,6 +177,29 @@ def test_times_can_be_truncated_as_dance_grpo_has_them(make: MakeFlux, dev: Flux
     torch.testing.assert_close(packed(found), expected, rtol=1e-5, atol=1e-5)
     exact = velocity(dev.network, dev, t=torch.tensor([0.9037, 0.7898, 0.2731]))
     assert not torch.allclose(packed(found), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_sampling_follows_the_pipelines_scheduler(make: MakeFlux) -> None:
+    model, start = make(), inputs()[0]
+    plain = model.resolution
+    model.pipe.scheduler = FlowMatchEulerDiscreteScheduler(
+        use_dynamic_shifting=True, base_shift=1.2, max_shift=1.6, shift_terminal=0.05
+    )
+    expected = model.pipe(
+        prompt=PROMPTS,
+        num_inference_steps=4,
+        latents=packed(start),
+        guidance_scale=3.5,
+        max_sequence_length=16,
+        height=64,
+        width=64,
+        output_type="latent",
+    ).images
+    schedule, text = Schedule(kind="uniform", steps=4), model.encode(PROMPTS)
+    found = integrate_ode(model, text, start, noise_levels(schedule, model.resolution_of(64)))
+    torch.testing.assert_close(packed(found), expected, rtol=1e-4, atol=1e-4)
+    other = integrate_ode(model, text, start, noise_levels(schedule, plain))
+    assert not torch.allclose(packed(other), expected, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["dev", "schnell"])

@@ -3,13 +3,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from diffusers import SD3Transformer2DModel, StableDiffusion3Pipeline
+from diffusers import (
+    FlowMatchEulerDiscreteScheduler,
+    SD3Transformer2DModel,
+    StableDiffusion3Pipeline,
+)
 from torch import Tensor
 
 from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import Schedule
+from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.sd3 import SD3
 from rlfactory.model.weight_sets import EMA, REFERENCE
 from rlfactory.rollout import Condition, Rollout
@@ -130,6 +135,33 @@ def test_guidance_goes_from_the_negative_prompt_through_the_positive(make: MakeS
     plain = make(guidance=1.0)
     positive, negative = predict(plain), predict(plain, ["noise"] * 3)
     torch.testing.assert_close(found, negative + 4.5 * (positive - negative), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"shift_terminal": 0.1}, {"use_karras_sigmas": True}, {"use_dynamic_shifting": True}],
+)
+def test_sampling_follows_the_pipelines_scheduler(
+    make: MakeSD3, options: dict[str, object]
+) -> None:
+    model, start = make(), inputs()[0]
+    plain = model.resolution
+    model.pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0, base_shift=0.9, **options)
+    expected = model.pipe(
+        prompt=PROMPTS,
+        num_inference_steps=6,
+        latents=start.clone(),
+        guidance_scale=1.0,
+        max_sequence_length=16,
+        height=64,
+        width=64,
+        output_type="latent",
+    ).images
+    schedule, text = Schedule(kind="diffusers", steps=6), model.encode(PROMPTS)
+    found = integrate_ode(model, text, start, noise_levels(schedule, model.resolution_of(64)))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    other = integrate_ode(model, text, start, noise_levels(schedule, plain))
+    assert not torch.allclose(other, expected, atol=1e-2)
 
 
 @pytest.mark.parametrize("guidance", [1.0, 4.5])

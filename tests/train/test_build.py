@@ -151,6 +151,13 @@ def test_evaluations_may_take_other_steps() -> None:
     assert (len(sampler.sigmas), len(sampler.evaluation_sigmas)) == (5, 10)
 
 
+def test_timesteps_other_than_the_pipelines_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    build(config("model=tiny_sd", "algo=ddpo"))
+    assert "scheduler" not in caplog.text
+    build(config("model=tiny_sd", "algo=ddpo", "schedule.steps_offset=0"))
+    assert "schedule.steps_offset=1 follows it" in caplog.text
+
+
 def test_make_hands_over_what_a_constructor_names_by_position() -> None:
     nodes = {"window": {"_target_": "rlfactory.dynamics.window.FixedSteps", "steps": [1]}}
     assert instantiate_group(nodes, "window", device=torch.device("cpu"), seed=3).chosen == [1]

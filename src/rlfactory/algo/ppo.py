@@ -70,6 +70,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             unbiased; `whiten`: (r - mean) / sqrt(population variance + 1e-8).
         reward_shift: Whether `reward_scale=whiten` subtracts the mean.
         whiten_token_rewards: Whether token rewards (score less penalty) are scaled to variance 1.
+        whiten_unbiased: Whether the variance of whitened advantages and token rewards is divided
+            by n - 1 (TRL, trlx) instead of n (OpenAI).
         missing_end: What is done to the score of a response without an end: nothing, `penalty`
             subtracts `missing_end_value`, `replace` makes the score `-missing_end_value`.
         old_log_probs: What ratios compare with. `sampled`: as recorded while sampling.
@@ -94,6 +96,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         reward_scale: Literal["none", "batch", "whiten"] = "none",
         reward_shift: bool = True,
         whiten_token_rewards: bool = False,
+        whiten_unbiased: bool = False,
         missing_end: Literal["none", "penalty", "replace"] = "none",
         missing_end_value: float = 1.0,
         old_log_probs: OldLogProbs = "auto",
@@ -107,7 +110,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self.entropy_weight = entropy_weight
         self.normalize: Normalize = normalize
         self.reward_scale, self.reward_shift = reward_scale, reward_shift
-        self.whiten_token_rewards = whiten_token_rewards
+        self.whiten_token_rewards, self.whiten_unbiased = whiten_token_rewards, whiten_unbiased
         self.missing_end, self.missing_end_value = missing_end, missing_end_value
         self.old_log_probs: OldLogProbs = old_log_probs
 
@@ -123,11 +126,11 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         if rollout.penalty is not None:
             rewards = rewards - rollout.penalty
         if self.whiten_token_rewards:
-            rewards = whiten(rewards, mask, shift_mean=False)
+            rewards = whiten(rewards, mask, shift_mean=False, unbiased=self.whiten_unbiased)
         advantage = gae(rewards, tokens.value, mask, gamma=self.gamma, lam=self.lam)
         returns = advantage + tokens.value  # before whitening: the critic predicts real returns
         if self.normalize == "batch":
-            advantage = whiten(advantage, mask)
+            advantage = whiten(advantage, mask, unbiased=self.whiten_unbiased)
         return replace(rollout, advantage=advantage, returns=returns)
 
     def _group_baseline(self, rollout: Rollout, scores: Tensor) -> Rollout:
@@ -165,7 +168,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         if self.normalize != "minibatch":
             return samples
         tokens = require(samples.tokens, "tokens")
-        advantage = whiten(require(samples.advantage, "advantages"), tokens.mask)
+        advantage = require(samples.advantage, "advantages")
+        advantage = whiten(advantage, tokens.mask, unbiased=self.whiten_unbiased)
         return replace(samples, advantage=advantage)
 
     def training_items(

@@ -1,4 +1,7 @@
-"""V-GRPO: GRPO on final samples, with a low-variance denoising loss as minus log-likelihood."""
+"""V-GRPO (arXiv 2604.23380): GRPO on final samples.
+
+Minus the log-likelihood is a denoising loss of low variance.
+"""
 
 from dataclasses import replace
 from typing import Literal

@@ -29,6 +29,7 @@ from rlfactory.config.schema_problems import (
     node_problems,
     root_problems,
 )
+from rlfactory.config.tracked_prompts import tracker_notes
 from rlfactory.utils.path_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
@@ -187,7 +188,7 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
         rows["processes"] = processes
     rows["evaluated on"] = describe_evaluation(config, traits)
     rows["device"] = describe_device(config)
-    remarks = [*cautions(config, traits), *process_notes(config)]
+    remarks = [*cautions(config, traits), *tracker_notes(config), *process_notes(config)]
     remarks += map(str, undownloaded_prompts(config))
     if traits["model"].get("media") == "images":
         rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"

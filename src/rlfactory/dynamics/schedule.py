@@ -1,8 +1,9 @@
 """Noise schedules: the times at which the network is evaluated while sampling.
 
 A schedule is a class with a class attribute `process` (`flow` or `vp`) and the method
-`sigmas(model_shift, steps, tokens=...)`, which returns times `[n + 1]` falling to 0. Keyword-only
-constructor parameters are the configuration (`conf/schedule/`); there are no run-time arguments.
+`sigmas(model_shift, steps, tokens=..., dynamic=...)`, which returns times `[n + 1]` falling to 0.
+Keyword-only constructor parameters are the configuration (`conf/schedule/`); there are no run-time
+arguments.
 
 For rectified flow two schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
 (Flow-Factory, FLUX). `diffusers` is SD3's scheduler: it spaces evenly down to its smallest sigma,
@@ -31,9 +32,21 @@ def shifted(sigma: Tensor, shift: float) -> Tensor:
     return noisy / (noisy + (1 - sigma))
 
 
-def dynamic_shift(tokens: int) -> float:
-    """FLUX's shift `e^mu`; mu is linear in the number of image tokens, 0.5 at 256, 1.15 at 4096."""
-    return math.exp(0.5 + (1.15 - 0.5) * (tokens - 256) / (4096 - 256))
+def dynamic_shift(
+    tokens: int,
+    *,
+    base: float = 0.5,
+    largest: float = 1.15,
+    base_tokens: int = 256,
+    most_tokens: int = 4096,
+    exponential: bool = True,
+) -> float:
+    """The shift `e^mu`, or mu unless `exponential`; mu is linear in the number of image tokens.
+
+    mu is `base` at `base_tokens` and `largest` at `most_tokens`; the defaults are FLUX's.
+    """
+    mu = base + (largest - base) * (tokens - base_tokens) / (most_tokens - base_tokens)
+    return math.exp(mu) if exponential else mu
 
 
 def uniform_sigmas(steps: int, shift: float) -> Tensor:
@@ -41,10 +54,15 @@ def uniform_sigmas(steps: int, shift: float) -> Tensor:
     return _ending_at_zero(shifted(torch.linspace(1, 1 / steps, steps), shift))
 
 
-def diffusers_sigmas(steps: int, shift: float) -> Tensor:
-    """`[steps + 1]` from 1 to 0, equal to `FlowMatchEulerDiscreteScheduler(shift=shift)`."""
-    smallest = shifted(torch.tensor(1 / TRAIN_STEPS), shift).item()
-    return _ending_at_zero(shifted(torch.linspace(1, smallest, steps), shift))
+def diffusers_sigmas(steps: int, shift: float, *, dynamic: bool = False) -> Tensor:
+    """`[steps + 1]` from 1 to 0, equal to `FlowMatchEulerDiscreteScheduler(shift=shift)`.
+
+    With `use_dynamic_shifting`, here `dynamic`, its smallest sigma is not shifted beforehand.
+    """
+    smallest = torch.tensor(1 / TRAIN_STEPS)
+    if not dynamic:
+        smallest = shifted(smallest, shift)
+    return _ending_at_zero(shifted(torch.linspace(1, smallest.item(), steps), shift))
 
 
 def leading_timesteps(steps: int, offset: int) -> Tensor:
@@ -110,7 +128,12 @@ class Schedule:
         self.shift = shift
 
     def sigmas(
-        self, model_shift: float, steps: int | None = None, *, tokens: int | None = None
+        self,
+        model_shift: float,
+        steps: int | None = None,
+        *,
+        tokens: int | None = None,
+        dynamic: bool = False,
     ) -> Tensor:
         """Times of a sampling run.
 
@@ -118,6 +141,7 @@ class Schedule:
             model_shift: The model's own shift.
             steps: Number of steps, if not the configured one.
             tokens: Number of image tokens, for `shift=dynamic`.
+            dynamic: Whether the model's own shift depends on these.
 
         Returns:
             Times `[n + 1]`, from 1 to 0.
@@ -125,8 +149,11 @@ class Schedule:
         Raises:
             ValueError: `shift` is `dynamic` and `tokens` is None.
         """
-        spacing = uniform_sigmas if self.kind == "uniform" else diffusers_sigmas
-        return spacing(steps or self.steps, self._shift(model_shift, tokens))
+        steps, shift = steps or self.steps, self._shift(model_shift, tokens)
+        if self.kind == "uniform":
+            return uniform_sigmas(steps, shift)
+        is_dynamic = dynamic if self.shift is None else self.shift == "dynamic"
+        return diffusers_sigmas(steps, shift, dynamic=is_dynamic)
 
     def _shift(self, model_shift: float, tokens: int | None) -> float:
         if self.shift != "dynamic":
@@ -154,9 +181,14 @@ class Leading:
         self.steps_offset = steps_offset
 
     def sigmas(
-        self, model_shift: float, steps: int | None = None, *, tokens: int | None = None
+        self,
+        model_shift: float,
+        steps: int | None = None,
+        *,
+        tokens: int | None = None,
+        dynamic: bool = False,
     ) -> Tensor:
-        """Times `[n + 1]`, falling to 0; `model_shift` and `tokens` have no effect."""
-        del model_shift, tokens
+        """Times `[n + 1]`, falling to 0; only `steps` has an effect."""
+        del model_shift, tokens, dynamic
         timesteps = leading_timesteps(steps or self.steps, self.steps_offset)
         return _ending_at_zero(timesteps / TRAIN_STEPS)

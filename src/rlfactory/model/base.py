@@ -86,11 +86,16 @@ class Resolution:
         shape: of a sample's latents, `(C, h, w)`.
         shift: the timestep shift of the noise schedule at this resolution.
         tokens: the number of image tokens; None for a network that is no transformer.
+        dynamic: whether the shift depends on the tokens.
+        conversions: options of the pipeline's scheduler that change shifted noise levels, such as
+            `shift_terminal` (`pipelines/noise_levels.py`).
     """
 
     shape: tuple[int, int, int]
     shift: float = 1.0
     tokens: int | None = None
+    dynamic: bool = False
+    conversions: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ImageModel(ABC):

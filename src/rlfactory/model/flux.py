@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.ops.forward_process import RectifiedFlow
-from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import Resolution
 from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.pipelines.noise_levels import flow_resolution
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
@@ -94,13 +94,8 @@ class Flux(PipelineModel):
         if size % unit:
             raise ModelError(f"size={size}: multiples of {unit} are possible")
         edge, tokens = 2 * (size // unit), (size // unit) ** 2
-        scheduler = self.pipe.scheduler.config
-        dynamic = scheduler.use_dynamic_shifting
-        return Resolution(
-            shape=(self.network.config.in_channels // 4, edge, edge),
-            shift=dynamic_shift(tokens) if dynamic else float(scheduler.shift),
-            tokens=tokens,
-        )
+        shape = (self.network.config.in_channels // 4, edge, edge)
+        return flow_resolution(shape, tokens, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, pooled, _ = self.pipe.encode_prompt(

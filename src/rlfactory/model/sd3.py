@@ -12,6 +12,7 @@ from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.pipelines.noise_levels import flow_resolution
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
@@ -79,11 +80,8 @@ class SD3(PipelineModel):
         if size % unit or size > largest:
             raise ModelError(f"size={size}: {unit}, {2 * unit}, ... {largest} are possible")
         edge = size // int(self.pipe.vae_scale_factor)
-        return Resolution(
-            shape=(config.in_channels, edge, edge),
-            shift=float(self.pipe.scheduler.config.shift),
-            tokens=(size // unit) ** 2,
-        )
+        shape = (config.in_channels, edge, edge)
+        return flow_resolution(shape, (size // unit) ** 2, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _, pooled, _ = self.pipe.encode_prompt(

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rlfactory.algo.base import Algorithm
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.hardware.base import Hardware
-from rlfactory.model.base import Resolution
 from rlfactory.model.ema import EMASchedule
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.loading import network_on
+from rlfactory.model.pipelines.noise_levels import noise_levels
+from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD
 from rlfactory.prompts.base import Prompts
 from rlfactory.reward.base import Reward
@@ -87,6 +87,9 @@ def build(
         other.check_prompts(held_out)
     model = _build_model(config, prompts, hardware)
     model.evaluations.on_pass = partial(advance, 0)
+    if model.process == "vp" and (pipe := getattr(model, "pipe", None)) is not None:
+        for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
+            log.warning("%s", note)
     dynamics = instantiate_group(config, "dynamics", process=model.forward_process)
     # token dynamics have no noise levels
     schedule = instantiate_group(config, "schedule") if model.media == "images" else None
@@ -242,12 +245,6 @@ def _build_sampler(
         batch=batch,
         advance=advance,
     )
-
-
-def noise_levels(schedule: Any, resolution: Resolution, steps: int | None = None) -> Tensor:
-    """A schedule's noise levels `[n + 1]` for images of a resolution."""
-    sigmas: Tensor = schedule.sigmas(resolution.shift, steps, tokens=resolution.tokens)
-    return sigmas
 
 
 def _transition_spec(config: Config, mean: bool) -> TransitionSpec:

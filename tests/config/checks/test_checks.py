@@ -659,6 +659,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (checks.model_files.require_model_folders, WRITER, {"model": FLUX}, "model.path"),
     (checks.model_files.require_model_folders, TINY, {"model": {"media": "texts"}}, "model.path"),
     (
+        checks.model_files.require_followed_scheduler,
+        {"model": {"path": "zoo:tiny_sd"}},  # its DDIM, under a flow's adapter
+        {"model": {"pipeline": "StableDiffusionPipeline", "process": "flow"}},
+        "model.path",
+    ),
+    (
         checks.model_files.require_divisible_sizes,
         {"model": {**TINY["model"], "size": 60}},
         SD3,
@@ -1256,3 +1262,25 @@ def test_a_single_file_is_told_how_to_become_a_folder(tmp_path: Path) -> None:
     assert f"FluxPipeline.from_single_file('{file}').save_pretrained('anime')" in problem.message
     assert problem.message.endswith("type model.path=anime")
     assert problem.fix == ""
+
+
+def test_a_scheduler_that_no_schedule_follows_is_refused_before_loading(tmp_path: Path) -> None:
+    rule, config = checks.model_files.require_followed_scheduler, {"model": {"path": str(tmp_path)}}
+    traits = {"model": {"process": "flow"}}
+    name = {"_class_name": "FlowMatchEulerDiscreteScheduler"}
+    for options, count in (({}, 0), ({"shift_terminal": 0.1}, 0), ({"invert_sigmas": True}, 1)):
+        folder_with(tmp_path, {"scheduler/scheduler_config.json": name | options})
+        problems = list(rule(config, traits))
+        assert [problem.key for problem in problems] == ["model.path"] * count
+        assert all("invert_sigmas=true" in problem.message for problem in problems)
+
+
+def test_a_pipeline_of_other_timesteps_is_noted(tmp_path: Path) -> None:
+    folder_with(tmp_path, {"scheduler/scheduler_config.json": {"timestep_spacing": "trailing"}})
+    path, schedule = {"path": str(tmp_path)}, {"steps": 10, "steps_offset": 1}
+    config = merged(SOUND, {"model": path, "schedule": schedule})
+    config |= {"stop": {"kl": None, "reward": None}}
+    for process, count in (("vp", 1), ("flow", 0)):
+        found = list(cautions(config, merged(STEPWISE, {"model": {"process": process}})))
+        assert len(found) == count
+        assert all("timestep_spacing=trailing" in note for note in found)

@@ -50,6 +50,21 @@ def test_published_soft_scores():
     assert soft_score([item("a")] * 16, one, clamp=False) == -14
 
 
+def test_published_soft_scores_of_a_relation_of_several_objects():
+    """The published loops end at the first wrong pair: one 0, however many pairs are wrong."""
+    two = {"include": [A_LEFT["include"][0], A_LEFT["include"][1] | {"count": 2}]}
+    three = {"include": [{"class": "a", "count": 2}, A_LEFT["include"][1] | {"count": 3}]}
+    right, wrong = item("b", x=10), item("b", x=70)
+
+    def score(metadata, *found):
+        return soft_score(found, metadata, relation_credit="flow_grpo")
+
+    assert score(two, item("a", x=40), wrong, wrong) == 0.75
+    assert score(two, item("a", x=40), right, wrong) == 0.75
+    assert score(two, item("a", x=40), right, right) == 1.0
+    assert score(three, *[item("a", x=40)] * 2, wrong, right, wrong) == 0.75
+
+
 def test_by_default_a_wrong_relation_earns_nothing_and_terms_are_clamped():
     assert soft_score(RIGHT, A_LEFT) == 1.0
     assert soft_score(WRONG, A_LEFT) == pytest.approx(2 / 3)

@@ -9,6 +9,7 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, PNDMSchedu
 
 from rlfactory.dynamics.schedule import Leading, Schedule
 from rlfactory.model.base import Resolution
+from rlfactory.model.pipelines.noise_levels import flow_resolution, noise_levels
 from rlfactory.tools.export.snippet import (
     OTHER_LEVELS,
     TRUNCATED,
@@ -77,6 +78,25 @@ def test_a_flow_is_drawn_at_the_runs_own_levels(
         set_scheduler(ours.pipe, values)
     found = drawn_at(ours, values, sigmas)
     torch.testing.assert_close(found, sigmas, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pipeline", ["StableDiffusion3Pipeline", "FluxPipeline"])
+@pytest.mark.parametrize("kind", ["uniform", "diffusers"])
+@pytest.mark.parametrize("option", ["shift_terminal", "use_karras_sigmas", "use_beta_sigmas"])
+def test_a_converted_schedule_is_drawn_at_the_runs_own_levels(
+    pipeline: str, kind: Any, option: str
+) -> None:
+    dynamic = pipeline == "FluxPipeline"
+    options = {option: 0.02 if option == "shift_terminal" else True}
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=3, use_dynamic_shifting=dynamic, **options)
+    ours = model(scheduler, pipeline)
+    ours.resolution = flow_resolution((4, 8, 8), 16, scheduler)
+    values = config({"kind": kind, "steps": 5, "shift": None})
+    sigmas = noise_levels(Schedule(kind=kind, steps=5), ours.resolution)
+    torch.testing.assert_close(drawn_at(ours, values, sigmas), sigmas, rtol=0, atol=1e-5)
+    code = image_snippet(ours, values, sigmas, Source("p"), prompt="a").code
+    own = "uniform" if dynamic else "diffusers"
+    assert ("sigmas=" in code) is (kind != own)
 
 
 def code_and_notes(kind: Any, pipeline: str, **others: Any) -> tuple[str, tuple[str, ...]]:

@@ -55,6 +55,7 @@ _READS: Mapping[Rule, str] = {
     prompt_files.require_readable_prompts: "prompts",
     prompt_files.require_dataset_columns: "prompts",
     model_files.require_model_folders: "model.path model.value_path model._target_",
+    model_files.require_followed_scheduler: "model.path model._target_",
     model_files.require_divisible_sizes: "model.path model.size evaluation.size model._target_",
     model_files.require_matching_embedded_guidance: "model.path model.embedded_guidance",
     networks.require_known_lora_targets: "model",

@@ -31,6 +31,7 @@ from rlfactory.model.pipelines.local_models import (
     snapshot,
     takes_guidance,
 )
+from rlfactory.model.pipelines.scheduler_config import flow_scheduler_fault, scheduler_of
 from rlfactory.utils.live_objects import is_reference
 
 
@@ -109,6 +110,19 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
 def _is_hub_id(path: str) -> bool:
     """Whether a path that is no folder has the form OWNER/NAME."""
     return not path.startswith(("/", ".", "~", "zoo:")) and path.count("/") == 1
+
+
+def require_followed_scheduler(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A schedule follows the scheduler of a rectified flow's pipeline."""
+    folder = _folder(config)
+    if folder is None or traits["model"].get("process") != "flow":
+        return
+    path, scheduler = config["model"]["path"], scheduler_of(folder)
+    name = scheduler.get("_class_name")
+    if not isinstance(name, str) or _family_fault(path, traits):
+        return
+    if fault := flow_scheduler_fault(name, scheduler):
+        yield Problem("model.path", f"{path} {fault}")
 
 
 def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]:

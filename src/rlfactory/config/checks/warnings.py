@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.model.pipelines.local_models import folder_of
+from rlfactory.model.pipelines.scheduler_config import scheduler_of, timestep_notes
 
 
 def cautions(config: Config, traits: Traits) -> Iterator[str]:
@@ -14,6 +16,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     if node.get("placement") == "reward" and truncated:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
     yield from _unstable_awm(config, traits)
+    yield from _other_timesteps(config, traits)
     yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
@@ -39,6 +42,15 @@ def _unstable_awm(config: Config, traits: Traits) -> Iterator[str]:
             "AWM with neither a clip_range nor a penalty toward the old policy rose and then"
             " wandered in the prototype: algo.clip_range=1 or regularizer=kl_ema holds it"
         )
+
+
+def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
+    """Notes where the schedule departs from the scheduler of a pipeline that predicts noise."""
+    if traits["model"].get("process") != "vp":
+        return
+    path = config["model"].get("path")
+    if isinstance(path, str) and (folder := folder_of(path)) is not None:
+        yield from timestep_notes(scheduler_of(folder), config["schedule"])
 
 
 def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:

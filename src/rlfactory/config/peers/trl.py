@@ -130,8 +130,10 @@ def _ppo(fields: Fields, into: Translation, processes: int) -> None:
     into.type("group_size=1", "regularizer.placement=reward", "regularizer.estimator=k1")
     if (episodes := fields.take("total_episodes")) is not None:
         into.set("iterations", max(1, round(episodes / (samples * minibatches))))
-    # its value head is a linear layer that trains the network too, and it never clips gradients
-    into.type("model.value_head=linear", "model.value_detach=false", "max_grad_norm=1e9")
+    # its value head is a linear layer that trains the network too, its whitening divides the
+    # variance by n - 1, and it never clips gradients
+    into.type("model.value_head=linear", "model.value_detach=false", "algo.whiten_unbiased=true")
+    into.type("max_grad_norm=1e9")
     into.type(f"model.value_lr={typed_value(fields.left.get('learning_rate'))}")
     fields.take("max_grad_norm")
 

@@ -90,8 +90,8 @@ def soft_score(
     Args:
         detections: Objects, ordered by falling confidence.
         metadata: GenEval's metadata of the prompt.
-        relation_credit: "flow_grpo": a wrong relation gives a 0 for each wrong pair and also a 1,
-            as published.
+        relation_credit: "flow_grpo": a wrong relation gives a 0 and also a 1, as published, however
+            many of its pairs are wrong.
         clamp: Limit terms to at least 0; as published (False), 16 objects for one give -14.
         faults: Further terms of 0, for objects that a detector itself reports as faults.
     """
@@ -122,9 +122,9 @@ def _grades(
     if "position" not in clause or grades[-1] != 1.0:
         return grades
     pairs = _pairs(objects, clause, matched)
-    if relation_credit == "none" or not pairs:
-        return [*grades, float(bool(pairs) and all(pairs))]
-    return grades + [0.0] * pairs.count(False) + [1.0]
+    holds = bool(pairs) and all(pairs)
+    credit = [1.0] if relation_credit == "flow_grpo" and pairs and not holds else []
+    return [*grades, float(holds), *credit]
 
 
 def _closeness(count: int, need: int) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import load_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.scores import Scores
@@ -28,7 +29,7 @@ from rlfactory.tools.export.snippet import (
 )
 from rlfactory.tools.export.upload import Upload
 from rlfactory.tools.restore import find_checkpoint, located_config
-from rlfactory.train.build import Config, instantiate_group, noise_levels
+from rlfactory.train.build import Config, instantiate_group
 from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
 

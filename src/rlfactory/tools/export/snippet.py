@@ -1,14 +1,15 @@
 """Code for plain diffusers or transformers that loads an export and samples from it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from torch import Tensor
 
-from rlfactory.dynamics.schedule import diffusers_sigmas
+from rlfactory.dynamics.schedule import Schedule
+from rlfactory.model.pipelines.noise_levels import noise_levels
 
 Config = Mapping[str, Any]
 
@@ -141,19 +142,21 @@ def _ddim_replacement(model: Any, config: Config) -> dict[str, object]:
 def _levels(model: Any, sigmas: Tensor) -> list[str]:
     """The `sigmas` argument of a flow pipeline; [] if the pipeline's default gives the same.
 
-    The scheduler applies its shift to what it is given, so this inverts the shift first.
+    The scheduler applies its shift to what it is given, so this inverts the shift first; its
+    conversions leave levels as they are that it has converted before.
     """
     if model.process != "flow":
         return []
     scheduler, steps = model.pipe.scheduler.config, len(sigmas) - 1
     shift = model.resolution.shift if scheduler.use_dynamic_shifting else float(scheduler.shift)
+    # FLUX's pipeline passes even levels to its scheduler
+    own = Schedule(kind="uniform" if model.pipeline == "FluxPipeline" else "diffusers")
+    dynamic = bool(scheduler.use_dynamic_shifting)
+    default = noise_levels(own, replace(model.resolution, shift=shift, dynamic=dynamic), steps)
+    if torch.allclose(sigmas.cpu(), default, rtol=0, atol=1e-5):
+        return []
     even = torch.linspace(1, 1 / steps, steps)
     given = _unshifted(sigmas[:-1].cpu(), shift)
-    default = even
-    if model.pipeline != "FluxPipeline":  # FLUX's pipeline passes even levels to its scheduler
-        default = _unshifted(diffusers_sigmas(steps, shift)[:-1], shift)
-    if torch.allclose(given, default, rtol=0, atol=1e-5):
-        return []
     if torch.allclose(given, even, rtol=0, atol=1e-5):
         return [f"sigmas=[1 - i / {steps} for i in range({steps})]"]
     return [f"sigmas=[{', '.join(f'{level:.7g}' for level in given.tolist())}]"]

@@ -1,0 +1,62 @@
+"""Noise levels of a sampling run: a schedule, and what the pipeline's own scheduler adds to it."""
+
+from typing import Any
+
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler
+from torch import Tensor
+
+from rlfactory.dynamics.schedule import dynamic_shift
+from rlfactory.model.base import Resolution
+from rlfactory.model.pipelines.scheduler_config import CONVERSIONS, flow_scheduler_fault
+from rlfactory.utils.errors import ModelError
+
+
+def flow_resolution(shape: tuple[int, int, int], tokens: int, scheduler: Any) -> Resolution:
+    """The resolution of a rectified flow, with what its pipeline's scheduler says of it.
+
+    Args:
+        shape: of a sample's latents.
+        tokens: the number of image tokens.
+        scheduler: a flow-matching scheduler of diffusers.
+
+    Raises:
+        ModelError: the scheduler has options that no schedule follows.
+    """
+    config = scheduler.config
+    if fault := flow_scheduler_fault(type(scheduler).__name__, config):
+        raise ModelError(f"the model {fault}")
+    dynamic = bool(config.get("use_dynamic_shifting"))
+    return Resolution(
+        shape=shape,
+        shift=_dynamic_shift(config, tokens) if dynamic else float(config.shift),
+        tokens=tokens,
+        dynamic=dynamic,
+        conversions={key: config[key] for key in CONVERSIONS if config.get(key)},
+    )
+
+
+def _dynamic_shift(config: Any, tokens: int) -> float:
+    return dynamic_shift(
+        tokens,
+        base=config.base_shift,
+        largest=config.max_shift,
+        base_tokens=config.base_image_seq_len,
+        most_tokens=config.max_image_seq_len,
+        exponential=config.get("time_shift_type", "exponential") == "exponential",
+    )
+
+
+def noise_levels(schedule: Any, resolution: Resolution, steps: int | None = None) -> Tensor:
+    """A schedule's noise levels `[n + 1]` for images of a resolution.
+
+    The conversions of the pipeline's scheduler, such as Karras' spacing, are done by diffusers.
+    """
+    sigmas: Tensor = schedule.sigmas(
+        resolution.shift, steps, tokens=resolution.tokens, dynamic=resolution.dynamic
+    )
+    if not resolution.conversions:
+        return sigmas
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=1.0, **resolution.conversions)
+    scheduler.set_timesteps(sigmas=sigmas[:-1].tolist())
+    return torch.as_tensor(scheduler.sigmas)

@@ -1,0 +1,67 @@
+"""What a pipeline's scheduler configuration says that the noise schedules here can't follow.
+
+Torch-free, for checks of a configuration; `noise_levels.py` follows the rest.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlfactory.model.pipelines.local_models import read_json
+
+FLOW = "FlowMatch"
+"""How the names of diffusers' schedulers for rectified flows begin."""
+CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "shift_terminal")
+"""Options that change shifted noise levels."""
+
+
+def scheduler_of(folder: Path) -> Mapping[str, Any]:
+    """The scheduler configuration of a pipeline's folder; empty if it has none."""
+    return read_json(folder / "scheduler" / "scheduler_config.json")
+
+
+def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
+    """Why no schedule follows the scheduler of a rectified flow; None if `noise_levels` does.
+
+    Args:
+        name: the scheduler's class.
+        scheduler: its configuration.
+    """
+    train_steps = scheduler.get("num_train_timesteps", 1000)
+    if not name.startswith(FLOW):
+        fault = f"is sampled by {name}"
+    elif scheduler.get("invert_sigmas"):
+        fault = "has a scheduler with invert_sigmas=true"
+    elif train_steps != 1000:
+        fault = f"has a scheduler with num_train_timesteps={train_steps}"
+    else:
+        return None
+    return (
+        f"{fault}, which no schedule here follows; if the network fits another one, type"
+        " model.path=FOLDER of the pipeline saved with"
+        " pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)"
+    )
+
+
+def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) -> Iterator[str]:
+    """Where `schedule=leading` departs from the scheduler of a model that predicts noise.
+
+    Args:
+        scheduler: the pipeline's scheduler configuration.
+        schedule: the node of the group `schedule`.
+    """
+    spacing = scheduler.get("timestep_spacing", "leading")
+    others = {"timestep_spacing": spacing} if spacing != "leading" else {}
+    others |= {key: scheduler[key] for key in CONVERSIONS if scheduler.get(key)}
+    for key, value in others.items():
+        shown = str(value).lower()
+        yield (
+            f"the pipeline's scheduler has {key}={shown}: schedule=leading samples at other"
+            " timesteps, and no schedule here follows it"
+        )
+    offset = scheduler.get("steps_offset")
+    if not others and offset not in (None, schedule.get("steps_offset")):
+        yield (
+            f"the pipeline's scheduler has steps_offset={offset}, and this run"
+            f" {schedule.get('steps_offset')}: schedule.steps_offset={offset} follows it"
+        )

@@ -1,0 +1,63 @@
+"""What a pipeline's scheduler has that no schedule follows is refused or noted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory.model.pipelines.scheduler_config import (
+    flow_scheduler_fault,
+    scheduler_of,
+    timestep_notes,
+)
+from rlfactory.model.pipelines.shipped import zoo_path
+
+EULER = "FlowMatchEulerDiscreteScheduler"
+LEADING = {"steps": 50, "steps_offset": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("DPMSolverMultistepScheduler", {"flow_shift": 3.0}, "by DPMSolverMultistepScheduler"),
+        (EULER, {"invert_sigmas": True}, "invert_sigmas=true"),
+        (EULER, {"num_train_timesteps": 500}, "num_train_timesteps=500"),
+    ],
+)
+def test_what_no_schedule_follows_is_a_fault(name: str, options: Any, said: str) -> None:
+    fault = flow_scheduler_fault(name, options)
+    assert fault is not None
+    assert said in fault
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"use_karras_sigmas": True, "base_shift": 0.3}, {"shift_terminal": 0.1}]
+)
+def test_what_schedules_follow_is_none(options: dict[str, Any]) -> None:
+    assert flow_scheduler_fault(EULER, options) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"timestep_spacing": "trailing", "steps_offset": 0}, "timestep_spacing=trailing"),
+        ({"use_karras_sigmas": True}, "use_karras_sigmas=true"),
+        ({"steps_offset": 0}, "schedule.steps_offset=0 follows it"),
+    ],
+)
+def test_other_timesteps_are_noted(options: dict[str, Any], said: str) -> None:
+    (note,) = timestep_notes(options, LEADING)
+    assert said in note
+
+
+@pytest.mark.parametrize("options", [{}, {"timestep_spacing": "leading", "steps_offset": 1}])
+def test_the_same_timesteps_are_not(options: dict[str, Any]) -> None:
+    assert [*timestep_notes(options, LEADING)] == []
+
+
+def test_the_shipped_models_are_followed(tmp_path: Path) -> None:
+    assert [*timestep_notes(scheduler_of(zoo_path("tiny_sd")), LEADING)] == []
+    for name in ("tiny_sd3", "tiny_flux"):
+        scheduler = scheduler_of(zoo_path(name))
+        assert flow_scheduler_fault(scheduler["_class_name"], scheduler) is None
+    assert scheduler_of(tmp_path) == {}
