@@ -4,13 +4,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.report.build_report import build_report
+from rlfactory.report.claims import claim_results
 from rlfactory.report.curves import metrics_of
 from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
@@ -51,7 +52,8 @@ def report_of_sweep(table: Table, folder: Path, best: bool = False) -> Report:
     groups = groups_of_table(table, folder, partial(read_run, wanted=metrics_of(table.columns)))
     _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
-    return build_report(title, table.about, table.columns, groups, best=best)
+    built = build_report(title, table.about, table.columns, groups, best=best)
+    return replace(built, claims=claim_results(table, groups))
 
 
 def reports_of_runs(paths: Sequence[Path], best: bool = False) -> dict[str, Report]:

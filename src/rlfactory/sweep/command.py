@@ -82,7 +82,7 @@ def prepared(request: SweepArguments) -> Sweep:
     grid = _of_rows(grid, request.rows)
     require_launcher(request.launcher)
     folder = request.folder or default_folder(name, size)
-    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
+    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid, sheet.claims)
     search = search_of(request, sheet, size, columns[0], folder)
     jobs = search.known(grid) if search else grid
     plans = plans_of(search.probes(grid) + jobs if search else grid)
