@@ -35,11 +35,14 @@ def claim_table(results: Sequence[ClaimResult]) -> TextTable | None:
 
 
 def _numbers(result: ClaimResult) -> list[str]:
-    digits = result.digits
-    value = NONE if result.difference is None else f"{result.difference:+.{digits}f}"
-    ends = [f"{x:+.{digits}f}" for x in (result.low, result.high) if x is not None]
+    ends = [f"{x:+.{result.digits}f}" for x in (result.low, result.high) if x is not None]
     p = NONE if result.p is None else "< 0.001" if result.p < 0.001 else f"{result.p:.3f}"
-    return [value, " … ".join(ends) or NONE, p, str(result.seeds)]
+    return [difference_text(result), " … ".join(ends) or NONE, p, str(result.seeds)]
+
+
+def difference_text(result: ClaimResult) -> str:
+    """The difference of the compared rows; a dash where it is unknown."""
+    return NONE if result.difference is None else f"{result.difference:+.{result.digits}f}"
 
 
 def verdict_text(result: ClaimResult) -> str:
