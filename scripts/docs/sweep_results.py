@@ -4,7 +4,7 @@ python scripts/docs/sweep_results.py outputs/sweeps/*-tiny    # pages of these r
 python scripts/docs/sweep_results.py                          # from what docs/results stores
 
 A page has the table and curves of a sweep's tiny form, as it was run; NAME.json beside it has the
-verdicts on the claims in the sweep's file. A claim that was added or changed since is undecided.
+verdicts on the claims in the sweep's file. A comparison that was added since is undecided.
 """
 
 import re
@@ -23,6 +23,7 @@ from rlfactory.report.inputs import report_of_sweep
 from rlfactory.report.report import Report
 from rlfactory.report.verdicts import MIN_SEEDS
 from rlfactory.report.writers import claim_lines, plain
+from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
 from rlfactory.sweep.table import Table
@@ -33,11 +34,12 @@ NOT_COMPUTED = "not computed from runs yet"
 HEAD = """# Claims of the sources, tested in tiny form
 
 Each sweep was run in its tiny form: on two CPU cores, with the small models that ship and stand-ins
-for rewards that need networks or servers. So a verdict is about these models: no published number
-was tested at its own size. Verdicts are computed from the runs, none is written by hand: at 95 %,
-corrected by Holm's method for the claims of a page ([statistics](../report.md#claims)). With fewer
-than {seeds} seeds a claim is undecided, whatever its numbers are. Each sweep's page has its table,
-its curves and the intervals.
+for rewards that need networks or servers. So a verdict is about these models and stand-ins: no
+published number was tested at its own size. Verdicts are computed from the runs, none is written by
+hand: at 95 %, corrected by Holm's method for the claims of a page
+([statistics](../report.md#claims)). With fewer than {seeds} seeds a claim is undecided, whatever
+its numbers are. A claim whose source is "a question of this project" is in no paper. Each sweep's
+page has its table, its curves and the intervals.
 
 Written by `python scripts/docs/sweep_results.py`.
 """
@@ -83,7 +85,7 @@ def publish(report: Report, name: str, results: Path) -> None:
 def results_of(name: str, results: Path) -> list[ClaimResult]:
     """The stored result of each claim in the sweep's file, undecided where there is none."""
     stored = results / f"{name}.json"
-    known = {repr(r.claim): r for r in read_claims(stored)} if stored.is_file() else {}
+    known = {_without_words(r.claim): r for r in read_claims(stored)} if stored.is_file() else {}
     sheet = _sheet(name)
     columns = {column.name: column for column in columns_of(sheet, SIZE)}
     found = []
@@ -91,8 +93,13 @@ def results_of(name: str, results: Path) -> list[ClaimResult]:
         column = columns[claim.score]
         words = comparison(claim, column, claim.margin_of(SIZE))
         blank = ClaimResult(claim, words, column.label, "undecided", NOT_COMPUTED)
-        found.append(known.get(repr(claim), blank))
+        found.append(replace(known.get(_without_words(claim), blank), claim=claim))
     return found
+
+
+def _without_words(claim: Claim) -> str:
+    """What a claim compares: its sentence and its source may change."""
+    return repr(replace(claim, text="", source=""))
 
 
 def refreshed(page: str, sheet: SweepFile, found: Sequence[ClaimResult]) -> str:

@@ -29,9 +29,7 @@ Made = Callable[..., Report]
 
 
 @pytest.fixture
-def report(
-    tmp_path: Path, make_run: Callable[..., Path], make_sweep: Callable[..., Path]
-) -> Made:
+def report(tmp_path: Path, make_run: Callable[..., Path], make_sweep: Callable[..., Path]) -> Made:
     """Makes a sweep of several seeds with claims, and its report."""
 
     def of(seeds: int, claims: list[Claim], spread: float = 0.02) -> Report:
@@ -78,7 +76,8 @@ def test_five_seeds_decide_what_is_clear(report: Made) -> None:
     }
     wins = found["NFT wins"]
     assert wins.difference == pytest.approx(2 * (0.1 - 0.01))
-    assert wins.low is not None and wins.high is not None
+    assert wins.low is not None
+    assert wins.high is not None
     assert wins.low < 0.18 < wins.high
     assert (wins.seeds, wins.prompts) == (6, 3)
     assert found["FLUX wins"].reason == "FLUX.1 is not run"

@@ -54,7 +54,7 @@ def test_equality_is_decided_by_where_the_interval_lies_to_the_margin(value: flo
     estimate = Estimate(value, 0.02, 8, 64)
     low, high = interval(estimate) or (0.0, 0.0)
     evidence = equal(estimate, 0.1)
-    inside, outside = -0.1 < low and high < 0.1, high < -0.1 or low > 0.1
+    inside, outside = low > -0.1 and high < 0.1, high < -0.1 or low > 0.1
     expected = "agree" if inside else "disagree" if outside else "undecided"
     assert verdict(evidence, evidence.p) == expected
 

@@ -34,7 +34,10 @@ def claim_results(table: Table, groups: Sequence[Group]) -> list[ClaimResult]:
     """The verdict on each claim of a sweep, corrected for those of them that could be tested."""
     by_name = {group.name: group for group in groups}
     columns = {column.name: column for column in table.columns}
-    found = [_estimated(claim, columns[claim.score], by_name, table.size) for claim in table.claims]
+    found = [
+        _estimated(claim, columns.get(claim.score) or _absent(claim), by_name, table.size)
+        for claim in table.claims
+    ]
     tested = [i for i, (_, evidence) in enumerate(found) if evidence is not None]
     adjusted = holm([e.p for _, e in found if e is not None])
     results = [result for result, _ in found]
@@ -43,6 +46,11 @@ def claim_results(table: Table, groups: Sequence[Group]) -> list[ClaimResult]:
         assert evidence is not None
         results[i] = replace(results[i], p=p, verdict=verdict(evidence, p))
     return results
+
+
+def _absent(claim: Claim) -> Column:
+    """The column of a claim that was added after the runs, which did not measure it."""
+    return Column(claim.score, claim.score, "")
 
 
 def _estimated(
@@ -56,6 +64,8 @@ def _estimated(
         return replace(blank, reason=reason), None
     estimates = [_difference(groups, pair, column) for pair in claim.pairs]
     seeds = min(estimate.seeds for estimate in estimates)
+    if not seeds:
+        return replace(blank, reason=_without_numbers(claim, column, groups)), None
     parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
     least = max(range(len(parts)), key=lambda i: parts[i].claim) if parts else 0
     shown = _with_numbers(blank, estimates[least], seeds)
@@ -69,10 +79,20 @@ def _untested(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
     named = [first for first, _ in claim.pairs] + [claim.pairs[-1][1]]
     for name in dict.fromkeys(n for n in named if isinstance(n, str) and n != BEFORE):
         if name not in groups:
-            return f"{name} varies in more than the seed"
+            varies = any(group.startswith(f"{name}, ") for group in groups)
+            return f"{name} {'varies in more than the seed' if varies else 'is not in the table'}"
         if not groups[name].members:
             return f"{name} is not run"
     return "" if column.measure else f"{column.label} is not measured"
+
+
+def _without_numbers(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
+    """Why the rows of a claim have no seed in common."""
+    named = dict.fromkeys(name for pair in claim.pairs for name in pair if name in groups)
+    unfinished = [str(name) for name in named if not groups[str(name)].runs]
+    if unfinished:
+        return f"no run of {unfinished[0]} is done"
+    return f"{column.label} is not measured in both rows"
 
 
 def _difference(
