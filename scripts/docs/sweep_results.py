@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from rlfactory.report.claim_result import ClaimResult, read_claims, write_claims
 from rlfactory.report.claim_table import counts_text, difference_text, verdict_text
-from rlfactory.report.claims import comparison
+from rlfactory.report.claims import claim_column, comparison
 from rlfactory.report.command import write
 from rlfactory.report.inputs import report_of_sweep
 from rlfactory.report.report import Report
@@ -87,10 +87,10 @@ def results_of(name: str, results: Path) -> list[ClaimResult]:
     stored = results / f"{name}.json"
     known = {_without_words(r.claim): r for r in read_claims(stored)} if stored.is_file() else {}
     sheet = _sheet(name)
-    columns = {column.name: column for column in columns_of(sheet, SIZE)}
+    columns = columns_of(sheet, SIZE)
     found = []
     for claim in sheet.claims:
-        column = columns[claim.score]
+        column = claim_column(claim, columns)
         words = comparison(claim, column, claim.margin_of(SIZE))
         blank = ClaimResult(claim, words, column.label, "undecided", NOT_COMPUTED)
         found.append(replace(known.get(_without_words(claim), blank), claim=claim))

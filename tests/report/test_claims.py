@@ -9,7 +9,9 @@ import pytest
 
 from rlfactory.report.claim_result import ClaimResult, read_claims, write_claims
 from rlfactory.report.claim_table import claim_table, counts_text
+from rlfactory.report.claims import claim_column, claim_results
 from rlfactory.report.command import write
+from rlfactory.report.group import Group, Member
 from rlfactory.report.inputs import report_of_sweep
 from rlfactory.report.report import Report
 from rlfactory.sweep.claims import Claim
@@ -112,6 +114,33 @@ def test_more_claims_ask_for_more_evidence(report: Made) -> None:
     assert alone.p is not None
     assert among.p is not None
     assert alone.p < among.p <= 4 * alone.p
+
+
+def test_a_stand_in_decides_where_the_published_score_is_not_measured() -> None:
+    published, stand_in = Column("hps", "HPS", ""), Column("hps_stand_in", "kB", "eval/kb")
+    assert claim_column(UNMEASURED, [published, stand_in]) == stand_in
+    assert claim_column(UNMEASURED, [stand_in]) == stand_in
+    assert claim_column(UNMEASURED, [published]) == published
+    measured = Column("hps", "HPS", "eval/hps")
+    assert claim_column(UNMEASURED, [measured]) == measured
+    assert claim_column(UNMEASURED, []).measure == ""
+
+
+def test_a_score_of_which_nothing_is_better_decides_no_claim_of_quality() -> None:
+    column = Column("shapes", "Shapes", "eval/shapes", better="neither")
+    rows = [Group(name, [Member(Path(), None, "failed")]) for name in ("NFT", "GRPO")]
+    (found,) = claim_results([WINS], [column], rows, "tiny")
+    assert found.reason == "nothing says whether more or less of Shapes is better"
+    (found,) = claim_results([SAME], [column], rows, "tiny")
+    assert found.reason == "no run of NFT is done"
+
+
+def test_less_is_better_where_the_column_says_so(report: Made) -> None:
+    claim = Claim("it is as short", "steps", no_worse="NFT", than=4, margin=1)
+    (found,) = report(5, [claim]).claims
+    assert (found.verdict, found.comparison) == ("agree", "NFT ≤ 4 + 1")
+    (found,) = report(5, [replace(claim, than=2)]).claims
+    assert found.verdict == "disagree"
 
 
 def test_the_page_and_the_file_have_the_claims(report: Made, tmp_path: Path) -> None:

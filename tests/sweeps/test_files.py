@@ -12,6 +12,7 @@ import yaml
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, override_key
+from rlfactory.report.claims import rises
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import read_sheet
 from rlfactory.sweep.table import Column, TableInfo
@@ -133,13 +134,12 @@ def test_its_claims_hold_in_the_published_numbers(name: str) -> None:
     claimed = {line.name: line.claimed for line in sheet.rows}
     for claim in sheet.claims:
         column, margin = columns[claim.score], claim.margin_of("full")
-        rises = claim.kind == "higher" or (claim.kind != "lower" and column.better == "higher")
         for first, second in claim.pairs:
             ours = claimed[first].get(claim.score)
             other = claimed.get(str(second), {}).get(claim.score)
             if ours is None or other is None:
                 continue
-            ahead = ours - other if rises else other - ours
+            ahead = ours - other if rises(claim, column) else other - ours
             holds = abs(ahead) <= margin if claim.kind == "equal" else ahead > -margin - 1e-9
             assert holds, f"{claim.text}: {ours} and {other}"
             assert ahead != 0 or margin, claim.text

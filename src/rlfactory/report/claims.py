@@ -25,19 +25,22 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import plural
 from rlfactory.run.scores import Scores
 from rlfactory.sweep.claims import BEFORE, Claim
-from rlfactory.sweep.table import Column, Table
+from rlfactory.sweep.table import Column
 
 Measured = Mapping[int, SeedScores]
 
 
-def claim_results(table: Table, groups: Sequence[Group]) -> list[ClaimResult]:
-    """The verdict on each claim of a sweep, corrected for those of them that could be tested."""
+def claim_results(
+    claims: Sequence[Claim], columns: Sequence[Column], groups: Sequence[Group], size: str
+) -> list[ClaimResult]:
+    """The verdict on each claim of a sweep, corrected for those of them that could be tested.
+
+    Args:
+        columns: with what is better of each.
+        groups: the rows with their runs.
+    """
     by_name = {group.name: group for group in groups}
-    columns = {column.name: column for column in table.columns}
-    found = [
-        _estimated(claim, columns.get(claim.score) or _absent(claim), by_name, table.size)
-        for claim in table.claims
-    ]
+    found = [_estimated(claim, claim_column(claim, columns), by_name, size) for claim in claims]
     tested = [i for i, (_, evidence) in enumerate(found) if evidence is not None]
     adjusted = holm([e.p for _, e in found if e is not None])
     results = [result for result, _ in found]
@@ -48,9 +51,15 @@ def claim_results(table: Table, groups: Sequence[Group]) -> list[ClaimResult]:
     return results
 
 
-def _absent(claim: Claim) -> Column:
-    """The column of a claim that was added after the runs, which did not measure it."""
-    return Column(claim.score, claim.score, "")
+def claim_column(claim: Claim, columns: Sequence[Column]) -> Column:
+    """The column that decides a claim: a stand-in's, where the size has one for the published.
+
+    One without a measure, if the table does not have it: the claim is newer than the runs.
+    """
+    known = {column.name: column for column in columns}
+    named = [known[n] for n in (claim.score, f"{claim.score}_stand_in") if n in known]
+    measured_ones = [column for column in named if column.measure]
+    return next(iter([*measured_ones, *named]), Column(claim.score, claim.score, ""))
 
 
 def _estimated(
@@ -83,7 +92,11 @@ def _untested(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
             return f"{name} {'varies in more than the seed' if varies else 'is not in the table'}"
         if not groups[name].members:
             return f"{name} is not run"
-    return "" if column.measure else f"{column.label} is not measured"
+    if not column.measure:
+        return f"{column.label} is not measured"
+    if claim.about_quality and column.better not in ("higher", "lower"):
+        return f"nothing says whether more or less of {column.label} is better"
+    return ""
 
 
 def _without_numbers(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
@@ -110,8 +123,7 @@ def _difference(
 def _evidence(claim: Claim, column: Column, estimate: Estimate, margin: float) -> Evidence:
     if claim.kind == "equal":
         return equal(estimate, margin)
-    rises = claim.kind == "higher" or (claim.kind != "lower" and column.better == "higher")
-    return greater(estimate, margin) if rises else less(estimate, margin)
+    return greater(estimate, margin) if rises(claim, column) else less(estimate, margin)
 
 
 def _with_numbers(result: ClaimResult, estimate: Estimate, seeds: int) -> ClaimResult:
@@ -131,15 +143,20 @@ def _with_numbers(result: ClaimResult, estimate: Estimate, seeds: int) -> ClaimR
 def comparison(claim: Claim, column: Column, margin: float) -> str:
     """What is compared, in signs: `V-GRPO > NFT`."""
     if claim.order is not None:
-        return (" > " if column.better == "higher" else " < ").join(claim.order)
+        return (" > " if rises(claim, column) else " < ").join(claim.order)
     first, second = claim.pairs[0]
     shown = second if isinstance(second, str) else f"{second:g}"
     if claim.equal is not None:
         return f"{first} = {shown} ± {margin:g}"
-    rises = claim.kind == "higher" or (claim.kind != "lower" and column.better == "higher")
+    more = rises(claim, column)
     if claim.kind == "no_worse":
-        return f"{first} ≥ {shown} − {margin:g}" if rises else f"{first} ≤ {shown} + {margin:g}"
-    return f"{first} {'>' if rises else '<'} {shown}"
+        return f"{first} ≥ {shown} − {margin:g}" if more else f"{first} ≤ {shown} + {margin:g}"
+    return f"{first} {'>' if more else '<'} {shown}"
+
+
+def rises(claim: Claim, column: Column) -> bool:
+    """Whether a claim says that the score of its first row is the larger one."""
+    return claim.kind == "higher" or (claim.kind != "lower" and column.better != "lower")
 
 
 def seed_scores(group: Group, column: Column) -> dict[int, SeedScores]:

@@ -53,7 +53,8 @@ def report_of_sweep(table: Table, folder: Path, best: bool = False) -> Report:
     _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
     built = build_report(title, table.about, table.columns, groups, best=best)
-    return replace(built, claims=claim_results(table, groups))
+    claims = claim_results(table.claims, built.columns, groups, table.size)
+    return replace(built, claims=claims)
 
 
 def reports_of_runs(paths: Sequence[Path], best: bool = False) -> dict[str, Report]:

@@ -49,6 +49,11 @@ class Claim:
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
+    def about_quality(self) -> bool:
+        """Whether it depends on whether more or less of the score is better."""
+        return self.kind in _ABOUT_QUALITY
+
+    @property
     def pairs(self) -> list[tuple[str, Operand]]:
         """The compared rows: the first of each pair is the one that is claimed to be ahead."""
         if self.order is not None:
@@ -105,14 +110,19 @@ def _of_score(
         yield _unknown(f"{place}.score", claim.score, "column", columns)
         return
     column = columns[claim.score]
-    if claim.kind in _ABOUT_QUALITY and column.get("better") == "neither":
+    if claim.about_quality and column.get("better") == "neither":
         message = f"is of the column {claim.score}, in which neither more nor less is better"
         yield Problem(f"{place}.{claim.kind}", f"{message}; allowed are higher, lower, equal")
-    measures = [str(column[size]) for size in sizes if column.get(size)]
+    measures = [_measure(column[size]) for size in sizes if column.get(size)]
     compares_before = any(second == BEFORE for _, second in _pairs(claim))
     if compares_before and not any(m.startswith("eval/") for m in measures):
         message = f"is {BEFORE}, but the column {claim.score} is measured by no evaluation"
         yield Problem(f"{place}.{'equal' if claim.equal else 'than'}", message)
+
+
+def _measure(node: object) -> str:
+    """The measure of a column in a size: it may have a label and a scale of its own."""
+    return str(node.get("measure", "") if isinstance(node, Mapping) else node)
 
 
 def _pairs(claim: Claim) -> list[tuple[str, Operand]]:
