@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from rlfactory.config.problems import PlanError
+from rlfactory.sweep import command
+from rlfactory.sweep.arguments import read_request
 from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.sweep_file import read_sheet
 from rlfactory.sweep.table import Table
@@ -94,3 +96,11 @@ def test_a_claim_without_a_form_names_the_forms(sheet: Path) -> None:
 def test_the_margin_of_a_claim_without_one_is_zero() -> None:
     claim = Claim("it wins", "shapes", better="a", than="b")
     assert claim.margin_of("tiny") == 0.0
+
+
+def test_the_table_of_a_sweep_has_the_claims_of_its_file(
+    claims: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "plans_of", lambda jobs: {})
+    asked = command.prepared(read_request([str(claims), "size=tiny"]))
+    assert asked.table.claims == read_sheet(claims).claims

@@ -82,11 +82,11 @@ def prepared(request: SweepArguments) -> Sweep:
     grid = _of_rows(grid, request.rows)
     require_launcher(request.launcher)
     folder = request.folder or default_folder(name, size)
-    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid, sheet.claims)
+    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
     search = search_of(request, sheet, size, columns[0], folder)
     jobs = search.known(grid) if search else grid
     plans = plans_of(search.probes(grid) + jobs if search else grid)
-    table = merge_table(folder, replace(table, jobs=jobs))
+    table = merge_table(folder, replace(table, jobs=jobs, claims=sheet.claims))
     return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
 
 
