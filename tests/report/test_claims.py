@@ -143,6 +143,15 @@ def test_less_is_better_where_the_column_says_so(report: Made) -> None:
     assert found.verdict == "disagree"
 
 
+def test_a_run_without_its_file_of_scores_counts_by_its_mean(report: Made, tmp_path: Path) -> None:
+    before = report(5, [WINS]).claims[0]
+    (tmp_path / "sweep-5" / "nft-s0" / "evaluations" / "000004.json").write_text("{")
+    (tmp_path / "sweep-5" / "nft-s1" / "evaluations" / "000004.json").unlink()
+    after = report(5, [WINS]).claims[0]
+    assert after.difference == pytest.approx(before.difference)
+    assert (before.prompts, after.prompts, after.seeds) == (3, 1, 5)
+
+
 def test_the_page_and_the_file_have_the_claims(report: Made, tmp_path: Path) -> None:
     made = report(5, ALL)
     write(made, tmp_path / "out", ["markdown", "html", "json"])

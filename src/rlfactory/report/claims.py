@@ -183,7 +183,10 @@ def _of_member(member: Member, run: RunRecord, column: Column) -> SeedScores | N
 
 
 def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
-    """The scores of each prompt; None for numbers that are no mean over an evaluation's prompts."""
+    """The scores of each prompt; None for numbers that are no mean over an evaluation's prompts.
+
+    None also where the file of scores is missing or damaged: the run then counts by its mean.
+    """
     kind, _, name = column.measure.partition("/")
     metric = metric_of(run, column)
     if kind not in ("eval", "before") or metric is None:
@@ -191,7 +194,10 @@ def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
     iterations = run.series[metric][0]
     at = int(iterations[0 if kind == "before" else -1])
     path = RunFolder(run.path).evaluation(at)
-    scores = Scores.load(path) if path.is_file() else None
-    if scores is None or name not in scores.values:
+    try:
+        scores = Scores.load(path)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    if name not in scores.values:
         return None
     return SeedScores(tuple(scores.prompts), scores.values[name])
