@@ -1,13 +1,16 @@
-"""The script that writes docs/results."""
+"""The script that writes docs/results, and what it has stored there."""
 
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rlfactory.report.claim_result import read_claims
 from rlfactory.sweep.sweep_file import file_of, read_sheet
+from rlfactory.sweep.table import Table
 
 DOCS = str(Path(__file__).parents[2] / "scripts" / "docs")
 sys.path.insert(0, DOCS)
@@ -15,18 +18,29 @@ sweep_results = importlib.import_module("sweep_results")
 sys.path.remove(DOCS)
 
 NAME = "vgrpo_figure7"
+PAGES = sweep_results.names(sweep_results.RESULTS)
 
 
-def test_a_page_says_what_the_file_of_the_sweep_says_now(
+@pytest.fixture
+def results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled_sweep: Callable[..., Path]
-) -> None:
+) -> Path:
+    """A folder with the page of a sweep, whose rows have the names that its claims need."""
     folder = filled_sweep(tmp_path / f"{NAME}-tiny")
-    results = tmp_path / "results"
-    results.mkdir()
-    (results / "index.md").write_text("# Results\n")  # no page of a sweep
-    monkeypatch.setattr(sweep_results, "RESULTS", results)
+    rows = {"NFT": "softly clipped at 5", "GRPO": "advantages as they are"}
+    table = Table.load(folder)
+    columns = [replace(column, name="reward") for column in table.columns]
+    renamed = [replace(row, name=rows.get(row.name, row.name), claimed={}) for row in table.rows]
+    jobs = [replace(job, row=rows[job.row]) for job in table.jobs]
+    replace(table, rows=renamed, columns=columns, jobs=jobs).save(folder)
+    written = tmp_path / "results"
+    monkeypatch.setattr(sweep_results, "RESULTS", written)
     monkeypatch.setattr(sys, "argv", ["sweep_results.py", str(folder)])
     sweep_results.main()
+    return written
+
+
+def test_a_page_says_what_the_file_of_the_sweep_says_now(results: Path) -> None:
     page = (results / f"{NAME}.md").read_text(encoding="utf-8")
     ran = read_sheet(file_of(NAME)).about.ran
     assert f"rlfactory sweep {NAME} size=tiny" in page
@@ -34,4 +48,41 @@ def test_a_page_says_what_the_file_of_the_sweep_says_now(
     assert f"]({NAME}.png)" in page
     assert "## Samples" not in page
     assert (results / f"{NAME}.png").is_file()
-    assert f"| [{NAME}]({NAME}.md) | " in (results / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_page_and_the_index_have_the_claims_of_its_runs(results: Path) -> None:
+    (claim,) = read_sheet(file_of(NAME)).claims
+    (stored,) = read_claims(results / f"{NAME}.json")
+    assert (stored.claim, stored.reason) == (claim, "2 seeds")
+    assert stored.difference == pytest.approx(0.2)
+    page = (results / f"{NAME}.md").read_text(encoding="utf-8")
+    assert page.count("## Claims") == 1
+    assert "| +0.200 | +0.200 … +0.200 | – | 2 | undecided: 2 seeds |" in page
+    index = (results / "README.md").read_text(encoding="utf-8")
+    assert "**1 claim: 0 agree, 0 disagree, 1 undecided**" in index
+    assert f"| [{NAME}]({NAME}.md) | {claim.text} | Figure 7 | +0.200 | 2 |" in index
+
+
+def test_a_claim_that_is_newer_than_the_runs_is_undecided(results: Path) -> None:
+    (results / f"{NAME}.json").unlink()
+    (found,) = sweep_results.results_of(NAME, results)
+    assert (found.verdict, found.reason) == ("undecided", sweep_results.NOT_COMPUTED)
+
+
+def test_the_stored_index_is_what_the_command_writes() -> None:
+    stored = (sweep_results.RESULTS / "README.md").read_text(encoding="utf-8")
+    assert stored == sweep_results.index(sweep_results.RESULTS)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_stored_page_is_what_the_command_writes(name: str) -> None:
+    stored = (sweep_results.RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    found = sweep_results.results_of(name, sweep_results.RESULTS)
+    assert stored == sweep_results.refreshed(stored, read_sheet(file_of(name)), found)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_ran_says_nothing_of_agreement(name: str) -> None:
+    ran = read_sheet(file_of(name)).about.ran.lower()
+    words = ("as in the", "as told", "as is said", "not as", "agree", "better", "worse", "ahead")
+    assert not [word for word in words if word in ran]

@@ -12,6 +12,7 @@ import yaml
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, override_key
+from rlfactory.report.claims import rises
 from rlfactory.report.derived import planned_passes
 from rlfactory.report.read import RunRecord
 from rlfactory.sweep.jobs import columns_of
@@ -57,7 +58,9 @@ def header(name: str) -> str:
 @pytest.mark.parametrize("name", FILES)
 def test_it_has_what_a_sweep_has(name: str) -> None:
     sheet = content(name)
-    assert sheet.keys() <= {"about", "columns", "sizes", "seeds", "rows", "axes", "search"}
+    assert sheet.keys() <= {
+        *("about", "columns", "sizes", "seeds", "rows", "axes", "search", "claims")
+    }
     TableInfo(**sheet["about"])
     names = [row["name"] for row in sheet["rows"]]
     slugs = {re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-.") for row in names}
@@ -148,6 +151,30 @@ def test_it_claims_what_was_published(table: dict[str, Any]) -> None:
         expected = {key: value for key, value in pairs if value is not None}
         found = {key: claimed[name][key] for key in table["columns"] if key in claimed[name]}
         assert found == expected, name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_its_claims_hold_in_the_published_numbers(name: str) -> None:
+    sheet = read_sheet(FILES[name])
+    columns = {column.name: column for column in columns_of(sheet, "full")}
+    claimed = {line.name: line.claimed for line in sheet.rows}
+    for claim in sheet.claims:
+        column, margin = columns[claim.score], claim.margin_of("full")
+        for first, second in claim.pairs:
+            ours = claimed[first].get(claim.score)
+            other = claimed.get(str(second), {}).get(claim.score)
+            if ours is None or other is None:
+                continue
+            ahead = ours - other if rises(claim, column) else other - ours
+            holds = abs(ahead) <= margin if claim.kind == "equal" else ahead > -margin - 1e-9
+            assert holds, f"{claim.text}: {ours} and {other}"
+            assert ahead != 0 or margin, claim.text
+
+
+def test_claims_are_said_once() -> None:
+    for name, path in FILES.items():
+        texts = [claim.text for claim in read_sheet(path).claims]
+        assert len(texts) == len({*texts}), name
 
 
 def test_every_table_that_was_named_is_there() -> None:

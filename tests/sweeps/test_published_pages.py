@@ -47,7 +47,6 @@ def test_a_page_says_what_its_sweep_says(name: str) -> None:
     about = read_sheet(sweeps()[name]).about
     assert f"- Run here: {plain(about.ran)}\n" in text(name)
     assert f"- Expected: {plain(about.tolerance)}\n" in text(name)
-    assert plain(about.ran) in text("README")
 
 
 def test_the_rank_correlation_is_over_all_rows() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.report import Report
 
-FORMATS = ("terminal", "markdown", "csv", "latex", "html")
+FORMATS = ("terminal", "markdown", "csv", "latex", "html", "json")
 _WITH_FIGURE = {"markdown", "html"}
 
 
@@ -69,12 +69,14 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def show(report: Report) -> None:
     """Print a report's tables and notes."""
+    from rlfactory.report.claim_table import claim_table
     from rlfactory.report.table import comparison_table, differences_by_row, main_table
     from rlfactory.report.writers import Terminal
 
     terminal = Terminal()
     terminal.heading(report.title)
     terminal.table(main_table(report))
+    terminal.table(claim_table(report.claims), "claims of the source")
     terminal.table(comparison_table(report), "against the first row")
     terminal.table(differences_by_row(report), "what differs")
     terminal.notes(report.notes)
@@ -82,6 +84,7 @@ def show(report: Report) -> None:
 
 def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write the files of the formats, and the curves' figure with Markdown and HTML."""
+    from rlfactory.report.claim_result import CLAIMS_FILE, write_claims
     from rlfactory.report.plot import draw_report
     from rlfactory.report.writers import write_csv, write_latex, write_markdown
 
@@ -95,6 +98,8 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
         written += figures
         written += [write_csv(report, folder)] if "csv" in formats else []
         written += [write_latex(report, folder)] if "latex" in formats else []
+        if "json" in formats and report.claims:
+            written += [write_claims(report.claims, folder / CLAIMS_FILE)]
         return written + ([_page(report, folder)] if "html" in formats else [])
     except OSError as error:
         message = f"{folder} can't be written ({error.strerror or error})"

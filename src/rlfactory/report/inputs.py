@@ -4,12 +4,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.report.build_report import build_report
+from rlfactory.report.claims import claim_results
 from rlfactory.report.curves import metrics_of
 from rlfactory.report.directions import declared, scores_of
 from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
@@ -51,7 +52,9 @@ def report_of_sweep(table: Table, folder: Path, best: bool = False) -> Report:
     groups = groups_of_table(table, folder, partial(read_run, wanted=metrics_of(table.columns)))
     _require_done(groups, folder, f"rlfactory sweep {table.name} size={table.size}")
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
-    return build_report(title, table.about, table.columns, groups, best=best)
+    built = build_report(title, table.about, table.columns, groups, best=best)
+    claims = claim_results(table.claims, built.columns, groups, table.size)
+    return replace(built, claims=claims)
 
 
 def reports_of_runs(paths: Sequence[Path], best: bool = False) -> dict[str, Report]:

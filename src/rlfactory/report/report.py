@@ -6,6 +6,7 @@ Unknown numbers are None, never NaN. Numbers of runs are already multiplied by `
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlfactory.report.claim_result import ClaimResult
 from rlfactory.sweep.table import Column, TableInfo
 
 
@@ -124,6 +125,7 @@ class Report:
         about: where the table was published; None for runs outside of sweeps.
         differences: for each configuration key in which rows differ, a value per row.
         notes: sentences below the table.
+        claims: what the source claims of the rows, with verdicts.
     """
 
     title: str
@@ -136,3 +138,4 @@ class Report:
     differences: dict[str, list[str]]
     notes: list[str]
     comparisons: list[Comparison] = field(default_factory=list)
+    claims: list[ClaimResult] = field(default_factory=list)

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rlfactory.report.claim_result import ClaimResult
+from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.report import Report, SampleImage
 from rlfactory.report.table import (
     TextTable,
@@ -142,6 +144,7 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
     yield from markdown_table(main_table(report))
     yield ""
     yield from (f"- {plain(note)}" for note in report.notes)
+    yield from claim_lines(report.claims)
     if figure is not None:
         yield from ["", "## Curves", "", f"![curves over training]({figure})"]
     tables = {
@@ -156,6 +159,15 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
         yield from ["", "## Samples", *_images(report.images, folder)]
     if report.texts:
         yield from ["", "## Responses", "", *_texts(report)]
+
+
+def claim_lines(results: Sequence[ClaimResult]) -> list[str]:
+    """The section on the claims of a table's source; empty without any."""
+    table = claim_table(results)
+    if table is None:
+        return []
+    counted = f"{counts_text(results)}. {NOTE}"
+    return ["", "## Claims", "", plain(counted), "", *markdown_table(table)]
 
 
 def _about(about: TableInfo) -> list[str]:

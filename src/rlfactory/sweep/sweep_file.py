@@ -11,6 +11,7 @@ import yaml
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, closest, unknown_key
 from rlfactory.config.schema.typecheck import describe, matches
+from rlfactory.sweep.claims import Claim, claim_problems
 from rlfactory.sweep.table import TableInfo
 
 Node = Mapping[str, Any]
@@ -42,6 +43,7 @@ class SweepFile:
     seeds: list[int] | dict[str, list[int]] = field(default_factory=lambda: [0])
     axes: dict[str, Any] = field(default_factory=dict)
     search: dict[str, Any] = field(default_factory=dict)
+    claims: list[Claim] = field(default_factory=list)
 
 
 def sweeps() -> dict[str, Path]:
@@ -97,6 +99,10 @@ def _sheet(content: object, problems: list[Problem]) -> SweepFile | None:
     if isinstance(rows, list):
         lines = [_line(node, f"rows.{i}", named, problems) for i, node in enumerate(rows)]
         values["rows"] = [line for line in lines if line is not None]
+    claims = content.get("claims")
+    if isinstance(claims, list):
+        read = [_dataclass(Claim, node, f"claims.{i}", problems) for i, node in enumerate(claims)]
+        values["claims"] = [claim for claim in read if claim is not None]
     sheet: SweepFile | None = _dataclass(SweepFile, values, "", problems)
     return sheet
 
@@ -142,3 +148,4 @@ def _contradictions(sheet: SweepFile) -> Iterator[Problem]:
         yield Problem("sizes", "is empty; a sweep has at least one size")
     if not sheet.columns:
         yield Problem("columns", "is empty; a table has at least one column")
+    yield from claim_problems(sheet.claims, names, sheet.columns, [*sheet.sizes])

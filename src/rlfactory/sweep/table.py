@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlfactory.run.atomic_write import write_text
+from rlfactory.sweep.claims import Claim
 
 TABLE_FILE = "sweep.json"
 
@@ -101,6 +102,7 @@ class Table:
     columns: list[Column]
     rows: list[Row]
     jobs: list[Job]
+    claims: list[Claim] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
         """Write the folder's `sweep.json`."""
@@ -120,6 +122,7 @@ class Table:
                 columns=[Column(**column) for column in content["columns"]],
                 rows=[Row(**row) for row in content["rows"]],
                 jobs=[Job(**job) for job in content["jobs"]],
+                claims=[Claim(**claim) for claim in content.get("claims", [])],
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is not the table of a sweep ({error})") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.html.plots import count, fixed, interval, plots, rows_with_curves
 from rlfactory.report.plot import SVG_BOX, SVG_SIZE
 from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
@@ -46,6 +47,8 @@ def page(report: Report) -> str:
         colours={name: number for number, name in enumerate(rows)},
         palette=len(COLORS),
         plots=drawn,
+        claims=claim_table(report.claims),
+        claims_note=f"{counts_text(report.claims)}. {NOTE}",
         has_band=any(curve.high != curve.mean for curve in report.curves),
         images=images,
         notes=[*report.notes, *unreadable],
@@ -118,6 +121,7 @@ def _titles(report: Report, curves: bool, images: bool, lost: bool) -> list[tupl
     """Anchor and heading of the sections that have anything to show."""
     sections = [
         ("results", "Results", report.rows),
+        ("claims", "Claims of the source", report.claims),
         ("comparisons", "Comparisons between rows", report.comparisons),
         ("curves", "Curves", curves),
         ("images", "Images", images),

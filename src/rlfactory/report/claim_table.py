@@ -1,0 +1,57 @@
+"""The table of a sweep's claims and the counts of its verdicts, as text."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rlfactory.report.claim_result import ClaimResult
+from rlfactory.report.table import NONE, TextTable
+from rlfactory.report.verdicts import MIN_SEEDS
+from rlfactory.run.labels import plural
+
+HEADS = ["claim", "source", "compared", "score", "difference", "95 % interval", "p", "n", "verdict"]
+NOTE = (
+    "Verdicts are computed: a claim agrees or disagrees where its p value, corrected by Holm's "
+    "method for the claims of this page, is at most 0.05. Intervals, of single claims, are by a "
+    "hierarchical bootstrap over seeds and prompts, with Student's t for the number of seeds. "
+    f"With fewer than {MIN_SEEDS} seeds a claim is undecided, whatever its numbers are."
+)
+
+
+def claim_table(results: Sequence[ClaimResult]) -> TextTable | None:
+    """A line for each claim; None without claims."""
+    lines = [
+        [
+            result.claim.text,
+            result.claim.source or NONE,
+            result.comparison,
+            result.column,
+            *_numbers(result),
+            verdict_text(result),
+        ]
+        for result in results
+    ]
+    left = frozenset({"source", "compared", "score", "verdict"})
+    return TextTable(HEADS, lines, left) if lines else None
+
+
+def _numbers(result: ClaimResult) -> list[str]:
+    ends = [f"{x:+.{result.digits}f}" for x in (result.low, result.high) if x is not None]
+    p = NONE if result.p is None else "< 0.001" if result.p < 0.001 else f"{result.p:.3f}"
+    return [difference_text(result), " … ".join(ends) or NONE, p, str(result.seeds)]
+
+
+def difference_text(result: ClaimResult) -> str:
+    """The difference of the compared rows; a dash where it is unknown."""
+    return NONE if result.difference is None else f"{result.difference:+.{result.digits}f}"
+
+
+def verdict_text(result: ClaimResult) -> str:
+    """The verdict, with the reason where no test was made."""
+    return f"{result.verdict}: {result.reason}" if result.reason else result.verdict
+
+
+def counts_text(results: Sequence[ClaimResult]) -> str:
+    """How many claims have which verdict."""
+    counts = Counter(result.verdict for result in results)
+    words = [f"{counts[word]} {word}" for word in ("agree", "disagree", "undecided")]
+    return f"{plural(len(results), 'claim')}: {', '.join(words)}"

@@ -1,0 +1,203 @@
+"""The verdicts on a sweep's claims, from the scores of its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rlfactory.report.claim_result import ClaimResult
+from rlfactory.report.curves import before, measured, metric_of
+from rlfactory.report.group import Group, Member
+from rlfactory.report.hierarchical import Estimate, SeedScores, constant, difference
+from rlfactory.report.read import RunRecord
+from rlfactory.report.verdicts import (
+    MIN_SEEDS,
+    Evidence,
+    all_of,
+    equal,
+    greater,
+    holm,
+    interval,
+    less,
+    verdict,
+)
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.labels import plural
+from rlfactory.run.scores import Scores
+from rlfactory.sweep.claims import BEFORE, Claim
+from rlfactory.sweep.table import Column
+
+Measured = Mapping[int, SeedScores]
+
+
+def claim_results(
+    claims: Sequence[Claim], columns: Sequence[Column], groups: Sequence[Group], size: str
+) -> list[ClaimResult]:
+    """The verdict on each claim of a sweep, corrected for those of them that could be tested.
+
+    Args:
+        columns: with what is better of each.
+        groups: the rows with their runs.
+    """
+    by_name = {group.name: group for group in groups}
+    found = [_estimated(claim, claim_column(claim, columns), by_name, size) for claim in claims]
+    tested = [i for i, (_, evidence) in enumerate(found) if evidence is not None]
+    adjusted = holm([e.p for _, e in found if e is not None])
+    results = [result for result, _ in found]
+    for i, p in zip(tested, adjusted, strict=True):
+        evidence = found[i][1]
+        assert evidence is not None
+        results[i] = replace(results[i], p=p, verdict=verdict(evidence, p))
+    return results
+
+
+def claim_column(claim: Claim, columns: Sequence[Column]) -> Column:
+    """The column that decides a claim: a stand-in's, where the size has one for the published.
+
+    One without a measure, if the table does not have it: the claim is newer than the runs.
+    """
+    known = {column.name: column for column in columns}
+    named = [known[n] for n in (claim.score, f"{claim.score}_stand_in") if n in known]
+    measured_ones = [column for column in named if column.measure]
+    return next(iter([*measured_ones, *named]), Column(claim.score, claim.score, ""))
+
+
+def _estimated(
+    claim: Claim, column: Column, groups: Mapping[str, Group], size: str
+) -> tuple[ClaimResult, Evidence | None]:
+    """A claim's difference, undecided as yet, and the evidence on it if there is enough data."""
+    margin = claim.margin_of(size)
+    words = comparison(claim, column, margin)
+    blank = ClaimResult(claim, words, column.label, "undecided", digits=column.digits)
+    if reason := _untested(claim, column, groups):
+        return replace(blank, reason=reason), None
+    estimates = [_difference(groups, pair, column) for pair in claim.pairs]
+    seeds = min(estimate.seeds for estimate in estimates)
+    if not seeds:
+        return replace(blank, reason=_without_numbers(claim, column, groups)), None
+    parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
+    least = max(range(len(parts)), key=lambda i: parts[i].claim) if parts else 0
+    shown = _with_numbers(blank, estimates[least], seeds)
+    if seeds < MIN_SEEDS:
+        return replace(shown, reason=plural(seeds, "seed")), None
+    return shown, all_of(parts)
+
+
+def _untested(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
+    """Why a claim can't be tested in this size; empty if it can."""
+    named = [first for first, _ in claim.pairs] + [claim.pairs[-1][1]]
+    for name in dict.fromkeys(n for n in named if isinstance(n, str) and n != BEFORE):
+        if name not in groups:
+            varies = any(group.startswith(f"{name}, ") for group in groups)
+            return f"{name} {'varies in more than the seed' if varies else 'is not in the table'}"
+        if not groups[name].members:
+            return f"{name} is not run"
+    if not column.measure:
+        return f"{column.label} is not measured"
+    if claim.about_quality and column.better not in ("higher", "lower"):
+        return f"nothing says whether more or less of {column.label} is better"
+    return ""
+
+
+def _without_numbers(claim: Claim, column: Column, groups: Mapping[str, Group]) -> str:
+    """Why the rows of a claim have no seed in common."""
+    named = dict.fromkeys(name for pair in claim.pairs for name in pair if name in groups)
+    unfinished = [str(name) for name in named if not groups[str(name)].runs]
+    if unfinished:
+        return f"no run of {unfinished[0]} is done"
+    return f"{column.label} is not measured in both rows"
+
+
+def _difference(
+    groups: Mapping[str, Group], pair: tuple[str, str | float], column: Column
+) -> Estimate:
+    """The first row of a pair less the second."""
+    first, second = pair
+    ours = seed_scores(groups[first], column)
+    if not isinstance(second, str):
+        return difference(ours, constant(second, ours))
+    other = replace(groups[first], untrained=True) if second == BEFORE else groups[second]
+    return difference(ours, seed_scores(other, column))
+
+
+def _evidence(claim: Claim, column: Column, estimate: Estimate, margin: float) -> Evidence:
+    if claim.kind == "equal":
+        return equal(estimate, margin)
+    return greater(estimate, margin) if rises(claim, column) else less(estimate, margin)
+
+
+def _with_numbers(result: ClaimResult, estimate: Estimate, seeds: int) -> ClaimResult:
+    if not estimate.seeds:
+        return result
+    low, high = interval(estimate) or (None, None)
+    return replace(
+        result,
+        difference=estimate.value,
+        low=low,
+        high=high,
+        seeds=seeds,
+        prompts=estimate.prompts,
+    )
+
+
+def comparison(claim: Claim, column: Column, margin: float) -> str:
+    """What is compared, in signs: `V-GRPO > NFT`."""
+    if claim.order is not None:
+        return (" > " if rises(claim, column) else " < ").join(claim.order)
+    first, second = claim.pairs[0]
+    shown = second if isinstance(second, str) else f"{second:g}"
+    if claim.equal is not None:
+        return f"{first} = {shown} ± {margin:g}"
+    more = rises(claim, column)
+    if claim.kind == "no_worse":
+        return f"{first} ≥ {shown} − {margin:g}" if more else f"{first} ≤ {shown} + {margin:g}"
+    return f"{first} {'>' if more else '<'} {shown}"
+
+
+def rises(claim: Claim, column: Column) -> bool:
+    """Whether a claim says that the score of its first row is the larger one."""
+    return claim.kind == "higher" or (claim.kind != "lower" and column.better != "lower")
+
+
+def seed_scores(group: Group, column: Column) -> dict[int, SeedScores]:
+    """A row's scores in a column by seed, scaled: one a prompt where an evaluation has them."""
+    own = before(column) if group.untrained else column
+    scores = {}
+    for member in group.counted:
+        assert member.run is not None
+        if (found := _of_member(member, member.run, own)) is not None:
+            scores[member.run.seed] = replace(found, values=column.scale * found.values)
+    return scores
+
+
+def _of_member(member: Member, run: RunRecord, column: Column) -> SeedScores | None:
+    """A run's scores in a column; None where it has none."""
+    stages = [*member.earlier, run]
+    if column.measure == "iterations":
+        return SeedScores((), np.array([float(sum(stage.iterations for stage in stages))]))
+    run = stages[0] if column.measure.startswith("before/") else run
+    number = measured(run, column)
+    if number is None:
+        return None
+    return _of_evaluation(run, column) or SeedScores((), np.array([number]))
+
+
+def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
+    """The scores of each prompt; None for numbers that are no mean over an evaluation's prompts.
+
+    None also where the file of scores is missing or damaged: the run then counts by its mean.
+    """
+    kind, _, name = column.measure.partition("/")
+    metric = metric_of(run, column)
+    if kind not in ("eval", "before") or metric is None:
+        return None
+    iterations = run.series[metric][0]
+    at = int(iterations[0 if kind == "before" else -1])
+    path = RunFolder(run.path).evaluation(at)
+    try:
+        scores = Scores.load(path)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    if name not in scores.values:
+        return None
+    return SeedScores(tuple(scores.prompts), scores.values[name])
