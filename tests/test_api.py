@@ -75,6 +75,7 @@ def test_importing_the_package_is_light() -> None:
     assert int(count) < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [["model=tiny_gpt2"], ["schedule.steps=3"], ["schedule.steps=3", "model.finetune=lora"]],
@@ -89,6 +90,7 @@ def test_the_same_words_give_the_same_weights_as_the_command(
     assert weights_of(tmp_path / "typed") == weights_of(run.path)
 
 
+@pytest.mark.slow
 def test_a_model_in_memory_gives_the_same_weights_and_is_not_changed(
     live: Mapping[str, Any], tmp_path: Path
 ) -> None:
@@ -193,6 +195,7 @@ def test_a_run_is_resumed_with_the_objects_that_it_needs(
     assert weights_of(found.path) == weights_of(run.path)
 
 
+@pytest.mark.slow
 def test_a_run_is_extended(live: Mapping[str, Any], tmp_path: Path) -> None:
     given = {**live, "reward": shortness, "prompts": PROMPTS, "run_dir": tmp_path / "run"}
     words = [*SMALL[1:], "learning_rate.final_scale=1"]
@@ -448,6 +451,7 @@ def test_a_function_of_images_is_a_reward(tmp_path: Path) -> None:
     assert [*run.after] == ["brightness"]
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_pages_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = Path(__file__).parents[1] / "docs"
     pages = [docs / "python.md", docs / "guides" / "python_objects.md"]  # the second continues

@@ -19,6 +19,7 @@ from transformers import UMT5Config, UMT5EncoderModel
 
 from rlfactory.model.pipelines.local_models import zoo_path
 
+pytestmark = pytest.mark.slow
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 PAGES = Path(__file__).parents[1] / "docs" / "extend"

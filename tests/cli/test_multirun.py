@@ -119,6 +119,7 @@ def test_a_run_dir_that_varies_is_the_folder_itself(
     assert [c["run_dir"] for c in ran] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_command_longer_than_a_file_name_runs(ran: list[dict[str, Any]], tmp_path: Path) -> None:
     starts = f"prompts.starts=[{'x' * 150}0],[{'x' * 150}1]"
     assert app.dispatch(["-m", "seed=2,3", "run_dir=here", "model=tiny_gpt2", starts]) == 0

@@ -171,6 +171,7 @@ def test_an_old_target_in_a_file_of_ones_own_names_the_new_one(
     assert f"{target} is now rlfactory.algo.advantage.group.GroupAdvantage" in said
 
 
+@pytest.mark.slow
 def test_a_run_of_the_former_layout_resumes_to_the_same_bits(
     command: Callable[..., subprocess.CompletedProcess[str]],
     tmp_path: Path,

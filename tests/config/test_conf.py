@@ -132,6 +132,7 @@ def _pair(recipe: str) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_an_option_makes_a_plan(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

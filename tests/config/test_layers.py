@@ -54,6 +54,7 @@ def test_a_configuration_without_a_conflict_is_as_hydra_merges_it() -> None:
         assert replaced_nodes(choices, layers_of(choices, folders())) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["window", "times", "dynamics", "advantage", "regularizer"])
 @pytest.mark.parametrize("pair", [("sd35", "grpo"), ("sd35", "awm"), ("flux", "vgrpo")], ids=str)
 def test_every_option_has_its_own_keys_beside_a_recipe(pair: tuple[str, str], group: str) -> None:

@@ -38,6 +38,7 @@ def test_the_nearest_is_chosen(words: list[str], recipe: str) -> None:
     assert compose(words).choices["recipe"] == recipe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("model", [*FULL, "sd15", "flux_schnell"])
 def test_every_pair_has_one_and_plans_without_further_words(model: str, algo: str) -> None:
@@ -144,6 +145,7 @@ def test_a_reward_brings_its_prompts(words: list[str], prompts: str) -> None:
     assert compose(words).choices["prompts"] == prompts
 
 
+@pytest.mark.slow
 def test_small_models_keep_their_own_defaults() -> None:
     for name in (m for m in options("model") if m.startswith("tiny_")):
         for algo in ALGORITHMS:
@@ -151,6 +153,7 @@ def test_small_models_keep_their_own_defaults() -> None:
             assert compose(words).values == compose([*words, "recipe=none"]).values
 
 
+@pytest.mark.slow
 def test_a_recipe_leaves_presets_their_values() -> None:
     """What a preset does not say about when to evaluate, save and batch is all that is added."""
     free = (

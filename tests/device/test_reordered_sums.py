@@ -159,6 +159,7 @@ def test_a_half_precision_rollout_is_learned_from_in_float32(case: str) -> None:
     assert metrics["ratio/sampled_max_dev"] > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "recomputes"),
     [

@@ -152,6 +152,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "page"), sorted(LINES.items()))
 def test_every_command_is_accepted(
     line: str, page: str, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
@@ -262,6 +263,7 @@ def accept_program(program: str, rest: list[str]) -> None:
 PYTHON_PAGES = sorted({b.name for b in ALL if b.language == "python"} - {*ELSEWHERE})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PYTHON_PAGES)
 def test_the_snippets_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ def test_the_diagrams_are_not_stale() -> None:
     assert script("diagrams").stale() == [], "python scripts/docs/diagrams.py writes them anew"
 
 
+@pytest.mark.slow
 def test_the_requirements_are_not_stale() -> None:
     part = script("requirements").PART
     assert part.stale() == part.fresh(), "python scripts/docs/requirements.py writes it anew"

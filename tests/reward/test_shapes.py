@@ -27,6 +27,7 @@ CASES = [
 MAKERS = validation.RIGHT | validation.WORN | validation.WRONG
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "right", "floor"), CASES)
 def test_validation(name, right, floor):
     """The script's table on few scenes; its figures on many are in docs/reward/shapes.md."""

@@ -206,6 +206,7 @@ def test_a_folder_that_vanished_is_nobodys(tmp_path: Path) -> None:
         (tmp_path / "run").rmdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stale", [False, True])
 def test_of_processes_that_begin_at_one_instant_exactly_one_wins(
     tmp_path: Path, stale: bool

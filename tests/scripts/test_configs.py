@@ -20,6 +20,7 @@ values = importlib.import_module("faulty.bad.values")
 sys.path.remove(SCRIPTS)
 
 
+@pytest.mark.slow
 def test_the_seed_makes_the_cases() -> None:
     def told(seed: int) -> list[str]:
         return [str(case) for case in configs.make_cases(40, seed)]
@@ -32,6 +33,7 @@ def test_every_rule_of_the_plan_is_broken() -> None:
     assert {*crossings.BREAKS} | crossings.ELSEWHERE == {rule.__name__ for rule in RULES}
 
 
+@pytest.mark.slow
 def test_a_broken_rule_is_named_by_its_key() -> None:
     for case in crossings.every_rule(random.Random(0)):
         words = [word for word in case.words if word != "check"]
@@ -64,6 +66,7 @@ def test_comments_promise_bounds(comment: str, numbers: list[str]) -> None:
     assert values._beyond_comment(comment) == numbers
 
 
+@pytest.mark.slow
 def test_refusals_through_the_console() -> None:
     tally = configs.run(6, seed=3)
     assert tally.attempted == 6

@@ -80,6 +80,7 @@ def test_a_stage_stops_before_its_time_is_over(
     assert "the same command resumes here" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_family_runs_with_small_networks(gpu_day: ModuleType, setup: Any) -> None:
     stages = {stage.name: stage for stage in gpu_day.STAGES}
     rows = {row.name: row for row in stages["first"].rows(setup)}

@@ -31,6 +31,7 @@ IN_PLACE_OF: Mapping[str, str] = {"sd14": "sd_folder", "flux": "flux_folders"}
 """Random pipelines for a family of which none ships."""
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_script_prints() -> None:
     assert matrix.PART.stale() == matrix.PART.fresh(), (
         "python scripts/docs/matrix.py writes it anew"
@@ -80,6 +81,7 @@ def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", sorted(path.stem for path in (ROOT / "conf" / "algo").glob("*.yaml"))
 )

@@ -18,6 +18,7 @@ def fresh():
     return peers.PART.fresh()
 
 
+@pytest.mark.slow
 def test_the_page_is_not_stale(fresh):
     assert peers.PART.stale() == fresh, "python scripts/docs/peers.py writes it anew"
 

@@ -77,6 +77,7 @@ def test_a_suggestion_works(typed: str, monkeypatch: pytest.MonkeyPatch, tmp_pat
     require_fixes(words)
 
 
+@pytest.mark.slow
 def test_the_suggestions_for_generated_commands_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

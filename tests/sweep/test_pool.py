@@ -32,6 +32,7 @@ def finished(folder: Path) -> dict[str, int]:
     return {p.parent.name: len(p.read_text().splitlines()) for p in folder.glob("*/finished")}
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_and_begun_again_it_ends_as_if_undisturbed(
     drive: Drive, traced: Traced, tmp_path: Path
 ) -> None:

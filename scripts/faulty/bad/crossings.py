@@ -379,7 +379,7 @@ BREAKS: dict[str, list[Break]] = {
 }
 ELSEWHERE = {
     *("require_readable_prompts", "require_cache_folder", "require_run_folder"),
-    *("require_installed_loggers",),
+    *("require_installed_loggers", "require_followed_scheduler"),
 }
 """Rules about files, which cases of paths break, and about what is installed."""
 

@@ -52,6 +52,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", OPTIONS)
 @pytest.mark.parametrize("kind", SMALL)
 def test_layers_keep_what_is_said(kind: str, manner: str, bench: ModuleType) -> None:

@@ -81,6 +81,7 @@ def adapter(bench: ModuleType, name: str, **options: Any) -> Any:
         return SD3(meta, path=name, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sd14", "sd35_medium", "sd35_large", *FLUXES])
 def test_a_step_of_learning_runs_on_shapes_alone(name: str, bench: ModuleType) -> None:
     model = adapter(bench, name)

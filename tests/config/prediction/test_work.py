@@ -47,6 +47,7 @@ def close(found: Work, flops: float, moved: float, launches: float) -> None:
     assert found.launches == pytest.approx(launches, rel=0.25)  # few blocks: the last one is less
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", OPTIONS)
 @pytest.mark.parametrize("name", ["flux_dev", "sd35_medium", "sd14"])
 def test_passes_of_image_networks(

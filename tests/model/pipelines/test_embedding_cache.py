@@ -112,6 +112,7 @@ for _ in range(100):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_may_write_the_same(tmp_path: Path) -> None:
     source = str(Path(__file__).parents[3] / "src")
     environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}

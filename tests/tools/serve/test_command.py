@@ -75,6 +75,7 @@ def test_a_server_and_its_client_in_two_processes(served, monkeypatch):
     assert "Traceback" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_request_is_answered_before_the_server_stops(served, tmp_path):
     (tmp_path / "slow.py").write_text(
         "import time, pathlib\n"

@@ -181,6 +181,7 @@ def test_the_run_of_another_command_keeps_its_status(plays: Plays) -> None:
     assert status(arguments) == "running"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("restarts", "code"), [(1, 1), (2, 0)])
 def test_failed_ranks_start_again_while_restarts_are_left(
     plays: Plays, caplog: pytest.LogCaptureFixture, restarts: int, code: int

@@ -76,6 +76,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_rewarded(learned: Path) -> None:
     folder = RunFolder(learned)
     before, after = (Scores.load(folder.evaluation(i)).means()["share_of_e"] for i in (0, 15))
