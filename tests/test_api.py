@@ -181,6 +181,7 @@ def test_the_tuned_model_is_sampled_and_exported(run: rl.Run, tmp_path: Path) ->
     assert (run.export(tmp_path / "exported") / "README.md").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_with_the_objects_that_it_needs(
     run: rl.Run, live: Mapping[str, Any], tmp_path: Path
 ) -> None:
@@ -238,6 +239,7 @@ def _interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, former)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_keeps_what_was_learned(
     run: rl.Run, live: Mapping[str, Any], tmp_path: Path
@@ -416,7 +418,8 @@ def test_an_error_is_raised_and_the_run_has_failed(live: Mapping[str, Any], tmp_
     assert rl.load_run(tmp_path / "run").status == "failed"
 
 
-@pytest.mark.parametrize("finetune", [pytest.param("full", marks=pytest.mark.slow), "lora"])
+@pytest.mark.slow
+@pytest.mark.parametrize("finetune", ["full", "lora"])
 def test_a_pipeline_in_memory_gives_the_same_weights_and_is_not_changed(
     finetune: str, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def test_no_source_loads_what_could_run(path: Path) -> None:
 HOSTILE = ["../../escaped", "/tmp/escaped_absolutely", "nul\0inside", "n" * 5000, "..", "a/b", "\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("media", ["images", "texts"])
 def test_names_and_prompts_do_not_lead_out_of_the_folder(tmp_path: Path, media: str) -> None:
     """Prompts and names of scores are shown inside files, and never name one."""

@@ -76,6 +76,7 @@ def test_an_import_path_is_checked_like_ours(here: Command, sparkles: Path) -> N
     assert "current folder" in missing.stderr
 
 
+@pytest.mark.slow
 def test_a_folder(command: Command, folder: Path) -> None:
     listed = command("list", "reward", "-cd", "my conf").stdout
     lines = [line.split(maxsplit=1) for line in listed.splitlines()]
@@ -129,6 +130,7 @@ def test_a_source_that_is_no_python(command: Command, sparkles: Path) -> None:
     assert "sparkles.py is no Python" in shown.stderr
 
 
+@pytest.mark.slow
 def test_an_installed_package(command: Command, package: Path) -> None:
     listed = command("list", "reward", path=(package,))
     assert listed.returncode == 0, listed.stderr

@@ -54,6 +54,7 @@ def _elsewhere(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(moved)
 
 
+@pytest.mark.slow
 def test_it_resumes_with_more_iterations_to_the_same_bits(
     moved: Path, traces: Callable[[Path], dict[str, Any]]
 ) -> None:

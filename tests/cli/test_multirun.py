@@ -170,6 +170,7 @@ def test_a_defect_in_one_job_leaves_the_others_be(
     assert capsys.readouterr().err.count("ZeroDivisionError: a defect") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "ended"), [(130, KeyboardInterrupt), (143, SystemExit)])
 def test_an_interruption_ends_them_all(
     ran: list[dict[str, Any]],

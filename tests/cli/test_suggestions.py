@@ -197,11 +197,8 @@ def test_there_are_enough() -> None:
     assert len({*COMMANDS}) == len(COMMANDS)
 
 
-@pytest.mark.parametrize(
-    "line",
-    # each further model is another merge of the files, which takes most of the time
-    [pytest.param(c, marks=pytest.mark.slow if "model=" in c else ()) for c in COMMANDS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("line", COMMANDS)
 @pytest.mark.usefixtures("files")
 def test_what_is_suggested_works(
     line: str, refused: Refused, capsys: pytest.CaptureFixture[str]

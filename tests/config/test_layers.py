@@ -100,6 +100,7 @@ def test_sizes_of_the_other_model_are_not_kept() -> None:
     assert compose([*words, "evaluation.size=32"]).values["evaluation"]["size"] == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "typed",
     [

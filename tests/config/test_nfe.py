@@ -80,6 +80,7 @@ def costed(planned: Callable[..., Config]) -> Callable[..., tuple[Config, Traits
 Costed = Callable[..., tuple[Config, Traits]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "expected"), CASES, ids=str)
 def test_a_run_counts_what_the_plan_says(
     words: list[str],

@@ -90,6 +90,7 @@ def test_on_a_flow(words: list[str], sd3_folder: Path) -> None:
     require_sound(*trained(sd3_folder, *words))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     # samplers that are the same for both processes were tried on a flow

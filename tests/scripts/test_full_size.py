@@ -47,6 +47,7 @@ def test_flops_are_those_of_the_products(full_size: ModuleType) -> None:
     assert 1.9 < (more.learning - found.learning) / (more.forward - found.forward) < 2.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["grpo", "awm", "nft"])
 def test_an_iteration_is_measured(full_size: ModuleType, algorithm: str) -> None:
     config = full_size.configured("sd35_medium", algorithm, None, SHORT)

@@ -92,6 +92,7 @@ def test_laps_are_those_of_each_iteration() -> None:
     assert [*first] == [*second] == ["rollout", "rollout cpu", "learn", "learn cpu"]
 
 
+@pytest.mark.slow
 def test_our_side_learns_from_every_step_of_every_sample(
     trl_ddpo: ModuleType, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def searched(drive: Drive, *words: str) -> str:
     return out
 
 
+@pytest.mark.slow
 def test_random_trials_are_known_beforehand(drive: Drive, tmp_path: Path) -> None:
     out = searched(drive)
     assert "4 trials a row over optimizer.lr, random, by Shapes" in out
@@ -44,6 +45,7 @@ def test_random_trials_are_known_beforehand(drive: Drive, tmp_path: Path) -> Non
     assert lrs(tmp_path / "other")[:4] == found
 
 
+@pytest.mark.slow
 def test_optuna_asks_the_same_again_after_a_kill(drive: Drive, tmp_path: Path) -> None:
     searched(drive, "hydra/sweeper=optuna", "trials=7", "sweep_dir=whole")
     process = drive(*WORDS, "hydra/sweeper=optuna", "trials=7", "sweep_dir=torn", pace=0.05)

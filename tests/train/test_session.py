@@ -139,6 +139,7 @@ def uninterrupted(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGES)
 def test_stopped_after_any_iteration_it_goes_on_bit_for_bit(
     name: str, start: Start, traces: Traces, tmp_path: Path, whole: dict[str, Any]
@@ -369,6 +370,7 @@ LEFT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "every"),
     # each way of saving with some of the algorithms, and every pair of them among the slow tests

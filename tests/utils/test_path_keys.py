@@ -29,6 +29,7 @@ def test_paths_become_absolute_and_all_else_stays(
     assert config["model"]["path"] == "model", "the former one is not changed"
 
 
+@pytest.mark.slow
 def test_shipped_models_and_live_objects_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

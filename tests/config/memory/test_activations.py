@@ -108,13 +108,8 @@ def count(bench: ModuleType) -> Callable[..., Any]:
     return measure
 
 
-OFTEN = ("lora", "lora, half, again", "full, half")
-"""Each way and its opposite."""
-
-
-@pytest.mark.parametrize(
-    "manner", [pytest.param(m, marks=() if m in OFTEN else pytest.mark.slow) for m in OPTIONS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("manner", OPTIONS)
 @pytest.mark.parametrize("name", SMALLER)
 def test_a_formula_says_what_is_kept(name: str, manner: str, count: Callable[..., Any]) -> None:
     how, batch = OPTIONS[manner], 3

@@ -155,6 +155,7 @@ def test_efficiencies_fit_the_runs_that_they_were_fitted_to(bench: ModuleType) -
     assert all(0.7 < ratio < 1.3 for ratio in ratios)
 
 
+@pytest.mark.slow
 def test_the_bench_predicts_a_tiny_iteration(bench: ModuleType) -> None:
     speeds = Speeds(8e10, 8e10, 9e10, 1.1e10, 5.6e-6, 1e9, is_async=False)
     words = (

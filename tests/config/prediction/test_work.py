@@ -129,6 +129,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", ["lora, half", "full"])
 @pytest.mark.parametrize("kind", SMALL)
 def test_passes_of_language_models(kind: str, manner: str, tools: tuple[ModuleType, ...]) -> None:

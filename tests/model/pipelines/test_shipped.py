@@ -76,6 +76,7 @@ def test_a_process_that_was_faster_is_no_problem(
     assert shipped._linked(target, {}) == target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny_sd", "tiny_sd3", "tiny_flux"])
 def test_plain_diffusers_loads_and_calls_a_pipeline(name: str) -> None:
     """Loaded without a dtype, all of its components have the same one."""

@@ -31,6 +31,7 @@ def is_recorded(run_dir: Path, said: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_offline_it_keeps_everything_under_one_id_over_two_starts(
     tmp_path: Path, picture: Path, table: SampleTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,7 @@ def test_formats_of_image_adapters_are_refused_elsewhere(
     assert not (tmp_path / "left").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "adapter_model", "pytorch_lora_weights", "texts"])
 def test_another_run_begins_from_what_was_exported(
     kind: str,

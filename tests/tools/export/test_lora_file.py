@@ -69,6 +69,7 @@ def picture(pipe: Any) -> Tensor:
         return pipe("two stars", generator=torch.Generator().manual_seed(0), **options).images
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "style"), CASES)
 def test_the_file_draws_the_same_picture(name: str, style: Style, tmp_path: Path) -> None:
     ours, theirs = pipeline(name), pipeline(name)
@@ -87,6 +88,7 @@ def flux_layer(state: dict[str, Tensor], layer: str, out: int, width: int = 3072
     state[f"{layer}.lora_B.weight"] = torch.randn(out, RANK, generator=generator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_mlp", [False, True])
 def test_layers_that_kohya_fuses_come_apart_again(has_mlp: bool, tmp_path: Path) -> None:
     state: dict[str, Tensor] = {}

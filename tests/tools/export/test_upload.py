@@ -82,6 +82,7 @@ def test_a_folder_is_uploaded_and_can_be_loaded_by_its_name(
     assert drawn.stdout == "(64, 64)\n", drawn.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_can_be_kept_as_well(run: Path, here: Hub, tmp_path: Path) -> None:
     assert push(run, "--to", str(tmp_path / "left")) == 0
     kept = {str(path.relative_to(tmp_path / "left")): path for path in tmp_path.rglob("left/**/*")}

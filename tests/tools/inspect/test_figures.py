@@ -31,6 +31,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return kept
 
 
+@pytest.mark.slow
 def test_nothing_overlaps_or_leaves_the_page(
     survey: Survey, figures: list[Figure], tmp_path: Path
 ) -> None:

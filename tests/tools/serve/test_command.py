@@ -49,6 +49,7 @@ def served(tmp_path: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str]
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_server_and_its_client_in_two_processes(served, monkeypatch):
     words = ["reward=compressibility", "reward.unit=2", "hardware=cpu", "port=0"]
     process, line = served(*words, RLFACTORY_SERVE_TOKEN="secret")

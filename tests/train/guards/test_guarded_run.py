@@ -148,6 +148,7 @@ SPOILERS = {
 }
 
 
+@pytest.mark.slow
 @MEDIA
 @pytest.mark.parametrize("what", SPOILERS)
 def test_a_run_stops_before_the_step_and_goes_on_exactly_when_the_cause_is_gone(

@@ -191,6 +191,7 @@ def test_failed_ranks_start_again_while_restarts_are_left(
     assert "failed (exitcode: 7) local_rank: 1" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_passed_on_and_is_no_failure(plays: Plays, tmp_path: Path, number: int) -> None:
     arguments = plays(
@@ -209,6 +210,7 @@ def test_a_signal_is_passed_on_and_is_no_failure(plays: Plays, tmp_path: Path, n
     assert launch(arguments, NODE | {"timeout": 20, "restarts": 3}) == 128 + number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "preempted")]
 )

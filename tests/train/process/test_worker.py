@@ -49,6 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_a_run_leaves_what_the_readme_lists(finished: Path) -> None:
     folder = RunFolder(finished)
     assert folder.read_status() == "done"

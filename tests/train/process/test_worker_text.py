@@ -156,6 +156,7 @@ def test_a_run_without_a_best_checkpoint_says_so(
     assert "no best checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
