@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlfactory.report.hierarchical import Estimate
+from rlfactory.report.hierarchical import MeanDifference
 from rlfactory.report.verdicts import (
     Evidence,
     above,
@@ -35,7 +35,7 @@ def test_holm_is_between_no_correction_and_bonferronis() -> None:
 
 def test_p_values_are_those_of_student() -> None:
     # 2.776 is the 97.5 % quantile of t with 4 degrees of freedom
-    estimate = Estimate(2.776445, 1.0, 5, 64)
+    estimate = MeanDifference(2.776445, 1.0, 5, 64)
     assert above(estimate, 0.0) == pytest.approx(0.025, abs=1e-6)
     assert below(estimate, 0.0) == pytest.approx(0.975, abs=1e-6)
     assert greater(estimate).p == pytest.approx(0.05, abs=1e-6)
@@ -43,7 +43,7 @@ def test_p_values_are_those_of_student() -> None:
 
 @pytest.mark.parametrize("value", [-0.5, -0.2, -0.01, 0.0, 0.01, 0.2, 0.5])
 def test_a_claim_alone_is_decided_where_its_interval_excludes_zero(value: float) -> None:
-    estimate = Estimate(value, 0.1, 6, 64)
+    estimate = MeanDifference(value, 0.1, 6, 64)
     low, high = interval(estimate) or (0.0, 0.0)
     found = verdict(greater(estimate), greater(estimate).p)
     assert found == ("agree" if low > 0 else "disagree" if high < 0 else "undecided")
@@ -51,7 +51,7 @@ def test_a_claim_alone_is_decided_where_its_interval_excludes_zero(value: float)
 
 @pytest.mark.parametrize("value", [-0.5, -0.06, 0.0, 0.03, 0.2])
 def test_equality_is_decided_by_where_the_interval_lies_to_the_margin(value: float) -> None:
-    estimate = Estimate(value, 0.02, 8, 64)
+    estimate = MeanDifference(value, 0.02, 8, 64)
     low, high = interval(estimate) or (0.0, 0.0)
     evidence = equal(estimate, 0.1)
     inside, outside = low > -0.1 and high < 0.1, high < -0.1 or low > 0.1
@@ -60,21 +60,21 @@ def test_equality_is_decided_by_where_the_interval_lies_to_the_margin(value: flo
 
 
 def test_a_difference_that_is_not_clear_is_not_equality() -> None:
-    evidence = equal(Estimate(0.0, 0.2, 8, 64), 0.1)
+    evidence = equal(MeanDifference(0.0, 0.2, 8, 64), 0.1)
     assert verdict(evidence, evidence.p) == "undecided"
 
 
 def test_not_inferior_allows_a_loss_within_the_margin() -> None:
-    evidence = greater(Estimate(-0.05, 0.01, 8, 64), 0.1)
+    evidence = greater(MeanDifference(-0.05, 0.01, 8, 64), 0.1)
     assert verdict(evidence, evidence.p) == "agree"
-    evidence = less(Estimate(0.25, 0.01, 8, 64), 0.1)
+    evidence = less(MeanDifference(0.25, 0.01, 8, 64), 0.1)
     assert verdict(evidence, evidence.p) == "disagree"
 
 
 @pytest.mark.parametrize("value", [-0.4, -0.1, 0.0, 0.3])
 def test_verdicts_are_symmetric(value: float) -> None:
     opposite = {"agree": "disagree", "disagree": "agree", "undecided": "undecided"}
-    estimate, mirrored = Estimate(value, 0.1, 5, 64), Estimate(-value, 0.1, 5, 64)
+    estimate, mirrored = MeanDifference(value, 0.1, 5, 64), MeanDifference(-value, 0.1, 5, 64)
     one, other = greater(estimate), greater(mirrored)
     assert one.p == pytest.approx(other.p)
     assert verdict(other, other.p) == opposite[verdict(one, one.p)]
@@ -83,10 +83,10 @@ def test_verdicts_are_symmetric(value: float) -> None:
 
 
 def test_without_any_spread_the_sign_decides() -> None:
-    assert greater(Estimate(0.1, 0.0, 5, 64)) == Evidence(0.0, 1.0)
-    same = greater(Estimate(0.0, 0.0, 5, 64))
+    assert greater(MeanDifference(0.1, 0.0, 5, 64)) == Evidence(0.0, 1.0)
+    same = greater(MeanDifference(0.0, 0.0, 5, 64))
     assert verdict(same, same.p) == "undecided"
-    assert equal(Estimate(0.0, 0.0, 5, 64), 0.1) == Evidence(0.0, 1.0)
+    assert equal(MeanDifference(0.0, 0.0, 5, 64), 0.1) == Evidence(0.0, 1.0)
 
 
 def test_an_order_needs_all_of_its_steps_and_fails_by_one() -> None:
@@ -103,7 +103,7 @@ def test_false_verdicts_of_a_page_are_rare() -> None:
         draws = rng.normal(size=(8, 5))
         errors = draws.std(1, ddof=1) / np.sqrt(5)
         pairs = zip(draws.mean(1), errors, strict=True)
-        found = [greater(Estimate(float(v), float(e), 5, 1)) for v, e in pairs]
+        found = [greater(MeanDifference(float(v), float(e), 5, 1)) for v, e in pairs]
         adjusted = holm([evidence.p for evidence in found])
         verdicts = [verdict(e, p) for e, p in zip(found, adjusted, strict=True)]
         wrong += any(word != "undecided" for word in verdicts)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlfactory.report.curves import before, best_iteration, curves, measured
-from rlfactory.report.derived import planned_passes
+from rlfactory.report.curves import before, best_iteration, curves, measured_over_stages
 from rlfactory.report.differences import Typed, distinct, following, union
 from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
@@ -162,24 +161,11 @@ def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
         assert member.run is not None
         iteration = best_iteration(member.run, columns) if best else None
         for column in columns:
-            value = _measured(group, member, column, iteration)
+            own = before(column) if group.untrained else column
+            value = measured_over_stages(member, own, iteration)
             if value is not None:
                 values[column.name].append((member.run.seed, column.scale * value))
     return values
-
-
-def _measured(group: Group, member: Member, column: Column, iteration: int | None) -> float | None:
-    """A member's unscaled number in a column, over all of its stages where that makes sense."""
-    assert member.run is not None
-    column = before(column) if group.untrained else column
-    first_stage = (*member.earlier, member.run)[0]
-    if column.measure.startswith("before/"):
-        return measured(first_stage, column)
-    if column.measure.startswith("plan/"):
-        return planned_passes([*member.earlier, member.run], column.measure.removeprefix("plan/"))
-    if column.measure == "iterations":
-        return _total(member, lambda run: run.iterations)
-    return measured(member.run, column, iteration)
 
 
 def _row(
@@ -221,7 +207,7 @@ def _ends(interval: Interval) -> tuple[float | None, float | None]:
 
 def _total(member: Member, count: Callable[[Any], float | None]) -> float | None:
     """A count summed over a run and the stages before it; None where one is unknown."""
-    counts = [count(run) for run in [*member.earlier, member.run]]
+    counts = [count(run) for run in member.stages]
     known = [n for n in counts if n is not None]
     return float(sum(known)) if len(known) == len(counts) else None
 

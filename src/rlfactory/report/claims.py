@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from rlfactory.report.claim_result import ClaimResult
-from rlfactory.report.curves import before, measured, metric_of
+from rlfactory.report.curves import before, measured_over_stages, metric_of
 from rlfactory.report.group import Group, Member
-from rlfactory.report.hierarchical import Estimate, SeedScores, constant, difference
+from rlfactory.report.hierarchical import MeanDifference, SeedScores, constant, difference
 from rlfactory.report.read import RunRecord
 from rlfactory.report.verdicts import (
     MIN_SEEDS,
@@ -110,7 +110,7 @@ def _without_numbers(claim: Claim, column: Column, groups: Mapping[str, Group]) 
 
 def _difference(
     groups: Mapping[str, Group], pair: tuple[str, str | float], column: Column
-) -> Estimate:
+) -> MeanDifference:
     """The first row of a pair less the second."""
     first, second = pair
     ours = seed_scores(groups[first], column)
@@ -120,13 +120,13 @@ def _difference(
     return difference(ours, seed_scores(other, column))
 
 
-def _evidence(claim: Claim, column: Column, estimate: Estimate, margin: float) -> Evidence:
+def _evidence(claim: Claim, column: Column, estimate: MeanDifference, margin: float) -> Evidence:
     if claim.kind == "equal":
         return equal(estimate, margin)
     return greater(estimate, margin) if rises(claim, column) else less(estimate, margin)
 
 
-def _with_numbers(result: ClaimResult, estimate: Estimate, seeds: int) -> ClaimResult:
+def _with_numbers(result: ClaimResult, estimate: MeanDifference, seeds: int) -> ClaimResult:
     if not estimate.seeds:
         return result
     low, high = interval(estimate) or (None, None)
@@ -164,21 +164,17 @@ def seed_scores(group: Group, column: Column) -> dict[int, SeedScores]:
     own = before(column) if group.untrained else column
     scores = {}
     for member in group.counted:
-        assert member.run is not None
-        if (found := _of_member(member, member.run, own)) is not None:
-            scores[member.run.seed] = replace(found, values=column.scale * found.values)
+        if (found := _of_member(member, own)) is not None:
+            scores[member.stages[-1].seed] = replace(found, values=column.scale * found.values)
     return scores
 
 
-def _of_member(member: Member, run: RunRecord, column: Column) -> SeedScores | None:
-    """A run's scores in a column; None where it has none."""
-    stages = [*member.earlier, run]
-    if column.measure == "iterations":
-        return SeedScores((), np.array([float(sum(stage.iterations for stage in stages))]))
-    run = stages[0] if column.measure.startswith("before/") else run
-    number = measured(run, column)
+def _of_member(member: Member, column: Column) -> SeedScores | None:
+    """A member's scores in a column; None where it has none."""
+    number = measured_over_stages(member, column)
     if number is None:
         return None
+    run = member.stages[0 if column.measure.startswith("before/") else -1]
     return _of_evaluation(run, column) or SeedScores((), np.array([number]))
 
 

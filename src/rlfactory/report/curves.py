@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 
 from rlfactory.report.derived import mean_of_scores, planned_passes
-from rlfactory.report.group import Group
+from rlfactory.report.group import Group, Member
 from rlfactory.report.read import RunRecord, Series
 from rlfactory.report.report import Curve
 from rlfactory.run.labels import metric_name
@@ -45,6 +45,18 @@ def measured(run: RunRecord, column: Column, at: int | None = None) -> float | N
     if kind == "before":
         return float(y[0]) if x[0] == 0 else None
     return float(y.max() if kind == "max" else y[-column.window :].mean())
+
+
+def measured_over_stages(member: Member, column: Column, at: int | None = None) -> float | None:
+    """A member's unscaled number in a column, over all of its stages where that makes sense."""
+    stages = member.stages
+    if column.measure.startswith("before/"):
+        return measured(stages[0], column)
+    if column.measure.startswith("plan/"):
+        return planned_passes(stages, column.measure.removeprefix("plan/"))
+    if column.measure == "iterations":
+        return float(sum(stage.iterations for stage in stages))
+    return measured(stages[-1], column, at)
 
 
 def metric_of(run: RunRecord, column: Column) -> str | None:

@@ -34,6 +34,12 @@ class Member:
     fault: str = ""
     earlier: list[RunRecord] = field(default_factory=list)
 
+    @property
+    def stages(self) -> list[RunRecord]:
+        """The runs of all of its stages, its own run last, which was read."""
+        assert self.run is not None
+        return [*self.earlier, self.run]
+
 
 @dataclass(frozen=True)
 class Group:

@@ -28,7 +28,7 @@ class SeedScores:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanDifference:
     """A mean difference over `seeds` seeds of at least `prompts` prompts, and its standard error.
 
     The error is NaN below two seeds, and the value below one.
@@ -51,7 +51,7 @@ def difference(
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Estimate:
+) -> MeanDifference:
     """Estimate the mean of `first - second` over the seeds that both have.
 
     Seeds are paired, and so are prompts where both were evaluated on the same ones in every seed.
@@ -68,14 +68,14 @@ def difference(
     scored = [_scored(side) for side in sides]
     kept = [i for i in range(len(shared)) if all(len(side[i]) for side in scored)]
     if not kept:
-        return Estimate(float("nan"), float("nan"), 0, 0)
+        return MeanDifference(float("nan"), float("nan"), 0, 0)
     scored = [[side[i] for i in kept] for side in scored]
     signs = (1.0, -1.0)
     means = [np.mean([own.mean() for own in side]) for side in scored]
     value = float(sum(sign * mean for sign, mean in zip(signs, means, strict=False)))
     fewest = min(len(v) for side in scored for v in side)
     if len(kept) < 2:
-        return Estimate(value, float("nan"), len(kept), fewest)
+        return MeanDifference(value, float("nan"), len(kept), fewest)
     rng = np.random.default_rng(seed)
     slots = rng.integers(len(kept), size=(resamples, len(kept)))
     drawn = np.zeros(resamples)
@@ -83,7 +83,7 @@ def difference(
         drawn += sign * _resampled(values, _is_shared(side), slots, rng)
     error = _unbiased(float(np.std(drawn, ddof=1)), len(kept))
     size = max(float(np.abs(v).max()) for side in scored for v in side)
-    return Estimate(value, 0.0 if error <= _ROUNDING * size else error, len(kept), fewest)
+    return MeanDifference(value, 0.0 if error <= _ROUNDING * size else error, len(kept), fewest)
 
 
 def _unbiased(error: float, seeds: int) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rlfactory.report.hierarchical import Estimate
+from rlfactory.report.hierarchical import MeanDifference
 from rlfactory.run.statistics import Interval, t_quantile
 
 Verdict = Literal["agree", "disagree", "undecided"]
@@ -32,7 +32,7 @@ class Evidence:
         return min(1.0, 2 * min(self.claim, self.contrary))
 
 
-def interval(estimate: Estimate, confidence: float = CONFIDENCE) -> Interval:
+def interval(estimate: MeanDifference, confidence: float = CONFIDENCE) -> Interval:
     """The interval of a difference; None below two seeds."""
     if estimate.seeds < 2:
         return None
@@ -40,7 +40,7 @@ def interval(estimate: Estimate, confidence: float = CONFIDENCE) -> Interval:
     return estimate.value - reach, estimate.value + reach
 
 
-def above(estimate: Estimate, bound: float) -> float:
+def above(estimate: MeanDifference, bound: float) -> float:
     """The one-sided p value that the difference is above a bound."""
     # scipy.stats takes seconds to import
     from scipy.special import stdtr
@@ -51,23 +51,23 @@ def above(estimate: Estimate, bound: float) -> float:
     return float(stdtr(estimate.seeds - 1, -distance / estimate.error))
 
 
-def below(estimate: Estimate, bound: float) -> float:
+def below(estimate: MeanDifference, bound: float) -> float:
     """The one-sided p value that the difference is below a bound."""
-    mirrored = Estimate(-estimate.value, estimate.error, estimate.seeds, estimate.prompts)
+    mirrored = MeanDifference(-estimate.value, estimate.error, estimate.seeds, estimate.prompts)
     return above(mirrored, -bound)
 
 
-def greater(estimate: Estimate, margin: float = 0.0) -> Evidence:
+def greater(estimate: MeanDifference, margin: float = 0.0) -> Evidence:
     """Evidence on the claim that the difference is above `-margin`: with one, not inferior."""
     return Evidence(above(estimate, -margin), below(estimate, -margin))
 
 
-def less(estimate: Estimate, margin: float = 0.0) -> Evidence:
+def less(estimate: MeanDifference, margin: float = 0.0) -> Evidence:
     """Evidence on the claim that the difference is below `margin`."""
     return Evidence(below(estimate, margin), above(estimate, margin))
 
 
-def equal(estimate: Estimate, margin: float) -> Evidence:
+def equal(estimate: MeanDifference, margin: float) -> Evidence:
     """Evidence on the claim that the difference is within the margin, by two one-sided tests."""
     within = max(above(estimate, -margin), below(estimate, margin))
     beyond = min(above(estimate, margin), below(estimate, -margin))

@@ -87,9 +87,6 @@ def build(
         other.check_prompts(held_out)
     model = _build_model(config, prompts, hardware)
     model.evaluations.on_pass = partial(advance, 0)
-    if model.process == "vp" and (pipe := getattr(model, "pipe", None)) is not None:
-        for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
-            log.warning("%s", note)
     dynamics = instantiate_group(config, "dynamics", process=model.forward_process)
     # token dynamics have no noise levels
     schedule = instantiate_group(config, "schedule") if model.media == "images" else None
@@ -144,6 +141,9 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
             memory=memory,
             prompt_cache=cache,
         )
+    if model.process == "vp" and (pipe := getattr(model, "pipe", None)) is not None:
+        for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
+            log.warning("%s", note)
     hardware.prepare(model)  # before the optimizer gets its parameters
     return model
 
