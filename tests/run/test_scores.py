@@ -42,6 +42,7 @@ def test_the_file_is_strict_json_with_null(tmp_path: Path) -> None:
         "diversity": None,
         "kl": None,
         "separate": False,
+        "noises": 1,
         "prompts": ["a"],
         "categories": None,
         "better": {},
@@ -71,7 +72,17 @@ def test_parts_are_the_categories() -> None:
     assert Scores(prompts=["a"], values={}).category_masks() == {}
 
 
+def test_scores_by_prompt_are_means_over_its_samples() -> None:
+    values = {"x": np.array([1.0, NAN, NAN, 0.0, 2.0, NAN])}
+    scores = Scores(prompts=["a", "b", "c"] * 2, values=values, noises=2)
+    np.testing.assert_array_equal(scores.by_prompt("x"), [0.5, 2.0, NAN])
+    alone = Scores(prompts=["a"] * 6, values=values)
+    np.testing.assert_array_equal(alone.by_prompt("x"), values["x"])
+
+
 def test_lengths_must_agree() -> None:
+    with pytest.raises(ValueError, match="3 samples, 2 of each prompt"):
+        Scores(prompts=["a", "b", "c"], values={}, noises=2)
     with pytest.raises(ValueError, match="'x': 3"):
         Scores(prompts=["a"], values={"x": np.zeros(3)})
     with pytest.raises(ValueError, match="categories"):

@@ -63,6 +63,14 @@ def test_changes_are_paired_over_all_and_over_each_category() -> None:
     assert table["strict"]["all"].low > 0
 
 
+def test_intervals_of_changes_are_over_prompts_and_not_over_their_samples() -> None:
+    before, after = (
+        Scores(s.prompts * 3, {"strict": np.tile(s.values["strict"], 3)}, noises=3) for s in pair()
+    )
+    single = changes(*pair())["strict"]["all"]
+    assert changes(before, after)["strict"]["all"] == single
+
+
 def test_other_prompts_make_no_pairs() -> None:
     before, after = pair()
     other = Scores(after.prompts[::-1], after.values, after.categories)

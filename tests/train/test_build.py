@@ -18,11 +18,13 @@ from rlfactory.regularizer.sum import Sum
 from rlfactory.reward.base import RewardError
 from rlfactory.train.build import (
     build,
+    build_evaluator,
     build_optimizer,
     instantiate_group,
     known_prompts,
     training_budget,
 )
+from rlfactory.train.components import NoProgress
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.utils.errors import ModelError
 
@@ -236,6 +238,16 @@ def test_prompts_with_an_end_are_known_before_a_run_begins(
     assert drawn | {"judge 0"} <= set(found)
     assert len(found) == len(set(found)) == (lines + 1 if lines == 3 else len(drawn) + 1)
     assert len(found) <= count
+
+
+def test_an_evaluation_has_its_noises_and_its_own_seed() -> None:
+    few = ("evaluation.prompts=6", "seed=3")
+    made = config(*few)
+    one = build_evaluator(made, build(made), NoProgress())
+    assert (one.seed, one.noises, len(one.prompts)) == (3, 1, 6)
+    made = config(*few, "evaluation.noises=2", "evaluation.seed=7")
+    two = build_evaluator(made, build(made), NoProgress())
+    assert (two.seed, two.noises, two.prompts) == (7, 2, one.prompts * 2)
 
 
 def test_prompts_without_an_end_are_not_known() -> None:

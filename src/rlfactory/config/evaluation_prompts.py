@@ -31,6 +31,12 @@ def prompt_count(config: Config) -> int | None:
     return _lines(Path(path).expanduser())
 
 
+def evaluation_samples(config: Config) -> int:
+    """How many samples an evaluation scores."""
+    evaluation = config["evaluation"]
+    return int(evaluation["prompts"] * evaluation.get("noises", 1))  # older runs have one
+
+
 def describe_evaluation(config: Config, traits: Traits) -> str:
     """The prompts that evaluations take, in words, and what gives others."""
     wanted, available = config["evaluation"]["prompts"], _available(config)
@@ -39,6 +45,8 @@ def describe_evaluation(config: Config, traits: Traits) -> str:
         text = f"{count} held-out prompts"
     else:
         text = f"{count} training prompts{_remedy(config)}"
+    if (noises := config["evaluation"]["noises"]) > 1:
+        text = f"{text}, {noises} samples of each"
     return (
         text if count == wanted else f"{text}; evaluation.prompts={wanted} is more than there are"
     )

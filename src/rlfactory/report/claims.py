@@ -196,4 +196,5 @@ def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
         return None
     if name not in scores.values:
         return None
-    return SeedScores(tuple(scores.prompts), scores.values[name])
+    values = scores.by_prompt(name)
+    return SeedScores(tuple(scores.prompts[: len(values)]), values)

@@ -164,7 +164,7 @@ def _main_scores(pair: Pair) -> list[list[float]] | None:
     if first is None or second is None or not _paired(pair):
         return None
     name = next((name for name in first.values if name in second.values), None)
-    return None if name is None else [s.values[name].tolist() for s in (first, second)]
+    return None if name is None else [s.by_prompt(name).tolist() for s in (first, second)]
 
 
 def _names(first: Path, second: Path) -> tuple[str, str]:
@@ -213,7 +213,7 @@ def _difference(pair: Pair, name: str) -> list[str]:
     if not _paired(pair):
         gap = second.means()[name] - first.means()[name]
         return [number(gap, sign=True), NONE, NONE]
-    change = paired_change(first.values[name], second.values[name])
+    change = paired_change(first.by_prompt(name), second.by_prompt(name))
     interval = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
     return [number(change.difference, sign=True), interval, str(change.count)]
 

@@ -12,16 +12,17 @@ from rlfactory.run.atomic_write import write_text
 
 @dataclass(frozen=True)
 class Scores:
-    """N prompts and the scores of their samples.
+    """The prompts and the scores of N samples.
 
     Attributes:
-        prompts: N texts.
+        prompts: the prompt of each sample: all prompts in one order, K times.
         values: `[N]` by score name; NaN could not be scored.
         categories: each prompt's category, or None.
         diversity: mean pairwise distance between samples of one prompt; NaN if not measured.
         kl: divergence from the reference in nats a token; NaN if not measured.
         better: whether higher or lower is better, by score name, as far as it is known.
         separate: whether none of the prompts is trained on.
+        noises: K.
     """
 
     prompts: list[str]
@@ -31,6 +32,7 @@ class Scores:
     kl: float = float("nan")
     better: dict[str, str] = field(default_factory=dict)
     separate: bool = False
+    noises: int = 1
 
     def __post_init__(self) -> None:
         """ValueError unless all have one entry per prompt."""
@@ -40,13 +42,25 @@ class Scores:
         wrong = {name: length for name, length in lengths.items() if length != len(self.prompts)}
         if wrong:
             raise ValueError(f"{len(self.prompts)} prompts, but the lengths are {wrong}")
+        if self.noises < 1 or len(self.prompts) % self.noises:
+            raise ValueError(f"{len(self.prompts)} samples, {self.noises} of each prompt")
 
     def means(self) -> dict[str, float]:
         """The mean of each score over the prompts that could be scored."""
         return {name: _mean(array) for name, array in self.values.items()}
 
+    def by_prompt(self, name: str) -> NDArray[np.float64]:
+        """A score's mean over the samples of each prompt, `[N / K]`; NaN if none was scored.
+
+        Samples of one prompt are not independent, so that intervals are over these means.
+        """
+        values = self.values[name].reshape(self.noises, -1)
+        scored = ~np.isnan(values)
+        total, count = np.where(scored, values, 0.0).sum(0), scored.sum(0)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
     def category_masks(self) -> dict[str, NDArray[np.bool_]]:
-        """The mask `[N]` of each category's prompts, in order of first appearance."""
+        """The mask `[N]` of each category's samples, in order of first appearance."""
         kinds = np.array(self.categories or [])
         return {kind: kinds == kind for kind in dict.fromkeys(self.categories or [])}
 
@@ -57,6 +71,7 @@ class Scores:
             "diversity": _plain(self.diversity),
             "kl": _plain(self.kl),
             "separate": self.separate,
+            "noises": self.noises,
             "prompts": self.prompts,
             "categories": self.categories,
             "better": self.better,
@@ -79,6 +94,7 @@ class Scores:
             kl=_number(content.get("kl")),
             better=content.get("better", {}),
             separate=bool(content.get("separate")),  # older files do not say
+            noises=content.get("noises", 1),
         )
 
 

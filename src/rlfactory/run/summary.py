@@ -25,10 +25,11 @@ def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
         raise ValueError("before and after are not of the same prompts, so they are no pairs")
     table: dict[str, dict[str, Change]] = {}
     for name in [name for name in before.values if name in after.values]:
-        old, new = before.values[name], after.values[name]
+        old, new = before.by_prompt(name), after.by_prompt(name)
         rows = {"all": paired_change(old, new)}
         for kind, mask in before.category_masks().items():
-            rows[kind] = paired_change(old[mask], new[mask])
+            of_prompts = mask[: len(old)]
+            rows[kind] = paired_change(old[of_prompts], new[of_prompts])
         table[name] = rows
     return table
 

@@ -39,7 +39,7 @@ def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOpt
         if getattr(options, name) is not None:
             media = "texts" if is_language else "images"
             raise PlanError([Problem(f"--{name}", f"is no option of a run that makes {media}")])
-    own = {"prompts": 1, "steps": options.steps, "size": options.size}
+    own = {"prompts": 1, "noises": 1, "steps": options.steps, "size": options.size}
     evaluation = {name: value for name, value in own.items() if value is not None}
     sampled = {
         **config,

@@ -270,7 +270,8 @@ def build_evaluator(
     config: Config, components: Components, progress: ProgressListener
 ) -> Evaluator:
     """The evaluator of a run's weights on its evaluation prompts."""
-    wanted = config["evaluation"]["prompts"]
+    evaluation = config["evaluation"]
+    wanted, noises = evaluation["prompts"], evaluation.get("noises", 1)  # older runs have one
     prompts = components.prompts.held_out(wanted)
     if len(prompts) < wanted:
         message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
@@ -282,9 +283,10 @@ def build_evaluator(
         others=components.eval_rewards,
         scorer=components.scorer,
         max_failed=config["max_failed"],
-        prompts=prompts,
+        prompts=prompts * noises,
+        noises=noises,
         separate=bool(components.prompts.separate),
-        seed=config["seed"],
+        seed=config["seed"] if evaluation.get("seed") is None else evaluation["seed"],
         progress=progress,
         hardware=components.hardware,
     )

@@ -75,6 +75,18 @@ def test_batching_does_not_matter_and_the_seed_does(evaluator: Callable[..., Eva
     assert not torch.equal(pictures(one), pictures(evaluator(seed=1)("policy")))
 
 
+def test_further_noises_leave_the_first_ones_as_they_are(
+    evaluator: Callable[..., Evaluator],
+) -> None:
+    one, made = evaluator(), evaluator()
+    two = replace(made, prompts=made.prompts * 2, noises=2)("policy")
+    first = pictures(one("policy"))
+    torch.testing.assert_close(pictures(two)[:24], first)
+    assert not torch.equal(pictures(two)[24:], first)
+    assert two.scores.noises == 2
+    assert len(two.scores.by_prompt("jpeg_kb")) == 24
+
+
 def test_the_weight_set_that_is_named_is_judged(evaluator: Callable[..., Evaluator]) -> None:
     made = evaluator()
     before = pictures(made("policy"))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from rlfactory.config.checks.base import Config, Traits, steps_trained
+from rlfactory.config.evaluation_prompts import evaluation_samples
 from rlfactory.config.memory.activations import (
     LARGEST_TILE,
     PIXELS_TOGETHER,
@@ -69,7 +70,7 @@ def _within_run(config: Config, traits: Traits) -> Config:
     ranks = processes if isinstance(processes, int) else 1
     items, _ = update_items(config, traits)
     samples = config["prompts_per_iteration"] * config["group_size"]
-    drawn = max(samples, config["evaluation"]["prompts"])
+    drawn = max(samples, evaluation_samples(config))
     return {
         **config,
         "micro_batch": min(config["micro_batch"], -(-items // ranks)),

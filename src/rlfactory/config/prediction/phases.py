@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from rlfactory.config import nfe
 from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.config.evaluation_prompts import evaluation_samples
 from rlfactory.config.memory.activations import UnknownNetwork
 from rlfactory.config.memory.device_memory import on_gpu
 from rlfactory.config.memory.language import text_batches, text_options, trained_numbers
@@ -84,7 +85,7 @@ def _image_work(config: Config, traits: Traits) -> IterationWork | None:
         ],
     }
     evaluation = config["evaluation"]
-    held_out = evaluation["prompts"] / processes_of(config)
+    held_out = evaluation_samples(config) / processes_of(config)
     size = evaluation["size"] or config["model"]["size"]
     steps = evaluation["steps"] or config["schedule"]["steps"]
     drawn = _forward(config, parts, network, held_out, size, float(steps))
@@ -205,7 +206,7 @@ def _text_work(config: Config, traits: Traits) -> IterationWork | None:
             *_updates(config, traits, trained_numbers(config, shape), shape.parameters),
         ],
     }
-    held_out = config["evaluation"]["prompts"] / processes_of(config)
+    held_out = evaluation_samples(config) / processes_of(config)
     evaluation = [*_generation(config, shape, held_out), *_scoring(config, traits, held_out)]
     return IterationWork(phases, samples, evaluation, held_out)
 

@@ -61,6 +61,8 @@ class EvaluationConfig:
     """When and on how much the run is evaluated; 0 is never (in between)."""
 
     prompts: PositiveInt
+    noises: PositiveInt
+    seed: NonNegativeInt | None
     every: NonNegativeInt
     preview_every: NonNegativeInt
     weights: Literal["ema", "policy"]

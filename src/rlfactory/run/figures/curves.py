@@ -108,7 +108,7 @@ class RunCurves:
         scores = self.evaluations.get(iteration)
         if scores is None or name not in scores.values:
             return mean, mean
-        low, high = bootstrap_interval(scores.values[name], resamples=_RESAMPLES)
+        low, high = bootstrap_interval(scores.by_prompt(name), resamples=_RESAMPLES)
         return (low, high) if low == low else (mean, mean)
 
     def _line_panel(self, metric: str, training: Series, evaluation: Series) -> Panel:

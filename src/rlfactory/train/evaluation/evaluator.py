@@ -41,9 +41,9 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Draws one sample per evaluation prompt, and scores it.
+    """Draws a sample for each evaluation prompt, and scores it.
 
-    Random numbers are keyed by the seed and the prompt's number. Each rank draws and scores its
+    Random numbers are keyed by the seed and the sample's number. Each rank draws and scores its
     shard, and all get the scores and samples of all.
 
     Attributes:
@@ -51,6 +51,7 @@ class Evaluator:
         others: further rewards that score evaluation samples, by name.
         max_failed: the share of samples that may lack a score of one of `others`.
         separate: whether no prompt is trained on.
+        prompts: of each sample; all prompts `noises` times in one order.
     """
 
     model: ImageModel | TextModel
@@ -63,6 +64,7 @@ class Evaluator:
     scorer: Scorer = field(default_factory=Scorer)
     max_failed: float = 1.0
     separate: bool = False
+    noises: int = 1
     hardware: Hardware = SINGLE_PROCESS
 
     def __call__(self, weights: str) -> Evaluation:
@@ -159,6 +161,7 @@ class Evaluator:
             kl=_kl_per_token(samples),
             better=self._directions(scores),
             separate=self.separate,
+            noises=self.noises,
         )
 
     def _directions(self, scores: Mapping[str, Tensor]) -> dict[str, str]:
