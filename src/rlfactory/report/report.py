@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlfactory.report.claim_result import ClaimResult
+from rlfactory.report.entry import Entry
 from rlfactory.sweep.table import Column, TableInfo
 
 
@@ -126,6 +127,7 @@ class Report:
         differences: for each configuration key in which rows differ, a value per row.
         notes: sentences below the table.
         claims: what the source claims of the rows, with verdicts.
+        entries: the finished runs of a leaderboard.
     """
 
     title: str
@@ -139,3 +141,4 @@ class Report:
     notes: list[str]
     comparisons: list[Comparison] = field(default_factory=list)
     claims: list[ClaimResult] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
