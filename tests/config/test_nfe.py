@@ -8,7 +8,7 @@ import torch
 
 from rlfactory.batch import TrainingItems
 from rlfactory.config import nfe
-from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.checks.base import Config, Traits, stochastic_steps
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.rollout import Condition
@@ -136,7 +136,11 @@ def test_micro_batches_are_those_that_learning_makes(size: int, ratio: str, cost
 
 
 def test_a_window_that_moves_is_counted_where_it_begins() -> None:
-    config: dict[str, Any] = {"window": {"size": 3, "low": 2}, "schedule": {"steps": 9}}
-    assert nfe.window_steps(config) == [2, 3, 4]
-    assert nfe.window_steps({**config, "window": {"skip_last": 2}}) == list(range(7))
-    assert nfe.window_steps({**config, "window": {"steps": [5, 1, 5]}}) == [1, 5]
+    config: dict[str, Any] = {
+        "window": {"size": 3, "low": 2},
+        "schedule": {"steps": 9},
+        "branch_at": "window",
+    }
+    assert stochastic_steps(config) == [2, 3, 4]
+    assert stochastic_steps({**config, "window": {"skip_last": 2}}) == list(range(7))
+    assert stochastic_steps({**config, "window": {"steps": [5, 1, 5]}}) == [1, 5]

@@ -33,6 +33,7 @@ from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
 from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.sampling.tree import TreeSpec
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
 from rlfactory.train.stopping import RunStop
 from rlfactory.utils.live_objects import is_reference, resolve
@@ -249,6 +250,9 @@ def _build_sampler(
 
 def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
     """The transitions that a step-wise algorithm learns from."""
+    tree = None
+    if config["branch_at"] == "tree":
+        tree = TreeSpec(config["branches"], **config["tree"])
     return TransitionSpec(
         instantiate_group(config, "window"),
         branches=config["branches"],
@@ -256,6 +260,7 @@ def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
         mean=mean,
         dtype=getattr(torch, config["latent_storage"]),
         tail=config["tail"],
+        tree=tree,
     )
 
 

@@ -86,6 +86,14 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
+class TreeConfig:
+    """Where the trajectories of a tree split."""
+
+    splits: list[NonNegativeInt]
+    noise_scale: Positive
+
+
+@dataclass(frozen=True)
 class GuardConfig:
     """How updates with non-finite numbers are handled."""
 
@@ -122,11 +130,12 @@ class RootConfig:
     group_size: PositiveInt
     epochs: PositiveInt
     updates_per_iteration: PositiveInt
-    shares: Literal["random", "even"]
+    shares: Literal["random", "even", "groups"]
     micro_batch: PositiveInt
     sample_batch: PositiveInt
     branches: PositiveInt
-    branch_at: Literal["window", "step"]
+    branch_at: Literal["window", "step", "tree"]
+    tree: TreeConfig
     latent_storage: Literal["float32", "bfloat16", "float16"]
     tail: PositiveFraction | None
     max_grad_norm: Positive
