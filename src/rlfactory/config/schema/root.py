@@ -67,6 +67,7 @@ class EvaluationConfig:
     preview_every: NonNegativeInt
     weights: Literal["ema", "policy"]
     steps: PositiveInt | None
+    policy_fraction: PositiveFraction
     size: PositiveInt | None
     grid: PositiveInt
 

@@ -12,6 +12,7 @@ from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.ops.solver import Solver
 from rlfactory.dynamics.window import Window
 from rlfactory.model.base import ImageModel
+from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import (
     Condition,
@@ -76,6 +77,8 @@ class ImageSampler(Sampler):
         batch: the most samples in a pass of the network or the decoder.
         advance: called after each batch.
         evaluation_shape: the shape of latents in evaluations; by default that of rollouts.
+        policy_fraction: the fraction of an evaluation's steps, at least one, that the weights in
+            use take; the reference's take the others (MixGRPO's hybrid sampling).
     """
 
     def __init__(
@@ -89,12 +92,14 @@ class ImageSampler(Sampler):
         batch: int,
         advance: Advance,
         evaluation_shape: tuple[int, int, int] | None = None,
+        policy_fraction: float = 1.0,
     ) -> None:
         self.model = model
         self._shape = model.resolution.shape
         self.evaluation_shape = evaluation_shape or self._shape
         self.dynamics = dynamics
         self.sigmas, self.evaluation_sigmas = sigmas, evaluation_sigmas
+        self.policy_fraction = policy_fraction
         self.transitions = transitions
         self.batch = batch
         self.advance = advance
@@ -227,7 +232,17 @@ class ImageSampler(Sampler):
             noise = rng.normal(seed, stream, [], index, self.evaluation_shape, pinned=self._on_gpu)
             start = to_device(noise, self.model.device)
             with self.model.precision.sampling():
-                latents = integrate_ode(self.model, condition, start, self.evaluation_sigmas)
+                latents = self._evaluated(condition, start)
             images.append(self.model.decode(latents))
             self.advance(len(index))
         return GeneratedSamples(images=torch.cat(images))
+
+    def _evaluated(self, condition: Condition, start: Tensor) -> Tensor:
+        """The final latents of evaluation samples."""
+        model, times = self.model, self.evaluation_sigmas
+        own = max(1, round(self.policy_fraction * (len(times) - 1)))
+        latents = integrate_ode(model, condition, start, times[: own + 1])
+        if own == len(times) - 1:
+            return latents
+        with model.weights(REFERENCE):
+            return integrate_ode(model, condition, latents, times[own:])
