@@ -15,7 +15,7 @@ matrix = importlib.import_module("matrix")
 sys.path.remove(DOCS)
 
 PRECISIONS = ("bf16", "fp16", "fp32", "bf16_rollout")
-REPLAYING = {"grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf"}
+REPLAYING = {"grpo", "branch_grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf"}
 """Ratios of replayed steps begin at 1, so they can't learn in another precision than they draw."""
 FINETUNES, MEMORIES = ("lora", "full"), ("roomy", "low")
 Row = tuple[str, str, str, str, str]

@@ -42,7 +42,8 @@ WORDS = {
         "dynamics.top_k=32",
     ],
 }
-"""Four iterations of five updates: twenty (eight of trees). One process draws the batches that two would."""
+"""Four iterations of five updates: twenty; eight of trees. One process draws the batches that two
+would."""
 TWO = ["hardware.device=cpu", "hardware.processes=2", "hardware.timeout=120"]
 LENGTH = ["iterations=4"]
 
