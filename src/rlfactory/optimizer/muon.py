@@ -28,6 +28,7 @@ class Muon(torch.optim.Optimizer):
         betas: Decay of AdamW's moments.
         eps: Added to the root of AdamW's second moment.
         weight_decay: Decoupled weight decay of both.
+        fused: AdamW: whether one kernel moves all tensors.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Muon(torch.optim.Optimizer):
         betas: list[float] | None = None,
         eps: Positive = 1e-8,
         weight_decay: NonNegative = 1e-4,
+        fused: bool | None = None,
     ) -> None:
         chosen = {id(parameter) for parameter in matrices}
         groups = _split(params, chosen)
@@ -60,7 +62,12 @@ class Muon(torch.optim.Optimizer):
         if rest := [group for group in groups if not group[IS_MUON]]:
             beta1, beta2 = betas or (0.9, 0.999)
             self._parts[False] = torch.optim.AdamW(
-                rest, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay
+                rest,
+                lr=lr,
+                betas=(beta1, beta2),
+                eps=eps,
+                weight_decay=weight_decay,
+                fused=fused,
             )
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
 
