@@ -297,10 +297,12 @@ class GeneratedSamples:
         texts: N completions, of a language model.
         kl: `[N]`, `log p - log p_reference` of each completion in nats, whose mean is the KL
             divergence per response; None where no reference is kept.
+        reference_log_prob: `[N]`, `log p_reference` of each completion in nats, where `kl` is known.
         lengths: `[N]`, the number of tokens of each completion.
     """
 
     images: Tensor | None = None
     texts: list[str] | None = None
     kl: Tensor | None = None
+    reference_log_prob: Tensor | None = None
     lengths: Tensor | None = None

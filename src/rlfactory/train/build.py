@@ -3,7 +3,7 @@
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rlfactory.model.pipelines.loading import network_on
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
+from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger
@@ -102,7 +103,9 @@ def build(
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
         model.check_lengths(prompts.texts(), dynamics.length)
-    optimizer = build_optimizer(config, model.parameter_groups(), hardware.device)
+    optimizer = build_optimizer(
+        config, model.parameter_groups(), hardware.device, hidden_matrices(model)
+    )
     # copies of the initial weights, from the start: later these would be others
     evaluated = {config["evaluation"]["weights"]}
     if _policy_fraction(config) < 1 and model.media == "images":
@@ -175,16 +178,23 @@ def build_algorithm(config: Config, **available: object) -> Algorithm[Any, Any, 
 
 
 def build_optimizer(
-    config: Config, groups: list[dict[str, Any]], device: torch.device
+    config: Config,
+    groups: list[dict[str, Any]],
+    device: torch.device,
+    matrices: Sequence[torch.nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
     """The optimizer of these parameter groups; `fused: null` is fused on CUDA.
+
+    An optimizer that treats hidden `matrices` apart from the rest names them.
 
     torch's own default there, `foreach`, takes a scratch copy of what is trained.
     """
     options = config["optimizer"]
     if device.type == "cuda" and options.get("fused", False) is None:
         config = {**config, "optimizer": {**options, "fused": True}}
-    optimizer: torch.optim.Optimizer = instantiate_group(config, "optimizer", params=groups)
+    optimizer: torch.optim.Optimizer = instantiate_group(
+        config, "optimizer", params=groups, matrices=matrices
+    )
     return optimizer
 
 

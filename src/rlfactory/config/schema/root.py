@@ -43,6 +43,7 @@ class LearningRateConfig:
     warmup: NonNegativeInt
     final_scale: Fraction
     zero_first: bool
+    schedule: Literal["linear", "cosine"] = "linear"
 
 
 @dataclass(frozen=True)
