@@ -24,6 +24,7 @@ FAMILIES = {
     ),
     "Steps of a flow: DanceGRPO, BranchGRPO, MixGRPO, Flow-Factory": (
         *("dance", "branch", "mix", "mix_flash", "flow_factory_grpo", "flow_factory_guard"),
+        "flow_factory_grpo_flux",
     ),
     "Steps of a model that predicts noise": ("ddpo", "trl_ddpo", "drlx", "dance_sd"),
     "Final samples": (

@@ -25,7 +25,7 @@ from rlfactory.report.verdicts import MIN_SEEDS
 from rlfactory.report.writers import claim_lines, plain
 from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.jobs import columns_of
-from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
+from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Table
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -134,6 +134,7 @@ def index(results: Path) -> str:
         f"**{counts_text(everything)}**, of {tested} sweeps.\n",
         "\n".join(claims_table(found)),
         *_pages_without_claims(found, results),
+        *_not_measured(found),
     ]
     return "\n".join(parts) + "\n"
 
@@ -157,6 +158,12 @@ def _pages_without_claims(
     pages = [f"[{name}]({name}.md)" for name, own in found.items() if not own]
     if pages:
         yield f"\nWithout claims of a source: {', '.join(pages)}."
+
+
+def _not_measured(found: Mapping[str, Sequence[ClaimResult]]) -> Iterator[str]:
+    waiting = [f"`{name}`" for name in sorted(sweeps().keys() - found.keys())]
+    if waiting:
+        yield f"\nNot measured yet: {', '.join(waiting)}."
 
 
 def _sheet(name: str) -> SweepFile:

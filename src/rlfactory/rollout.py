@@ -297,7 +297,7 @@ class GeneratedSamples:
         texts: N completions, of a language model.
         kl: `[N]`, `log p - log p_reference` of each completion in nats, whose mean is the KL
             divergence per response; None where no reference is kept.
-        reference_log_prob: `[N]`, `log p_reference` of each completion in nats, where `kl` is known.
+        reference_log_prob: `[N]`, `log p_reference` of each completion in nats, like `kl`.
         lengths: `[N]`, the number of tokens of each completion.
     """
 
