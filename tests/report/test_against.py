@@ -1,43 +1,37 @@
+"""One metric against another over training."""
+
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from rlfactory.report.against import draw_against, path_of
-from rlfactory.report.group import Group, Member
-from rlfactory.report.read import RunRecord
+from rlfactory.config.problems import PlanError
+from rlfactory.report.against import paths_of
+from rlfactory.report.command import report
+from rlfactory.report.report import Curve
 
 
-def group(*runs):
-    records = [
-        RunRecord(Path(str(i)), "done", {}, {k: tuple(map(np.array, v)) for k, v in run.items()})
-        for i, run in enumerate(runs)
+def curve(row: str, metric: str, x: list[float], mean: list[float]) -> Curve:
+    return Curve(row, metric, x, mean, [m - 1 for m in mean], [m + 1 for m in mean])
+
+
+def test_a_row_is_followed_where_both_were_measured() -> None:
+    curves = [
+        curve("a", "kl/reference", [1, 2, 3, 4], [1.0, 4.0, 9.0, 16.0]),
+        curve("a", "eval/gold/mean", [0, 2, 4], [0.1, 0.5, 0.3]),
+        curve("b", "eval/gold/mean", [0, 2, 4], [0.1, 0.5, 0.3]),
     ]
-    return Group("row", [Member(record.path, record, "done") for record in records])
+    (path,) = paths_of(curves, "sqrt:kl/reference", "eval/gold/mean")
+    assert path == ("a", [2.0, 4.0], [0.5, 0.3], [-0.5, -0.7], [1.5, 1.3])
+    with pytest.raises(PlanError, match="eval/gold/mean"):
+        paths_of(curves, "kl/reference", "eval/proxy/mean")
 
 
-RUNS = (
-    {"kl": ([3, 6, 9], [0.0, 4.0, 16.0]), "eval/a": ([0, 3, 6, 9], [0.0, 1.0, 2.0, 3.0])},
-    {"kl": ([3, 6], [0.0, 16.0]), "eval/a": ([0, 3, 6, 9], [0.0, 3.0, 2.0, 3.0])},
-)
-
-
-def test_a_path_has_the_iterations_that_all_runs_measured_both_metrics_at():
-    path = path_of(group(*RUNS), "kl", "eval/a")
-    assert (path.x, path.mean) == ([0.0, 10.0], [2.0, 2.0])
-    assert path.high[0] > 2 == path.high[1]
-
-
-def test_the_root_is_taken_before_the_mean_over_runs():
-    assert path_of(group(*RUNS), "sqrt:kl", "eval/a").x == [0.0, 3.0]
-
-
-def test_nothing_is_drawn_of_metrics_that_no_run_measured(tmp_path):
-    assert not draw_against([group(*RUNS)], "kl", "other", tmp_path / "against.png")
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("x", ["kl", "sqrt:kl"])
-def test_a_figure_is_drawn(tmp_path, x):
-    assert draw_against([group(*RUNS)], x, "eval/a", tmp_path / "against.png")
-    assert (tmp_path / "against.png").stat().st_size > 1000
+def test_the_report_draws_it(
+    tmp_path: Path, filled_sweep: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = filled_sweep(tmp_path / "sweep")
+    words = ["--format", "markdown", "--against", "reward/shapes/mean,kl/reference"]
+    assert report([str(folder), *words]) == 0
+    assert (folder / "report" / "against.png").is_file()
+    assert "against.png" in capsys.readouterr().out

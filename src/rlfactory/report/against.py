@@ -1,84 +1,61 @@
 """A figure of one metric against another over training, such as a gold score against its proxy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlfactory.report.curves import half_interval
-from rlfactory.report.group import Group
-from rlfactory.report.read import RunRecord
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.report.report import Curve
 from rlfactory.run.figures.figure import COLORS, saved_figure
-from rlfactory.run.statistics import Array
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FILE = "against.png"
 ROOT = "sqrt:"
 """Before a metric's name: its square root, the usual axis for a divergence (arXiv 2210.10760)."""
 
-
-@dataclass(frozen=True)
-class TrainingPath:
-    """A row's mean of one metric over that of another, with the 95 % interval of the former."""
-
-    row: str
-    x: list[float]
-    mean: list[float]
-    low: list[float]
-    high: list[float]
+Path2D = tuple[str, list[float], list[float], list[float], list[float]]
+"""A row, its x and y over training, and the ends of the 95 % intervals of y."""
 
 
-def path_of(group: Group, x: str, y: str) -> TrainingPath | None:
-    """The means over a row's runs of metric `x` and `y` at the iterations that all measured both.
+def paths_of(curves: Sequence[Curve], x: str, y: str) -> list[Path2D]:
+    """Each row's mean of metric `y` over that of `x`, at the iterations that have both.
 
-    A metric that begins with `sqrt:` is the square root of the one that follows. None where fewer
-    than two iterations are shared.
+    Raises:
+        PlanError: no row has both.
     """
-    runs = [run for run in group.runs if _name(x) in run.series and _name(y) in run.series]
-    series = [run.series[_name(metric)][0] for run in runs for metric in (x, y)]
-    at: Array = reduce(np.intersect1d, series) if series else np.empty(0)
-    if len(at) < 2:
-        return None
-    across = np.stack([_values(run, x, at) for run in runs]).mean(0)
-    values = np.stack([_values(run, y, at) for run in runs])
-    mean, half = values.mean(0), half_interval(values)
-    ends = (mean - half).tolist(), (mean + half).tolist()
-    return TrainingPath(group.name, across.tolist(), mean.tolist(), *ends)
+    by_name = {(curve.metric, curve.row): curve for curve in curves}
+    rows = dict.fromkeys(curve.row for curve in curves)
+    name = x.removeprefix(ROOT)
+    pairs = [(row, by_name.get((name, row)), by_name.get((y, row))) for row in rows]
+    paths = []
+    for row, across, up in pairs:
+        if across is None or up is None:
+            continue
+        _, i, j = np.intersect1d(across.x, up.x, return_indices=True)
+        means = np.array(across.mean)[i]
+        along = np.sqrt(means.clip(0)) if x.startswith(ROOT) else means
+        ends = (np.array(values)[j].tolist() for values in (up.mean, up.low, up.high))
+        paths.append((row, along.tolist(), *ends))
+    if not paths:
+        known = ", ".join(dict.fromkeys(curve.metric for curve in curves))
+        message = f"no row has curves of both {name} and {y}; there are {known}"
+        raise PlanError([Problem("--against", message)])
+    return paths
 
 
-def _name(metric: str) -> str:
-    return metric.removeprefix(ROOT)
+def draw_against(curves: Sequence[Curve], x: str, y: str, file: Path) -> Path:
+    """Draw a line for each row in the order of training, with a dot at its end.
 
-
-def _values(run: RunRecord, metric: str, at: Array) -> Array:
-    x, y = run.series[_name(metric)]
-    values: Array = y[np.searchsorted(x, at)]
-    return np.sqrt(values.clip(0)) if metric.startswith(ROOT) else values
-
-
-def draw_against(groups: Sequence[Group], x: str, y: str, file: Path) -> bool:
-    """Draw a line for each row, in the order of training, with a dot at its end.
-
-    Vertical bars are 95 % intervals over runs. Returns whether any row measured both metrics.
+    Vertical bars are 95 % intervals over runs.
     """
-    paths = [path for group in groups if (path := path_of(group, x, y)) is not None]
-    if paths:
-        with saved_figure((6.0, 4.2), file) as figure:
-            _draw(figure.subplots(), paths, x, y)
-    return bool(paths)
-
-
-def _draw(axes: "Axes", paths: Sequence[TrainingPath], x: str, y: str) -> None:
-    for number, path in enumerate(paths):
-        colour = COLORS[number % len(COLORS)]
-        axes.plot(path.x, path.mean, color=colour, label=path.row)
-        axes.plot(path.x[-1:], path.mean[-1:], "o", color=colour, markersize=5)
-        axes.vlines(path.x, path.low, path.high, color=colour, alpha=0.3)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.legend(fontsize=7)
+    with saved_figure((6.4, 4.4), file) as figure:
+        axes = figure.subplots()
+        for number, (row, along, mean, low, high) in enumerate(paths_of(curves, x, y)):
+            colour = COLORS[number % len(COLORS)]
+            axes.plot(along, mean, color=colour, label=row)
+            axes.plot(along[-1:], mean[-1:], "o", color=colour, markersize=5)
+            axes.vlines(along, low, high, color=colour, alpha=0.3)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.legend(fontsize=7)
+    return file

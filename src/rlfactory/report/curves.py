@@ -164,12 +164,12 @@ def mean_curve(
         return None
     at = thinned(shared)
     values = scale * np.stack([y[np.searchsorted(x, at)] for x, y in series])
-    mean, half = values.mean(0), half_interval(values)
+    mean, half = values.mean(0), _half_interval(values)
     low, high = (mean - half).tolist(), (mean + half).tolist()
     return Curve(row, metric, at.tolist(), mean.tolist(), low, high, label, paper)
 
 
-def half_interval(values: Array) -> Array:
+def _half_interval(values: Array) -> Array:
     """Half of the 95 % interval of the mean over `[runs, N]`; zeros for one run."""
     count = len(values)
     if count < 2:
