@@ -87,6 +87,30 @@ def test_killed_resumed_and_typed_again_it_ends_bit_for_bit(
     assert traces(run) == traces(finished)
 
 
+def test_muon_goes_on_bit_for_bit(
+    words: list[str],
+    traces: Callable[[Path], dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = ["optimizer=muon", "iterations=2", "learning_rate.schedule=cosine"]
+    assert train(tmp_path / "whole", words, *more) == 0
+    updates, update = list[int](), Learner._update
+
+    def killed(learner: Learner, *arguments: Any, **named: Any) -> Any:
+        updates.append(1)
+        if len(updates) == 6:  # the second iteration's second
+            raise KilledError
+        return update(learner, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "_update", killed)
+        with pytest.raises(KilledError):
+            train(tmp_path / "parts", words, *more)
+    assert app.dispatch(["resume", str(tmp_path / "parts")]) == 0
+    assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
+
+
 def test_a_finished_run_says_so_and_stays(
     finished: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.sd3 import SD3
 from rlfactory.optimizer.muon import Muon, hidden_matrices
 
 CPU = torch.device("cpu")
@@ -99,6 +100,16 @@ def test_of_a_language_model_it_moves_hidden_matrices(gpt2_folder: Path, finetun
         for p in group["params"]
     }
     assert rates == {False: 0.1, True: 0.5}
+
+
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_of_an_image_model_it_moves_hidden_matrices(sd3_folder: Path, finetune: Any) -> None:
+    model = SD3(CPU, path=str(sd3_folder), finetune=finetune, size=64, text_tokens=16)
+    names = {id(p): name for name, p in model.weights.parameters.items()}
+    chosen = {names[id(p)] for p in hidden_matrices(model)}
+    assert any("attn" in name for name in chosen)
+    assert not any(word in name for name in chosen for word in ("proj_out", "context_embedder"))
+    assert all("lora" in name for name in chosen) == (finetune == "lora")
 
 
 def test_shards_are_refused(refused: Callable[..., str]) -> None:

@@ -187,6 +187,17 @@ BREAKS: dict[str, list[Break]] = {
         )
     ],
     "require_groups_of_two": [_groups],
+    "require_value_for_dense_scores": [
+        _of(
+            *(
+                (
+                    f"model=tiny_gpt2 algo={algo} algo.score_placement=uniform",
+                    "algo.score_placement",
+                )
+                for algo in ("rloo", "grpo_token")
+            )
+        )
+    ],
     "require_nonzero_weights": [
         _of(
             ("advantage.weights={}", "advantage.weights"),

@@ -10,6 +10,8 @@ from rlfactory.utils.types import Fraction, NonNegative, Positive, PositiveInt
 
 IS_MUON = "is_muon"
 """The key of a parameter group that tells which of the two moves it."""
+_ENDS = ("x_embedder", "context_embedder", "proj_out")
+"""The inputs and the output of diffusers' transformers (SD3, FLUX)."""
 
 
 class Muon(torch.optim.Optimizer):
@@ -118,4 +120,5 @@ def hidden_matrices(model: Any) -> list[nn.Parameter]:
 def _outer_modules(network: nn.Module) -> list[nn.Module]:
     found: list[nn.Module] = [m for m in network.modules() if isinstance(m, nn.Embedding)]
     output = getattr(network, "get_output_embeddings", lambda: None)()
-    return found if output is None else [*found, output]
+    ends = [output, *(getattr(network, name, None) for name in _ENDS)]
+    return [*found, *(module for module in ends if module is not None)]

@@ -253,6 +253,15 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         terms({"requires": "velocity"}, "approx"),
         "regularizer.terms.approx",
     ),
+    *(
+        (
+            checks.optimisation.require_value_for_dense_scores,
+            {"algo": {"score_placement": "uniform", "baseline": baseline}},
+            {},
+            "algo.score_placement",
+        )
+        for baseline in ("group", "rloo")
+    ),
     (checks.optimisation.require_groups_of_two, {"group_size": 1}, {}, "group_size"),
     (
         checks.optimisation.require_groups_of_two,
@@ -818,6 +827,13 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         checks.optimisation.require_single_update,
         {"updates_per_iteration": 1},
         {"algo": {"on_policy": True}},
+    ),
+    *(
+        (checks.optimisation.require_value_for_dense_scores, {"algo": algo}, {})
+        for algo in (
+            {"score_placement": "uniform", "baseline": "value"},
+            {"score_placement": "last", "baseline": "rloo"},
+        )
     ),
     (
         checks.optimisation.require_groups_of_two,

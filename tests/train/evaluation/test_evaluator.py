@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.schedule import uniform_sigmas
+from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import EMA
 from rlfactory.prompts.shapes import ShapesPrompts
@@ -18,9 +20,11 @@ from rlfactory.reward.jpeg import Compressibility
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import NoProgress
+from rlfactory.train.data_parallel import Shard, local_rows
 from rlfactory.train.evaluation.evaluator import (
     Evaluation,
     Evaluator,
+    _gather,
     evaluation_metrics,
     text_measures,
 )
@@ -179,3 +183,21 @@ def test_measures_of_texts_are_means_over_texts_and_over_tokens() -> None:
     assert metrics["eval/text/reference_log_prob"] == -2.0
     assert text_measures(replace(drawn, reference_log_prob=None)) == {"repetition": 0.25}
     assert text_measures(GeneratedSamples(images=torch.zeros(1, 3, 2, 2))) == {}
+
+
+def test_measures_of_texts_are_those_of_all_ranks(together: Callable[..., list[Any]]) -> None:
+    texts = ["so bad so bad so bad", "a fine film indeed", "no"]
+    values, lengths = torch.tensor([-6.0, -12.0, -1.0]), torch.tensor([6, 3, 1])
+    drawn = GeneratedSamples(texts=texts, reference_log_prob=values, lengths=lengths)
+
+    def work(hardware: Hardware) -> dict[str, float]:
+        rows = local_rows(torch.arange(3), hardware)
+        assert rows is not None
+        local = GeneratedSamples(
+            texts=[texts[i] for i in rows.tolist()],
+            reference_log_prob=values[rows],
+            lengths=lengths[rows],
+        )
+        return text_measures(_gather(local, Shard(rows, hardware)))
+
+    assert together(2, work) == [text_measures(drawn)] * 2

@@ -26,6 +26,14 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("group_size", message, "group_size=12")
 
 
+def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A score is spread over tokens only where each token has an advantage of its own."""
+    placement, baseline = (config["algo"].get(key) for key in ("score_placement", "baseline"))
+    if placement == "uniform" and baseline in ("group", "rloo"):
+        message = f"is uniform, and algo.baseline={baseline} gives all tokens one advantage"
+        yield Problem("algo.score_placement", message, "algo.score_placement=last")
+
+
 def _by_group(config: Config, traits: Traits) -> bool:
     """Whether advantages are relative to the group of a prompt."""
     if traits["algo"].get("requires") == "tokens":
