@@ -26,7 +26,7 @@ MEASURES = re.compile(
     r"(eval|before|last|max)/[\w/]+|mean/[\w.*+]+|plan/(rollout|train|all)|iterations"
 )
 ROW_KEYS = {"name", "before", "overrides", "full", "tiny", "stages", "claimed", "note", "axes"}
-ROW_KEYS |= {"method", "task"}
+ROW_KEYS |= {"method", "task", "differs"}
 
 
 @cache
@@ -60,7 +60,18 @@ def header(name: str) -> str:
 def test_it_has_what_a_sweep_has(name: str) -> None:
     sheet = content(name)
     assert sheet.keys() <= {
-        *("about", "columns", "sizes", "seeds", "rows", "axes", "search", "claims", "tasks")
+        *(
+            "about",
+            "columns",
+            "sizes",
+            "seeds",
+            "rows",
+            "axes",
+            "search",
+            "claims",
+            "tasks",
+            "differs",
+        )
     }
     TableInfo(**sheet["about"])
     names = [row["name"] for row in sheet["rows"]]
