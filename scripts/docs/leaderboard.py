@@ -26,12 +26,12 @@ BOARDS = {"leaderboard": "Images", "leaderboard_text": "Text"}
 SIZE = "tiny"
 HEAD = """# Leaderboard
 
-Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers of
-forward passes, each with the learning rate that a search over the same four rates chose for it, on
-another seed and on training prompts (`rlfactory sweep leaderboard_search`); those of text draw equal
-numbers of samples with one learning rate. `supervised` is the control: the base model trained longer
-by its recipe on as many samples (`scripts/bench/supervised.py`). A row says how many runs it has;
-where a method has fewer than three runs of a task, it has no interval.
+Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
+of forward passes, each with the learning rate that a search over the same four rates chose for
+it, on another seed and on training prompts (`rlfactory sweep leaderboard_search`); those of text
+draw equal numbers of samples with one learning rate. `supervised` is the control: the base model
+trained longer by its recipe on as many samples (`scripts/bench/supervised.py`). A row says how
+many runs it has; where a method has fewer than three runs of a task, it has no interval.
 
 ```bash
 rlfactory sweep leaderboard size=tiny --plan

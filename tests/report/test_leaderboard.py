@@ -1,12 +1,15 @@
 """Methods over several tasks: gains, ranks, profiles, what is written and drawn."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rlfactory.report.command import FORMATS, write
 from rlfactory.report.entry import Entry, read_entries, write_entries
 from rlfactory.report.group import Group, Member
+from rlfactory.report.inputs import report_of_sweep
 from rlfactory.report.leaderboard import (
     efficiency,
     entries_of,
@@ -19,7 +22,7 @@ from rlfactory.report.leaderboard import (
 from rlfactory.report.leaderboard_figure import draw_leaderboard
 from rlfactory.report.read import RunRecord
 from rlfactory.run.statistics import interquartile_mean
-from rlfactory.sweep.table import Column, Row, Table, TableInfo, Task
+from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo, Task
 
 
 def run(seed: int, first: float, last: float) -> Member:
@@ -112,3 +115,25 @@ def test_the_table_has_a_line_for_each_method(tmp_path: Path) -> None:
     assert leaderboard_table([]) is None
     assert read_entries(write_entries(entries(), tmp_path / "e.json")) == entries()
     assert draw_leaderboard(entries(), tmp_path / "b.png").stat().st_size > 10_000
+
+
+def test_a_report_of_a_sweep_with_tasks_has_a_leaderboard(
+    tmp_path: Path, make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, jobs = tmp_path / "board", []
+    for method, after in (("NFT", 0.8), ("GRPO", 0.5)):
+        for seed in range(3):
+            name = f"{method}-s{seed}"
+            make_run(folder / name, seed=seed, after=after + 0.01 * seed)
+            jobs.append(Job(name, method, name, [], {"seed": seed}))
+    rows = [Row(name, method=name, task="scenes") for name in ("GRPO", "NFT")]
+    columns = [Column("shapes", "Shapes", "eval/shapes", better="higher")]
+    tasks = {"scenes": Task("shapes", 1.0)}
+    Table("board", "tiny", TableInfo("Board"), columns, rows, jobs, tasks=tasks).save(folder)
+    report = report_of_sweep(Table.load(folder), folder)
+    written = write(report, tmp_path / "report", FORMATS)
+    assert {"leaderboard.png", "leaderboard.json"} <= {path.name for path in written}
+    page = (tmp_path / "report" / "report.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("| NFT | 0.7"))
+    assert page.index("## Leaderboard") < page.index(line)
+    assert "IQM gain" in (tmp_path / "report" / "report.html").read_text()

@@ -85,12 +85,14 @@ class SampleImage:
 
 @dataclass(frozen=True)
 class TextSample:
-    """The responses of a row's model to a prompt, before and after training."""
+    """The responses of a row's model to a prompt, before and after training, with their rewards."""
 
     row: str
     prompt: str
     before: str
     after: str
+    reward_before: float | None = None
+    reward_after: float | None = None
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ def rich_table(table: TextTable) -> Table:
 
 
 FILE = "report.md"
+_LONGEST = 200  # letters of a response in a table
 IMAGES = "images"
 
 
@@ -202,9 +203,25 @@ def _images(images: Sequence[SampleImage], folder: Path) -> Iterator[str]:
 
 
 def _texts(report: Report) -> list[str]:
-    heads = ["row", "prompt", "before", "after"]
-    lines = [[t.row, t.prompt, t.before, t.after] for t in report.texts]
-    return markdown_table(TextTable(heads, lines, frozenset(heads)))
+    heads = ["row", "prompt", "before", "reward before", "after", "reward after"]
+    lines = [
+        [t.row, t.prompt, _cut(t.before), _reward(t.reward_before)]
+        + [_cut(t.after), _reward(t.reward_after)]
+        for t in report.texts
+    ]
+    return markdown_table(TextTable(heads, lines, frozenset({"row", "prompt", "before", "after"})))
+
+
+def _cut(text: str) -> str:
+    """The words of a response that fit into a cell of a page."""
+    words = " ".join(text.split())
+    if len(words) <= _LONGEST:
+        return words
+    return words[: words.rfind(" ", 0, _LONGEST) if " " in words[:_LONGEST] else _LONGEST] + " …"
+
+
+def _reward(score: float | None) -> str:
+    return "–" if score is None else f"{score:.3g}"
 
 
 def _copied(images: Sequence[SampleImage], folder: Path) -> Iterator[SampleImage]:

@@ -15,8 +15,15 @@ from rlfactory.prompts.shapes import ShapesPrompts
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.reward.combine import Combine
 from rlfactory.reward.jpeg import Compressibility
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.scores import Scores
 from rlfactory.train.components import NoProgress
-from rlfactory.train.evaluation.evaluator import Evaluation, Evaluator, evaluation_metrics
+from rlfactory.train.evaluation.evaluator import (
+    Evaluation,
+    Evaluator,
+    evaluation_metrics,
+    text_measures,
+)
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.utils.errors import TrainingError
@@ -158,3 +165,17 @@ def test_scores_know_what_is_better_of_them(evaluator: Callable[..., Evaluator])
         "jpeg_kb_evaluation": "higher",
         "new": "higher",
     }
+
+
+def test_measures_of_texts_are_means_over_texts_and_over_tokens() -> None:
+    drawn = GeneratedSamples(
+        texts=["so bad so bad so bad", "a fine film indeed"],  # 2 of 4 trigrams repeated, 0 of 2
+        reference_log_prob=torch.tensor([-6.0, -12.0]),
+        lengths=torch.tensor([6, 3]),
+    )
+    measured = text_measures(drawn)
+    assert measured == {"repetition": 0.25, "reference_log_prob": -2.0}
+    metrics = evaluation_metrics(Scores(prompts=["a"], values={}, texts=measured))
+    assert metrics["eval/text/reference_log_prob"] == -2.0
+    assert text_measures(replace(drawn, reference_log_prob=None)) == {"repetition": 0.25}
+    assert text_measures(GeneratedSamples(images=torch.zeros(1, 3, 2, 2))) == {}
