@@ -40,7 +40,7 @@ RESPONSES = 2
 """Sampled responses of each row on a page."""
 NOT_COMPUTED = "not computed from runs yet"
 EARLIER = "measured with an earlier form"
-EARLIER_LINE = (
+EARLIER_LINE = "**Measured with an earlier form of the sweep's file**: other overrides or seeds."
     "**Measured with an earlier form of the sweep's file**, with other overrides or seeds."
 )
 HEAD = """# Claims of the sources, tested in tiny form
