@@ -41,8 +41,6 @@ RESPONSES = 2
 NOT_COMPUTED = "not computed from runs yet"
 EARLIER = "measured with an earlier form"
 EARLIER_LINE = "**Measured with an earlier form of the sweep's file**: other overrides or seeds."
-    "**Measured with an earlier form of the sweep's file**, with other overrides or seeds."
-)
 HEAD = """# Claims of the sources, tested in tiny form
 
 Each sweep was run in its tiny form: on two CPU cores, with the small models that ship and stand-ins
