@@ -206,7 +206,7 @@ CROSSED = [
     (["algo=nft", "branches=4"], "branches", "are the same", "branches=1"),
     (["algo=grpo", "branches=3"], "branches", "does not divide a group of 16", "group_size=18"),
     (
-        ["algo=nft", "regularizer=kl_behaviour"],
+        ["algo=nft", "regularizer=kl_behaviour", "regularizer.compare=surrogate"],
         "regularizer.compare",
         "has none",
         "compare=prediction",

@@ -1,25 +1,31 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 import torch
+import yaml
 from torch import Tensor
 
 from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.nft import NFT
 from rlfactory.algo.ops.noised_items import self_normalised
 from rlfactory.algo.times import UniformTimes
+from rlfactory.algo.vgrpo import VGRPO
 from rlfactory.batch import Batch, Outputs
+from rlfactory.config.paths import packaged_folder
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_behaviour import KLBehaviour
 from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require
 
 # Provenance: diffusion.md 1.12, golden surrogates (mean/mean) of the new and of the old policy
 # with the ratio [1.01359154, 1.01221688]; k2 and k3 of it by hand.
 NEW, OLD = torch.tensor([0.084, 0.05]), torch.tensor([0.0975, 0.06214286])
 GOLDEN = {"k2": [9.1125e-5, 7.37245e-5], "k3": [9.15362e-5, 7.40234e-5]}
+COMPARE = yaml.safe_load((packaged_folder("conf") / "regularizer/kl_behaviour.yaml").read_text())
 MODEL: Any = None  # the surrogates are all that is compared
 
 
@@ -117,3 +123,32 @@ def test_the_surrogates_gradient_reaches_the_weights(setting: tuple[ImageModel, 
     penalty, _ = behaviour("surrogate").penalty(model, batch, outputs)
     penalty.backward()
     assert all(p.grad is not None and p.grad != 0 for p in model.weights.parameters.values())
+
+
+def test_the_defaults_gradient_acts(linear: Callable[..., ImageModel], roll: Any) -> None:
+    """At a surrogate's usual log-ratio, about 1e-2, the paper's penalty pulls; k2 hardly does."""
+    model = linear()
+    algo = VGRPO(GroupAdvantage(), UniformTimes(), uniform_sigmas(6, 3.0), clip_range=None)
+    items = algo.training_items(roll(model, [1.0, -1.0]), model, seed=0, iteration=0)
+    (batch,) = items.split(100)
+    with torch.no_grad():
+        batch = replace(batch, old_log_prob=algo.log_likelihoods(model, batch))
+    model.weights.add("old")
+    weights = [*model.weights.parameters.values()]
+    for weight in weights:
+        weight.data.add_(0.05)
+
+    def norm(loss: Tensor) -> float:
+        gradients = torch.autograd.grad(loss, weights, retain_graph=True)
+        return float(torch.stack([g.flatten().norm() for g in gradients]).norm())
+
+    found = algo.loss(model, batch)
+    log_ratio = require(found.outputs.log_ratio, "the ratio")
+    assert 2e-3 < log_ratio.abs().mean() < 4e-2, log_ratio
+    default = KLBehaviour(coefficient=Fixed(value=0.3))
+    assert default.compare == COMPARE["regularizer"]["compare"] == "prediction"
+    share = {
+        kl.compare: norm(kl.penalty(model, batch, found.outputs)[0]) / norm(found.value)
+        for kl in (default, KLBehaviour(coefficient=Fixed(value=0.3), compare="surrogate"))
+    }
+    assert share["surrogate"] < 0.01 < 0.02 < share["prediction"], share

@@ -97,7 +97,7 @@ def test_each_weight_set_is_run_once(setting: tuple[ImageModel, Batch]) -> None:
 
 def test_it_needs_the_weight_sets_of_all_its_terms() -> None:
     assert terms(Fixed(value=1.0), Fixed(value=1.0)).references == {"reference", "old"}
-    stored = KLBehaviour(coefficient=Fixed(value=1.0))
+    stored = KLBehaviour(coefficient=Fixed(value=1.0), compare="surrogate")
     assert Sum(terms={"behaviour": stored}).references == set()
 
 

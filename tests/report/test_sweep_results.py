@@ -1,6 +1,7 @@
 """The script that writes docs/results, and what it has stored there."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,6 +37,8 @@ def results(
     written = tmp_path / "results"
     monkeypatch.setattr(sweep_results, "RESULTS", written)
     monkeypatch.setattr(sys, "argv", ["sweep_results.py", str(folder)])
+    form = sweep_results.form_now(read_sheet(file_of(NAME)))
+    monkeypatch.setattr(sweep_results, "run_form", lambda *_: form)
     sweep_results.main()
     return written
 
@@ -69,6 +72,32 @@ def test_a_claim_that_is_newer_than_the_runs_is_undecided(results: Path) -> None
     assert (found.verdict, found.reason) == ("undecided", sweep_results.NOT_COMPUTED)
 
 
+def test_runs_of_another_form_decide_nothing(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not sweep_results.is_earlier(NAME, results)
+    stored = json.loads((results / f"{NAME}.json").read_text(encoding="utf-8"))
+    stored["claims"][0] |= {"verdict": "agree", "reason": ""}
+    stored["form"]["seeds"] = [0]
+    (results / f"{NAME}.json").write_text(json.dumps(stored), encoding="utf-8")
+    (found,) = sweep_results.results_of(NAME, results)
+    assert (found.verdict, found.reason) == ("undecided", sweep_results.EARLIER)
+    monkeypatch.setattr(sys, "argv", ["sweep_results.py"])
+    for _ in range(2):
+        sweep_results.main()
+        page = (results / f"{NAME}.md").read_text(encoding="utf-8")
+        assert page.count(sweep_results.EARLIER_LINE) == 1
+        assert page.split("\n\n")[1] == sweep_results.EARLIER_LINE
+    assert "(earlier form)" in (results / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_form_has_no_seed_and_nothing_that_a_search_draws() -> None:
+    words = ["algo=grpo", "seed=3", "optimizer.lr=1e-4"]
+    job = sweep_results.Job("a", "row", "a", words, {"seed": 3})
+    found = sweep_results.form_of([job, job], ["optimizer.lr"])
+    assert found == {"rows": {"row": [["algo=grpo"]]}, "seeds": [3]}
+
+
 def test_the_stored_index_is_what_the_command_writes() -> None:
     stored = (sweep_results.RESULTS / "README.md").read_text(encoding="utf-8")
     assert stored == sweep_results.index(sweep_results.RESULTS)
@@ -77,8 +106,9 @@ def test_the_stored_index_is_what_the_command_writes() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_stored_page_is_what_the_command_writes(name: str) -> None:
     stored = (sweep_results.RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    earlier = sweep_results.is_earlier(name, sweep_results.RESULTS)
     found = sweep_results.results_of(name, sweep_results.RESULTS)
-    assert stored == sweep_results.refreshed(stored, read_sheet(file_of(name)), found)
+    assert stored == sweep_results.refreshed(stored, read_sheet(file_of(name)), found, earlier)
 
 
 @pytest.mark.parametrize("name", PAGES)

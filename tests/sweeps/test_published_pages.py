@@ -13,6 +13,7 @@ from rlfactory.sweep.sweep_file import read_sheet, sweeps
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGES = [name for name in sweeps() if (RESULTS / f"{name}.md").is_file()]
+EARLIER = "**Measured with an earlier form"
 
 
 def text(name: str) -> str:
@@ -39,8 +40,9 @@ def test_a_page_has_the_columns_of_its_sweep(name: str) -> None:
             heads += [f"{label}: ours" if column.name in claimed else label]
     line = next(line for line in text(name).splitlines() if line.startswith("| row |"))
     found = [head.strip() for head in line.split("|")[1:-1]]
-    # a column that the sweep has got since is not on the page yet
-    assert found[: found.index("n")] == [head for head in heads if head in found]
+    if EARLIER in text(name):
+        heads = [head for head in heads if head in found]  # columns may be newer than the runs
+    assert found[: found.index("n")] == heads
 
 
 @pytest.mark.parametrize("name", PAGES)

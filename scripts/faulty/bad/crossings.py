@@ -161,7 +161,8 @@ BREAKS: dict[str, list[Break]] = {
     ],
     "require_surrogate": [
         lambda rng: (
-            f"algo={rng.choice(['nft', 'grpo'])} regularizer=kl_behaviour",
+            f"algo={rng.choice(['nft', 'grpo'])} regularizer=kl_behaviour"
+            " regularizer.compare=surrogate",
             "regularizer.compare",
         )
     ],

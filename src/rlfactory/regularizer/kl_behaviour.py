@@ -22,8 +22,11 @@ class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):
 
     With `d = log p - log p_old` of the algorithm's surrogate likelihood,
 
-        compare=surrogate   k2 = d^2 / 2   or   k3 = e^d - 1 - d     (no second network runs)
         compare=prediction  mean (x0_hat - x0_hat_old)^2             (runs the weight set `old`)
+        compare=surrogate   k2 = d^2 / 2   or   k3 = e^d - 1 - d     (no second network runs)
+
+    The first is the paper's penalty. The second hardly acts: d is about 1e-2, so k2's gradient is
+    that small a part of the policy loss's, times the coefficient.
 
     k2 and k3 are 0 with gradient 0 where the policy has not moved, and pull it back from either
     side. For true likelihoods k3 would be unbiased, since the old policy drew the samples. A
@@ -40,7 +43,7 @@ class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):
         self,
         *,
         coefficient: Coefficient,
-        compare: Literal["surrogate", "prediction"] = "surrogate",
+        compare: Literal["prediction", "surrogate"] = "prediction",
         estimator: Literal["k2", "k3"] = "k2",
     ) -> None:
         self.coefficient = coefficient

@@ -20,7 +20,10 @@ Words = list[str]
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the file. `by_size` has the overrides of one size; None: not run in that size."""
+    """A row of the file. `by_size` has the overrides of one size; None: not run in that size.
+
+    `differs` has the settings, not of size, in which the sizes differ, with the reason of each.
+    """
 
     name: str
     claimed: dict[str, float | int] = field(default_factory=dict)
@@ -29,6 +32,7 @@ class Line:
     overrides: Words | None = None
     stages: list[Words] | dict[str, list[Words]] | None = None
     axes: dict[str, Any] = field(default_factory=dict)
+    differs: dict[str, str] = field(default_factory=dict)
     by_size: dict[str, Words | None] = field(default_factory=dict)
     method: str = ""
     task: str = ""
@@ -36,7 +40,10 @@ class Line:
 
 @dataclass(frozen=True)
 class SweepFile:
-    """The content of a file, for all sizes. `columns` and `search` are checked where used."""
+    """The content of a file, for all sizes. `columns` and `search` are checked where used.
+
+    `differs` is a row's, for all rows.
+    """
 
     about: TableInfo
     columns: dict[str, dict[str, Any]]
@@ -47,6 +54,7 @@ class SweepFile:
     search: dict[str, Any] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     tasks: dict[str, Task] = field(default_factory=dict)
+    differs: dict[str, str] = field(default_factory=dict)
 
 
 def sweeps() -> dict[str, Path]:
