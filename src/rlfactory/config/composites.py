@@ -13,13 +13,17 @@ from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 
-COMPOSITE_KEYS = {"reward": "reward", "eval_rewards": "reward", "logger": "logger"}
+COMPOSITE_KEYS = {
+    **{"reward": "reward", "eval_rewards": "reward"},
+    **{"eval_sets": "prompts", "logger": "logger"},
+}
 """Keys that may have `of` (names) and `parts` (options for each name),
 with the group that the names are options of."""
 
 # below these keys any part's name is a key, and parts are known only once `of` is read
 _PART_KEYS = re.compile(
-    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts)[.=]"
+    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts"
+    r"|eval_sets\.(parts|rewards|counts))[.=]"
 )
 
 
@@ -41,7 +45,8 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
             continue
         known = _group_options(group, tuple(places))
         parts: dict[str, Any] = {}
-        for name in node["of"]:
+        wanted = [*dict.fromkeys([*node["of"], *_rewards_of_sets(key, values)])]
+        for name in wanted:
             given = node["parts"].get(name, {})
             if not isinstance(given, Mapping):
                 problems.append(Problem(f"{key}.parts.{name}", f"is {given!r}; allowed is options"))
@@ -52,10 +57,18 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
             else:
                 own = _own_part(key, group, name, media)
                 problems.append(_unknown(key, group, name, [*known], node["of"], own))
-        unnamed = [name for name in node["parts"] if name not in node["of"]]
+        unnamed = [name for name in node["parts"] if name not in wanted]
         problems += [_unnamed_part(key, name, node["of"]) for name in unnamed]
         values[key] = {**node, "parts": parts}
     return replace(composed, values=values, problems=problems)
+
+
+def _rewards_of_sets(key: str, values: Mapping[str, Any]) -> list[str]:
+    """For `eval_rewards`, the rewards that prompt sets name: their options are its parts too."""
+    sets = values.get("eval_sets")
+    named = sets.get("rewards") if isinstance(sets, Mapping) and key == "eval_rewards" else None
+    lists = [*named.values()] if isinstance(named, Mapping) else []
+    return [n for names in lists if isinstance(names, list) for n in names if _is_name(n)]
 
 
 def _is_composite(node: Mapping[str, Any]) -> bool:
