@@ -158,3 +158,19 @@ def test_scores_know_what_is_better_of_them(evaluator: Callable[..., Evaluator])
         "jpeg_kb_evaluation": "higher",
         "new": "higher",
     }
+
+
+def test_each_prompt_set_has_its_own_prompts_and_rewards(
+    evaluator: Callable[..., Evaluator],
+) -> None:
+    own = evaluator()
+    few = replace(own, prompts=own.prompts[:5], reward=None, others={"kb": Compressibility()})
+    alone, together = own(EMA), replace(own, sets={"few": few})(EMA)
+    score = [*alone.scores.values][0]
+    expected = alone.scores.values[score]
+    np.testing.assert_array_equal(together.scores.values[score], expected)
+    np.testing.assert_array_equal(together.sets["few"].scores.values["kb"], expected[:5])
+    metrics = evaluation_metrics(together)
+    assert metrics["eval/few/kb/mean"] == together.sets["few"].scores.means()["kb"]
+    assert metrics.keys() >= evaluation_metrics(alone).keys()
+    assert few.main == "kb" and together.sets["few"].scores.better["kb"] == "higher"

@@ -68,6 +68,5 @@ def _as_of_set(problem: Problem, name: str, key: str) -> Problem:
         fix = problem.fix.replace("prompts.", f"{key}.") if "." in problem.fix else ""
         return replace(problem, key=key + below, fix=fix)
     message = f"{problem.key}: {problem.message}"
-    return Problem(
-        f"eval_sets.rewards.{name}", message, f"eval_sets.rewards.{name}=[compressibility]"
-    )
+    rewards = f"eval_sets.rewards.{name}"
+    return Problem(rewards, message, f"{rewards}=[compressibility]")
