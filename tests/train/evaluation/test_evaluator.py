@@ -173,4 +173,5 @@ def test_each_prompt_set_has_its_own_prompts_and_rewards(
     metrics = evaluation_metrics(together)
     assert metrics["eval/few/kb/mean"] == together.sets["few"].scores.means()["kb"]
     assert metrics.keys() >= evaluation_metrics(alone).keys()
-    assert few.main == "kb" and together.sets["few"].scores.better["kb"] == "higher"
+    assert few.main == "kb"
+    assert together.sets["few"].scores.better["kb"] == "higher"
