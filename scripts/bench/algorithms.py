@@ -33,6 +33,7 @@ STEPWISE = {
     "grpo, cps": "algo=grpo dynamics=cps",
     "grpo_guard": "algo=grpo_guard",
     "flow_dppo": "algo=flow_dppo",
+    "branch_grpo": "algo=branch_grpo prompts_per_iteration=6",
 }
 ABLATION = {
     "full": "",

@@ -30,7 +30,8 @@ PEERS: Mapping[str, tuple[str, ...]] = {
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "trl": ("peer/trl_ddpo", "trl_v2", "trl_legacy"),
     "flow_factory": (
-        *("peer/flow_factory_grpo", "peer/flow_factory_guard", "peer/flow_factory_nft"),
+        *("peer/flow_factory_grpo", "peer/flow_factory_grpo_flux", "peer/flow_factory_guard"),
+        "peer/flow_factory_nft",
         *("peer/flow_factory_nft_flux", "peer/flow_factory_awm", "peer/flow_factory_awm_flux"),
     ),
     "flow_grpo": ("peer/flow_grpo", "peer/flow_grpo_fast", "peer/flow_grpo_flux", "peer/guard"),

@@ -22,8 +22,9 @@ FAMILIES = {
         *("flow_grpo", "flow_grpo_fast", "flow_grpo_flux", "cps", "tempflow", "guard"),
         "flow_dppo",
     ),
-    "Steps of a flow: DanceGRPO, MixGRPO, Flow-Factory": (
-        *("dance", "mix", "mix_flash", "flow_factory_grpo", "flow_factory_guard"),
+    "Steps of a flow: DanceGRPO, BranchGRPO, MixGRPO, Flow-Factory": (
+        *("dance", "branch", "mix", "mix_flash", "flow_factory_grpo", "flow_factory_guard"),
+        "flow_factory_grpo_flux",
     ),
     "Steps of a model that predicts noise": ("ddpo", "trl_ddpo", "drlx", "dance_sd"),
     "Final samples": (

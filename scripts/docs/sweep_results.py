@@ -20,16 +20,18 @@ from rlfactory.report.claim_table import counts_text, difference_text, verdict_t
 from rlfactory.report.claims import claim_column, comparison
 from rlfactory.report.command import write
 from rlfactory.report.inputs import report_of_sweep
-from rlfactory.report.report import Report
+from rlfactory.report.report import Report, TextSample
 from rlfactory.report.verdicts import MIN_SEEDS
 from rlfactory.report.writers import claim_lines, plain
 from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.jobs import columns_of
-from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
+from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Table
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SIZE = "tiny"
+RESPONSES = 2
+"""Sampled responses of each row on a page."""
 NOT_COMPUTED = "not computed from runs yet"
 HEAD = """# Claims of the sources, tested in tiny form
 
@@ -61,12 +63,18 @@ def main() -> None:
 def current_report(folder: Path, name: str) -> Report:
     """The report of runs with what the sweep's file says now of its claims and of what ran.
 
-    Samples are left out, and so are the differing keys, which the sweep's file lists.
+    Of samples it has a few responses; the differing keys are left out, as the sweep's file lists
+    them.
     """
     sheet, table = _sheet(name), Table.load(folder)
     about = replace(table.about, ran=sheet.about.ran)
     report = report_of_sweep(replace(table, about=about, claims=sheet.claims), folder)
-    return replace(report, images=[], texts=[], differences={})
+    texts = [text for row in report.rows for text in _first_texts(report, row.name)]
+    return replace(report, images=[], texts=texts, differences={})
+
+
+def _first_texts(report: Report, row: str) -> list[TextSample]:
+    return [text for text in report.texts if text.row == row][:RESPONSES]
 
 
 def publish(report: Report, name: str, results: Path) -> None:
@@ -126,6 +134,7 @@ def index(results: Path) -> str:
         f"**{counts_text(everything)}**, of {tested} sweeps.\n",
         "\n".join(claims_table(found)),
         *_pages_without_claims(found, results),
+        *_not_measured(found),
     ]
     return "\n".join(parts) + "\n"
 
@@ -149,6 +158,12 @@ def _pages_without_claims(
     pages = [f"[{name}]({name}.md)" for name, own in found.items() if not own]
     if pages:
         yield f"\nWithout claims of a source: {', '.join(pages)}."
+
+
+def _not_measured(found: Mapping[str, Sequence[ClaimResult]]) -> Iterator[str]:
+    waiting = [f"`{name}`" for name in sorted(sweeps().keys() - found.keys())]
+    if waiting:
+        yield f"\nNot measured yet: {', '.join(waiting)}."
 
 
 def _sheet(name: str) -> SweepFile:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.base import Step
 from rlfactory.rollout import Condition, SampleConditions, Tokens
-from rlfactory.utils.pytree import require
+from rlfactory.utils.pytree import require, to_device
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class TrainingItems:
-    """All training items of B samples for an image model, T items each.
+    """All training items of B samples for an image model, T items each, or some of them.
 
     What belongs to a sample (`x0`, `condition`, `advantage`, `sample_log_ratio`) is stored once for
     each sample and repeated in the micro-batches only. The fields are those of `Batch`; `x`, `t`,
-    `replayed`, `eps` and `old_log_prob` begin with `[B, T]`.
+    `replayed`, `eps` and `old_log_prob` begin with `[B, T]`, as does an `advantage` of each item.
 
     Attributes:
         x: None where `noise` makes it of `x0`, `eps` and `t`, a micro-batch at a time.
         noise: `noise(x0, eps, t)`, the noisy latents `[N, C, H, W]`, where `x` is None.
+        selected: Numbers of the items that are trained, out of B T, ascending; None: all are.
         whole_samples: Whether micro-batches hold complete samples wherever one fits, since there is
             one ratio for each sample.
     """
@@ -133,9 +134,23 @@ class TrainingItems:
     sample_log_ratio: Tensor | None = None
     whole_samples: bool = False
     noise: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+    selected: Tensor | None = None
 
     def __len__(self) -> int:
-        return self.t.numel()
+        return self.t.numel() if self.selected is None else len(self.selected)
+
+    def select(self, mask: Tensor) -> "TrainingItems":
+        """Only the items where `mask` `[B, T]`, on the CPU, is true."""
+        numbers = mask.flatten().nonzero().flatten()
+        return replace(self, selected=to_device(numbers, self.t.device))
+
+    def as_rows(self, values: Tensor) -> Tensor:
+        """Values of the trained items, `[len(self), ...]`, as `[B, T, ...]`, NaN for the others."""
+        rows = values
+        if self.selected is not None:
+            rows = values.new_full((self.t.numel(), *values.shape[1:]), torch.nan)
+            rows[self.selected] = values
+        return rows.view(*self.t.shape, *values.shape[1:])
 
     @property
     def weight(self) -> float:
@@ -158,8 +173,13 @@ class TrainingItems:
         flat, condition = _flattened(self), self.condition.with_index_on(device)
         for start in range(0, len(self), size):
             # Slices, and an index that is made on the device: no micro-batch waits for a copy.
-            rows = slice(start, min(start + size, len(self)))
-            sample = torch.arange(rows.start, rows.stop, device=device) // count
+            rows: slice | Tensor = slice(start, min(start + size, len(self)))
+            if self.selected is not None:
+                rows = numbers = self.selected[rows]
+            else:
+                numbers = torch.arange(start, min(start + size, len(self)), device=device)
+            sample = numbers // count
+            is_per_item = self.advantage.ndim > 1
             x0 = self.x0[sample]
             yield Batch(
                 x=_noisy(flat, x0, rows).float(),
@@ -167,7 +187,7 @@ class TrainingItems:
                 x0=x0,
                 sample=sample,
                 condition=condition.rows(sample),
-                advantage=self.advantage[sample],
+                advantage=flat.advantage[rows] if is_per_item else self.advantage[sample],
                 replayed=None if flat.replayed is None else _rows(flat.replayed, rows),
                 eps=None if flat.eps is None else flat.eps[rows],
                 old_log_prob=None if flat.old_log_prob is None else flat.old_log_prob[rows],
@@ -179,7 +199,7 @@ class TrainingItems:
             )
 
 
-def _noisy(flat: TrainingItems, x0: Tensor, rows: slice) -> Tensor:
+def _noisy(flat: TrainingItems, x0: Tensor, rows: slice | Tensor) -> Tensor:
     """The noisy latents of a micro-batch."""
     if flat.x is not None:
         return flat.x[rows]
@@ -187,7 +207,7 @@ def _noisy(flat: TrainingItems, x0: Tensor, rows: slice) -> Tensor:
     return noise(x0, eps[rows], flat.t[rows])
 
 
-def _rows(steps: ReplayedSteps, rows: slice) -> ReplayedSteps:
+def _rows(steps: ReplayedSteps, rows: slice | Tensor) -> ReplayedSteps:
     """Some steps, in float32 as step arithmetic is, even if states are stored in float16."""
     mean = None if steps.mean is None else steps.mean[rows]
     return ReplayedSteps(steps.t_next[rows], steps.next[rows].float(), steps.log_prob[rows], mean)
@@ -201,7 +221,8 @@ def _flattened(items: TrainingItems) -> TrainingItems:
             return ReplayedSteps(*(flatten(getattr(value, f.name)) for f in fields(value)))
         return None if value is None else value.flatten(0, 1)
 
-    names = ("x", "t", "replayed", "eps", "old_log_prob")
+    names = ["x", "t", "replayed", "eps", "old_log_prob"]
+    names += ["advantage"] if items.advantage.ndim > 1 else []
     columns: dict[str, Any] = {name: flatten(getattr(items, name)) for name in names}
     return replace(items, **columns)
 

@@ -107,6 +107,25 @@ class Transitions:
 
 
 @dataclass(frozen=True)
+class Tree:
+    """Where samples lie in the trees that they are the leaves of (branching with `branch_at=tree`).
+
+    Attributes:
+        node: The node that a sample descends from, before the first stochastic step and after each
+            of the T, `[B, T + 1]` on the CPU: the number of the first sample below it.
+        step: Number of the sampling step of each transition, `[B, T]` on the CPU.
+        log_prob: Log-probability of each transition under the behaviour policy, `[B, T]`.
+        trained: Whether a transition is trained as an item of this sample, `[B, T]` on the CPU; of
+            one that several samples share, one trains it. None before advantages are computed.
+    """
+
+    node: Tensor
+    step: Tensor
+    log_prob: Tensor
+    trained: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Tokens:
     """Prompts, padded on the left, and responses, padded on the right.
 
@@ -224,10 +243,11 @@ class Rollout:
         texts: The decoded responses; texts only.
         rewards: Scores `[B]` by name, NaN where scoring failed.
         penalty: What the regularizer takes off the reward of each token, `[B, G]`.
-        advantage: `[B]`, or `[B, G]` for tokens.
+        advantage: `[B]`, `[B, G]` for tokens, or `[B, T]` for the edges of a tree.
         returns: Targets of the value head, `[B, G]`.
         comparison_group: `[B]`; samples with the same number are compared by the advantage, where
             that is fewer than a group (branching at each step).
+        tree: Where samples share steps, with `branch_at=tree`.
         old_log_prob: Log-likelihoods of the T training items under the behaviour policy, `[B, T]`,
             computed before the first update: of a surrogate, or of sampling steps in place of
             those recorded while sampling. NaN where the update is on-policy.
@@ -251,6 +271,7 @@ class Rollout:
     advantage: Tensor | None = None
     returns: Tensor | None = None
     comparison_group: Tensor | None = None
+    tree: Tree | None = None
     old_log_prob: Tensor | None = None
     loss_weight: float = 1.0
     all_ranks: GlobalRollout | None = None
@@ -276,10 +297,12 @@ class GeneratedSamples:
         texts: N completions, of a language model.
         kl: `[N]`, `log p - log p_reference` of each completion in nats, whose mean is the KL
             divergence per response; None where no reference is kept.
+        reference_log_prob: `[N]`, `log p_reference` of each completion in nats, like `kl`.
         lengths: `[N]`, the number of tokens of each completion.
     """
 
     images: Tensor | None = None
     texts: list[str] | None = None
     kl: Tensor | None = None
+    reference_log_prob: Tensor | None = None
     lengths: Tensor | None = None

@@ -260,3 +260,14 @@ def test_a_clip_only_ever_adds(clip: float) -> None:
     assert (value_loss(values, old, returns, clip) >= plain).all()
     assert torch.equal(value_loss(old, old, returns, clip), value_loss(old, old, returns, None))
     torch.testing.assert_close(value_loss(values, old, returns, 100.0), plain)
+
+
+def test_a_dense_score_has_the_same_sum_and_reaches_every_token(rollout: Rollout) -> None:
+    mask = require(rollout.tokens, "tokens").mask
+    options = {"gamma": 0.0, "lam": 0.0, "normalize": "none"}
+    values = require(rollout.tokens, "tokens").value
+    dense = appraised(rollout, score_placement="uniform", **options)[0] + values * mask
+    last = appraised(rollout, **options)[0] + values * mask
+    torch.testing.assert_close(dense.sum(1), SCORES.float(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(last.sum(1), SCORES.float(), atol=1e-5, rtol=0)
+    assert torch.equal(dense != 0, mask & (SCORES != 0)[:, None])

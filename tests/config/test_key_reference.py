@@ -59,7 +59,10 @@ def test_references(key: str, words: list[str], lines: list[str]) -> None:
 
 def test_groups_list_their_options() -> None:
     composed = compose([])
-    assert "options: awm, ddpo" in key_reference("algo", composed.values, composed.choices).kind
+    assert (
+        "options: awm, branch_grpo, ddpo"
+        in key_reference("algo", composed.values, composed.choices).kind
+    )
 
 
 def test_docstrings_are_read_where_a_file_has_no_comment() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from rlfactory.batch import TrainingItems
 from rlfactory.config import nfe
-from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.checks.base import Config, Traits, stochastic_steps
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.rollout import Condition
@@ -17,9 +17,12 @@ from rlfactory.train.trainer import Trainer
 
 BRANCHED = ["algo=grpo", "branches=4", "window.steps=[2,3]"]
 EACH = ["algo=grpo", "branches=2", "branch_at=step", "window.steps=[1,3]"]
+# one tree of four leaves for each prompt
+TREE = ["algo=branch_grpo", "group_size=4", "prompts_per_iteration=3", "branches=4"]
+TREE += ["tree.splits=[0,2]", "window=all", "window.skip_last=0"]
 # words, then evaluations of a sample: to draw it, to compare policies on it, to learn from it.
 # Six steps, four training times, two updates on twelve samples.
-CASES: list[tuple[list[str], tuple[float, float, int]]] = [
+CASES: list[tuple[list[str], tuple[float, float, float]]] = [
     (["algo=nft"], (6, 4, 4)),
     (["algo=nft", "regularizer=kl_v"], (6, 8, 4)),
     (["algo=nft", "regularizer=kl_ema"], (6, 4, 4)),  # the old policy is asked once for both
@@ -58,6 +61,15 @@ CASES: list[tuple[list[str], tuple[float, float, int]]] = [
     # one seed: a step, then two branches to the end; two more steps, two branches to the end
     (EACH, ((1 + 2 * 5 + 2 + 2 * 3) / 4, 0, 1)),
     ([*EACH, "tail=0.5"], ((1 + 2 * 3 + 2 + 2 * 2) / 4, 0, 1)),
+    # a root, two nodes twice, four leaves from the third step on; each edge is trained once
+    (TREE, ((1 + 2 * 2 + 3 * 4) / 4, 0, (2 * 2 + 4 * 4) / 4)),
+    ([*TREE, "tree.splits=[0]"], ((1 + 5 * 4) / 4, 0, 6)),
+    ([*TREE, "window=fixed", "window.steps=[1]"], ((1 + 2 * 2 + 3 * 4) / 4, 0, (2 + 2 + 4) / 4)),
+    ([*TREE, "algo.width=extremes"], (17 / 4, 0, (2 * 2 + 4 + 3 * 2) / 4)),
+    ([*TREE, "algo.width=best_child"], (17 / 4, 0, (2 * 2 + 4 + 3 * 2) / 4)),
+    ([*TREE, "algo.skip_steps=[4,5]"], (17 / 4, 0, (2 * 2 + 2 * 4) / 4)),
+    ([*TREE, "window.skip_last=2", "tail=0.5"], ((1 + 2 * 2 + 4 + 4) / 4, 0, (2 * 2 + 2 * 4) / 4)),
+    ([*TREE, "branches=1", "tree.splits=[]"], (6, 0, 6)),
 ]
 
 
@@ -84,7 +96,7 @@ Costed = Callable[..., tuple[Config, Traits]]
 @pytest.mark.parametrize(("words", "expected"), CASES, ids=str)
 def test_a_run_counts_what_the_plan_says(
     words: list[str],
-    expected: tuple[float, float, int],
+    expected: tuple[float, float, float],
     costed: Costed,
     loop: Callable[..., Trainer],
 ) -> None:
@@ -136,7 +148,11 @@ def test_micro_batches_are_those_that_learning_makes(size: int, ratio: str, cost
 
 
 def test_a_window_that_moves_is_counted_where_it_begins() -> None:
-    config: dict[str, Any] = {"window": {"size": 3, "low": 2}, "schedule": {"steps": 9}}
-    assert nfe.window_steps(config) == [2, 3, 4]
-    assert nfe.window_steps({**config, "window": {"skip_last": 2}}) == list(range(7))
-    assert nfe.window_steps({**config, "window": {"steps": [5, 1, 5]}}) == [1, 5]
+    config: dict[str, Any] = {
+        "window": {"size": 3, "low": 2},
+        "schedule": {"steps": 9},
+        "branch_at": "window",
+    }
+    assert stochastic_steps(config) == [2, 3, 4]
+    assert stochastic_steps({**config, "window": {"skip_last": 2}}) == list(range(7))
+    assert stochastic_steps({**config, "window": {"steps": [5, 1, 5]}}) == [1, 5]

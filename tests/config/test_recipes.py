@@ -12,7 +12,8 @@ from rlfactory.config.overrides import completed, compose, plan_composed, plan_f
 from rlfactory.config.problems import PlanError
 
 FULL = ("sd14", "sd35", "flux")
-ALGORITHMS = ("grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf", "nft", "awm", "vgrpo")
+ALGORITHMS = ("grpo", "branch_grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf")
+ALGORITHMS += ("nft", "awm", "vgrpo")
 FILES = options("recipe")
 
 

@@ -15,8 +15,10 @@ matrix = importlib.import_module("matrix")
 sys.path.remove(DOCS)
 
 PRECISIONS = ("bf16", "fp16", "fp32", "bf16_rollout")
-REPLAYING = {"grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf"}
+REPLAYING = {"grpo", "branch_grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf"}
 """Ratios of replayed steps begin at 1, so they can't learn in another precision than they draw."""
+SMALL_TREE = ("branches=2", "tree.splits=[0]")
+"""A tree as large as the groups of these runs."""
 FINETUNES, MEMORIES = ("lora", "full"), ("roomy", "low")
 Row = tuple[str, str, str, str, str]
 
@@ -63,6 +65,7 @@ def test_images_train_without_a_mismatch(pretended: Pretended, row: Row) -> None
     model, algorithm, precision, finetune, memory = row
     found = pretended.measure(
         *(f"model={model}", f"algo={algorithm}", "iterations=1", *ROWS[row]),
+        *(SMALL_TREE if algorithm == "branch_grpo" else ()),
         *(f"precision={precision}", f"model.finetune={finetune}", f"memory={memory}"),
     )
     assert found["units"]["update"] == 1

@@ -26,6 +26,13 @@ FIRM = ["optimizer.eps=1e-5"]
 IMAGES = [*SMALL, *FIRM, "prompts_per_iteration=2", "group_size=5", "updates_per_iteration=5"]
 WORDS = {
     "grpo": ["algo=grpo", "regularizer=kl_v", "schedule.steps=4", "sample_batch=5", *IMAGES],
+    # ranks of two trees each, in updates of whole groups; evaluations end with the reference
+    "branch_grpo": [
+        *("algo=branch_grpo", "regularizer=kl_v", "schedule.steps=4", *SMALL, *FIRM),
+        *("prompts_per_iteration=4", "group_size=8", "branches=4", "tree.splits=[0,1]"),
+        *("sample_batch=8", "updates_per_iteration=2", "shares=groups", "algo.width=extremes"),
+        "evaluation.policy_fraction=0.5",
+    ],
     "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
     "ppo": [
         *("model=tiny_gpt2", "prompts_per_iteration=10", "updates_per_iteration=5"),
@@ -35,7 +42,8 @@ WORDS = {
         "dynamics.top_k=32",
     ],
 }
-"""Four iterations of five updates: twenty. One process draws the batches that two would."""
+"""Four iterations of five updates: twenty; eight of trees. One process draws the batches that two
+would."""
 TWO = ["hardware.device=cpu", "hardware.processes=2", "hardware.timeout=120"]
 LENGTH = ["iterations=4"]
 

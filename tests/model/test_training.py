@@ -33,6 +33,7 @@ STEPWISE = [
     ["algo=ddpo_sf"],
     ["algo=grpo", "epochs=2", "regularizer=kl_gaussian"],
     ["algo=flow_dppo", "epochs=2"],
+    ["algo=branch_grpo", "group_size=4", "branches=4", "tree.splits=[0,1]", "algo.width=extremes"],
     ["algo=grpo", "algo.weighting=tempflow", "branches=4", "algo.over_steps=sum"],
 ]
 FLOW = [

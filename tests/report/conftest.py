@@ -10,6 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from rlfactory.run.loggers.base import sample_table
 from rlfactory.run.scores import Scores
 from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo
 
@@ -115,6 +116,9 @@ def _samples(folder: Path, media: str, iteration: int) -> None:
         (folder / f"eval_{iteration:06d}.md").write_text("# texts\n")
         texts = [f"{prompt}, {iteration}" for prompt in PROMPTS]
         (folder / "strip" / f"{iteration:06d}.json").write_text(json.dumps(texts))
+        scores = {"shapes": [0.1 * iteration, 0.5, float("nan")]}
+        table = sample_table("texts", PROMPTS, texts, scores)
+        table.save(folder / f"eval_{iteration:06d}.json")
         return
     picture = Image.new("RGB", (16, 16), (20 * iteration, 90, 160))
     picture.save(folder / f"eval_{iteration:06d}.png")

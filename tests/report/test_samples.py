@@ -35,6 +35,8 @@ def test_a_row_shows_what_was_written_before_and_after(tmp_path: Path, make_run:
         "a red circle, 4",
     )
     assert len(found) == 3
+    assert (found[0].reward_before, found[0].reward_after) == (0.0, 0.4)
+    assert found[2].reward_after is None
 
 
 def test_a_row_without_samples_shows_none(tmp_path: Path, make_run: Make) -> None:

@@ -16,6 +16,7 @@ def example() -> Scores:
         values={"strict": np.array([1.0, 0.0, NAN]), "soft": np.float32([0.1, 1 / 3, 1e-9])},
         categories=["colors", "counting", "colors"],
         diversity=0.25,
+        texts={"repetition": 0.125},
     )
 
 
@@ -26,6 +27,7 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path) -> None:
     assert loaded.prompts == scores.prompts
     assert loaded.categories == scores.categories
     assert loaded.diversity == 0.25
+    assert loaded.texts == {"repetition": 0.125}
     for name, array in scores.values.items():
         np.testing.assert_array_equal(loaded.values[name], array)
         assert loaded.values[name].dtype == np.float64
@@ -41,6 +43,7 @@ def test_the_file_is_strict_json_with_null(tmp_path: Path) -> None:
     assert content == {
         "diversity": None,
         "kl": None,
+        "texts": {},
         "separate": False,
         "noises": 1,
         "prompts": ["a"],

@@ -1,8 +1,9 @@
 """The learning-rate schedule."""
 
 import pytest
+import torch
 
-from rlfactory.train.lr_schedule import learning_rate_factor
+from rlfactory.train.lr_schedule import Decay, learning_rate_factor
 
 
 def factor(
@@ -12,9 +13,15 @@ def factor(
     warmup: int,
     final_scale: float = 0.2,
     zero_first: bool = False,
+    schedule: Decay = "linear",
 ) -> float:
     return learning_rate_factor(
-        iteration, iterations=total, warmup=warmup, final_scale=final_scale, zero_first=zero_first
+        iteration,
+        iterations=total,
+        warmup=warmup,
+        final_scale=final_scale,
+        zero_first=zero_first,
+        schedule=schedule,
     )
 
 
@@ -63,3 +70,19 @@ def test_a_warmup_of_the_whole_run_has_no_decay() -> None:
 def test_a_final_scale_of_one_holds_the_rate(zero_first: bool) -> None:
     found = [factor(s, total=6, warmup=2, final_scale=1.0, zero_first=zero_first) for s in range(6)]
     assert found[2:] == [1, 1, 1, 1]
+
+
+def test_a_cosine_is_the_published_one() -> None:
+    """torch's CosineAnnealingLR of T_max 4 from 1 to 0.2, behind the warm-up."""
+    found = [factor(i, total=7, warmup=2, schedule="cosine") for i in range(7)]
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4, eta_min=0.2)
+    theirs = []
+    for _ in range(5):
+        theirs.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert found == pytest.approx([0.5, 1.0, *theirs])
+    # 0.2 + 0.8 (1 + cos(pi / 4)) / 2
+    assert found[2:5] == pytest.approx([1.0, 0.2 + 0.4 * (1 + 0.5**0.5), 0.6])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.advantage.formulas import group_advantages, rloo_advantages
-from rlfactory.algo.advantage.gae import gae, terminal_rewards, whiten
+from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
@@ -52,7 +52,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) + c_v value_loss(V) - c_H H,
 
-    the mean over real tokens. A response's score is the reward of its last token.
+    the mean over real tokens. A response's score is the reward of its last token, unless
+    `score_placement` says otherwise.
 
     Args:
         dynamics: The token sampler, for log-likelihoods as sampled.
@@ -72,6 +73,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         whiten_token_rewards: Whether token rewards (score less penalty) are scaled to variance 1.
         whiten_unbiased: Whether the variance of whitened advantages and token rewards is divided
             by n - 1 (TRL, trlx) instead of n (OpenAI).
+        score_placement: Which tokens get the score, with `baseline=value`. `last`: the last one.
+            `uniform`: each of the n tokens gets 1 / n of it, so that the reward is dense.
         missing_end: What is done to the score of a response without an end: nothing, `penalty`
             subtracts `missing_end_value`, `replace` makes the score `-missing_end_value`.
         old_log_probs: What ratios compare with. `sampled`: as recorded while sampling.
@@ -97,6 +100,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         reward_shift: bool = True,
         whiten_token_rewards: bool = False,
         whiten_unbiased: bool = False,
+        score_placement: Literal["last", "uniform"] = "last",
         missing_end: Literal["none", "penalty", "replace"] = "none",
         missing_end_value: float = 1.0,
         old_log_probs: OldLogProbs = "auto",
@@ -111,6 +115,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self.normalize: Normalize = normalize
         self.reward_scale, self.reward_shift = reward_scale, reward_shift
         self.whiten_token_rewards, self.whiten_unbiased = whiten_token_rewards, whiten_unbiased
+        self.score_placement = score_placement
         self.missing_end, self.missing_end_value = missing_end, missing_end_value
         self.old_log_probs: OldLogProbs = old_log_probs
 
@@ -122,7 +127,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         scores = self._scale(self._penalise_missing_end(scores, tokens.ended))
         if self.baseline != "value":
             return self._group_baseline(rollout, scores)
-        rewards = terminal_rewards(scores, mask)
+        place = uniform_rewards if self.score_placement == "uniform" else terminal_rewards
+        rewards = place(scores, mask)
         if rollout.penalty is not None:
             rewards = rewards - rollout.penalty
         if self.whiten_token_rewards:

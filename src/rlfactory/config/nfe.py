@@ -3,8 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlfactory.config.checks.base import Config, Traits, penalties, steps_trained
+from rlfactory.config.checks.base import (
+    Config,
+    Traits,
+    penalties,
+    steps_trained,
+    stochastic_steps,
+)
 from rlfactory.utils.batch_sizes import learning_passes, sampling_passes
+from rlfactory.utils.tree_sizes import (
+    branching_factor,
+    edges_per_leaf,
+    kept_children,
+    nodes_after,
+    skipped_steps,
+)
 
 
 def describe_accumulation(config: Config, traits: Traits) -> str:
@@ -21,7 +34,7 @@ def update_items(config: Config, traits: Traits) -> tuple[int, int]:
     """
     samples = config["prompts_per_iteration"] * config["group_size"]
     per_sample, size = items_per_sample(config, traits), config["micro_batch"]
-    items = samples // config["updates_per_iteration"] * per_sample
+    items = int(samples // config["updates_per_iteration"] * per_sample)
     if one_ratio_per_sample(config, traits) and size >= per_sample:
         size -= size % per_sample
     return items, size
@@ -67,16 +80,30 @@ def _guidance(config: Config) -> int:
     return 2 if config["model"].get("guidance", 1) > 1 else 1
 
 
-def items_per_sample(config: Config, traits: Traits) -> int:
-    """Training items per sample; each is one forward and backward pass."""
+def items_per_sample(config: Config, traits: Traits) -> float:
+    """Training items per sample, on average; each is one forward and backward pass."""
     requires = traits["algo"].get("requires")
     if requires != "transitions":
         return 1 if requires == "tokens" else int(config["times"].get("count", 1))
+    if config["branch_at"] == "tree":
+        return _edges_per_leaf(config)
     drawn = 1 if config["branch_at"] == "step" else steps_trained(config)
     return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
 
 
-def nfe_train(config: Config, traits: Traits) -> int:
+def _edges_per_leaf(config: Config) -> float:
+    """Training items of a tree per sample; where pruned steps move, in the first iteration."""
+    algo, branches, splits = config["algo"], config["branches"], config["tree"]["splits"]
+    every, stop = algo.get("slide_every"), algo.get("slide_to", 0)
+    skipped = skipped_steps(algo.get("skip_steps") or [], 0, every, stop)
+    steps = [step for step in stochastic_steps(config) if step not in skipped]
+    leaves, factor = config["group_size"], branching_factor(branches, len(splits))
+    width, share = algo.get("width", "none"), algo.get("width_kept", 1.0)
+    kept = kept_children(width, share, factor, leaves) / leaves
+    return edges_per_leaf(steps, branches, splits, kept=kept)
+
+
+def nfe_train(config: Config, traits: Traits) -> float:
     """Forward passes with a gradient per sample, in all epochs."""
     return items_per_sample(config, traits) * int(config["epochs"])
 
@@ -116,11 +143,13 @@ def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
         return True
     if precision["learning"] == "float32":
         return False
+    if config["branch_at"] == "tree":
+        return True
     samples = config["prompts_per_iteration"] * config["group_size"]
     processes = config["hardware"].get("processes")
     samples //= processes if isinstance(processes, int) else 1
     passes = learning_passes(
-        samples * items_per_sample(config, traits),
+        int(samples * items_per_sample(config, traits)),
         config["updates_per_iteration"],
         config["micro_batch"],
     )
@@ -149,7 +178,11 @@ def nfe_sample(config: Config, traits: Traits) -> float:
     steps, branches = int(config["schedule"]["steps"]), int(config["branches"])
     if traits["algo"].get("requires") != "transitions":
         return steps
-    window = window_steps(config)
+    window = stochastic_steps(config)
+    if config["branch_at"] == "tree":
+        splits, last = config["tree"]["splits"], window[-1]
+        nodes = (nodes_after(i - 1, branches, splits) for i in range(last + 1))
+        return sum(nodes) / branches + _passes_from(last + 1, 0, config)
     if config["branch_at"] == "step":
         return sum(
             (i - before) / (branches * len(window)) + _passes_from(i, 1, config) / len(window)
@@ -164,12 +197,3 @@ def _passes_from(first: int, drawn: int, config: Config) -> int:
     if config["tail"] is None or not rest:
         return drawn + rest
     return drawn + max(1, int(rest * config["tail"] + 1e-9))
-
-
-def window_steps(config: Config) -> list[int]:
-    """The steps of a window; of a moving one, those of its first position."""
-    window = config["window"]
-    if "steps" in window:
-        return sorted(set(window["steps"]))
-    low = int(window.get("low", 0))
-    return list(range(low, low + steps_trained(config)))

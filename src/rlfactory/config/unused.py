@@ -14,9 +14,10 @@ from rlfactory.config.schema.signature import read_signature
 
 LARGE_RATE = 0.1
 """A learning rate far above all published ones: AdamW moves a weight by as much in a step."""
-OF_STEPS = ("latent_storage", "tail")
+OF_STEPS = ("latent_storage", "tail", "tree.splits", "tree.noise_scale")
 """Keys of the root that only algorithms on sampling steps read."""
-OF_IMAGES = (*OF_STEPS, "evaluation.steps", "evaluation.size", "evaluation.grid")
+OF_EVALUATION = ("steps", "policy_fraction", "size", "grid")
+OF_IMAGES = (*OF_STEPS, *(f"evaluation.{name}" for name in OF_EVALUATION))
 SHAPES = "rlfactory.prompts.shapes.ShapesPrompts"
 
 

@@ -70,12 +70,14 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
 def show(report: Report) -> None:
     """Print a report's tables and notes."""
     from rlfactory.report.claim_table import claim_table
+    from rlfactory.report.leaderboard import leaderboard_table
     from rlfactory.report.table import comparison_table, differences_by_row, main_table
     from rlfactory.report.writers import Terminal
 
     terminal = Terminal()
     terminal.heading(report.title)
     terminal.table(main_table(report))
+    terminal.table(leaderboard_table(report.entries), "methods over all tasks")
     terminal.table(claim_table(report.claims), "claims of the source")
     terminal.table(comparison_table(report), "against the first row")
     terminal.table(differences_by_row(report), "what differs")
@@ -85,8 +87,15 @@ def show(report: Report) -> None:
 def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write the files of the formats, and the curves' figure with Markdown and HTML."""
     from rlfactory.report.claim_result import CLAIMS_FILE, write_claims
+    from rlfactory.report.entry import ENTRIES_FILE, write_entries
+    from rlfactory.report.leaderboard_figure import draw_leaderboard
     from rlfactory.report.plot import draw_report
-    from rlfactory.report.writers import write_csv, write_latex, write_markdown
+    from rlfactory.report.writers import (
+        LEADERBOARD_FIGURE,
+        write_csv,
+        write_latex,
+        write_markdown,
+    )
 
     if not {*formats} - {"terminal"}:
         return []
@@ -96,10 +105,14 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
         figure = figures[0].name if figures else None
         written = [write_markdown(report, folder, figure)] if "markdown" in formats else []
         written += figures
+        if report.entries and _WITH_FIGURE & {*formats}:
+            written += [draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE)]
         written += [write_csv(report, folder)] if "csv" in formats else []
         written += [write_latex(report, folder)] if "latex" in formats else []
         if "json" in formats and report.claims:
             written += [write_claims(report.claims, folder / CLAIMS_FILE)]
+        if "json" in formats and report.entries:
+            written += [write_entries(report.entries, folder / ENTRIES_FILE)]
         return written + ([_page(report, folder)] if "html" in formats else [])
     except OSError as error:
         message = f"{folder} can't be written ({error.strerror or error})"

@@ -145,6 +145,18 @@ def averaged(
     Runs without the metric are left out. None where fewer than two iterations are shared.
     """
     series = [run.series[metric] for run in runs if metric in run.series]
+    return mean_curve(series, metric, row, label or metric_name(metric), scale, paper)
+
+
+def mean_curve(
+    series: Sequence[Series],
+    metric: str,
+    row: str,
+    label: str,
+    scale: float = 1.0,
+    paper: float | None = None,
+) -> Curve | None:
+    """The mean of several series at the points that all of them have; None below two points."""
     if not series:
         return None
     shared: Array = reduce(np.intersect1d, [x for x, _ in series])
@@ -154,9 +166,7 @@ def averaged(
     values = scale * np.stack([y[np.searchsorted(x, at)] for x, y in series])
     mean, half = values.mean(0), _half_interval(values)
     low, high = (mean - half).tolist(), (mean + half).tolist()
-    return Curve(
-        row, metric, at.tolist(), mean.tolist(), low, high, label or metric_name(metric), paper
-    )
+    return Curve(row, metric, at.tolist(), mean.tolist(), low, high, label, paper)
 
 
 def _half_interval(values: Array) -> Array:

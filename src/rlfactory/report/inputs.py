@@ -14,6 +14,7 @@ from rlfactory.report.claims import claim_results
 from rlfactory.report.curves import metrics_of
 from rlfactory.report.directions import declared, scores_of
 from rlfactory.report.group import Group, Member, groups_of_runs, groups_of_table, read_member
+from rlfactory.report.leaderboard import entries_of
 from rlfactory.report.read import DAMAGED, RunRecord, read_run
 from rlfactory.report.report import Report
 from rlfactory.run.folder import RunFolder
@@ -54,7 +55,7 @@ def report_of_sweep(table: Table, folder: Path, best: bool = False) -> Report:
     title = table.about.title if table.size == "full" else f"{table.about.title} ({table.size})"
     built = build_report(title, table.about, table.columns, groups, best=best)
     claims = claim_results(table.claims, built.columns, groups, table.size)
-    return replace(built, claims=claims)
+    return replace(built, claims=claims, entries=entries_of(table, groups))
 
 
 def reports_of_runs(paths: Sequence[Path], best: bool = False) -> dict[str, Report]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlfactory.report.claim_result import ClaimResult
+from rlfactory.report.entry import Entry
 from rlfactory.sweep.table import Column, TableInfo
 
 
@@ -84,12 +85,14 @@ class SampleImage:
 
 @dataclass(frozen=True)
 class TextSample:
-    """The responses of a row's model to a prompt, before and after training."""
+    """The responses of a row's model to a prompt, before and after training, with their rewards."""
 
     row: str
     prompt: str
     before: str
     after: str
+    reward_before: float | None = None
+    reward_after: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ class Report:
         differences: for each configuration key in which rows differ, a value per row.
         notes: sentences below the table.
         claims: what the source claims of the rows, with verdicts.
+        entries: the finished runs of a leaderboard.
     """
 
     title: str
@@ -139,3 +143,4 @@ class Report:
     notes: list[str]
     comparisons: list[Comparison] = field(default_factory=list)
     claims: list[ClaimResult] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)

@@ -1,6 +1,7 @@
 """Samples that runs left: images, responses, and the same prompts drawn by several runs."""
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from rlfactory.report.group import Group
 from rlfactory.report.report import SampleImage, TextSample
 from rlfactory.run.figures.image_grid import strip
 from rlfactory.run.folder import RunFolder
+from rlfactory.run.page.content import main_score
+from rlfactory.run.samples import Sample, sample_pairs
 
 _TEXTS = 4
 _ROWS = 6
@@ -38,11 +41,24 @@ def _images_of(row: str, run: Path, seed: int) -> list[SampleImage]:
 def texts(groups: Iterable[Group]) -> list[TextSample]:
     """The first responses of each row's first run; none where they can't be read."""
     return [
-        TextSample(group.name, prompt, before, after)
+        text
         for group in groups
         if group.runs and not group.untrained
-        for prompt, before, after in responses(group.runs[0].path)[:_TEXTS]
+        for text in _texts_of(group.name, RunFolder(group.runs[0].path))[:_TEXTS]
     ]
+
+
+def _texts_of(row: str, folder: RunFolder) -> list[TextSample]:
+    """The responses in a run's tables of samples, not chosen by anything."""
+    return [
+        TextSample(row, pair.prompt, before, after, _known(pair.before), _known(pair.after))
+        for pair in sample_pairs(folder, main_score(folder))
+        if (before := pair.before.text) is not None and (after := pair.after.text) is not None
+    ]
+
+
+def _known(sample: Sample) -> float | None:
+    return None if math.isnan(sample.score) else sample.score
 
 
 def responses(run: Path) -> list[tuple[str, str, str]]:

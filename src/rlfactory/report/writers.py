@@ -14,6 +14,8 @@ from rich.table import Table
 
 from rlfactory.report.claim_result import ClaimResult
 from rlfactory.report.claim_table import NOTE, claim_table, counts_text
+from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
+from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.report import Report, SampleImage
 from rlfactory.report.table import (
     TextTable,
@@ -25,6 +27,7 @@ from rlfactory.report.table import (
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import TableInfo
 
+LEADERBOARD_FIGURE = "leaderboard.png"
 _FILE_WIDTH = 160
 _NARROWEST = 16
 _PAD = 2  # spaces at either side of a cell
@@ -109,6 +112,7 @@ def rich_table(table: TextTable) -> Table:
 
 
 FILE = "report.md"
+_LONGEST = 200  # letters of a response in a table
 IMAGES = "images"
 
 
@@ -144,6 +148,7 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
     yield from markdown_table(main_table(report))
     yield ""
     yield from (f"- {plain(note)}" for note in report.notes)
+    yield from leaderboard_lines(report)
     yield from claim_lines(report.claims)
     if figure is not None:
         yield from ["", "## Curves", "", f"![curves over training]({figure})"]
@@ -159,6 +164,16 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
         yield from ["", "## Samples", *_images(report.images, folder)]
     if report.texts:
         yield from ["", "## Responses", "", *_texts(report)]
+
+
+def leaderboard_lines(report: Report) -> list[str]:
+    """The section that compares methods over tasks; empty where a report is no leaderboard."""
+    table = leaderboard_table(report.entries)
+    if table is None:
+        return []
+    figure = f"![leaderboard]({LEADERBOARD_FIGURE})"
+    lines = ["", "## Leaderboard", "", plain(LEADERBOARD_NOTE), "", *markdown_table(table)]
+    return [*lines, "", figure]
 
 
 def claim_lines(results: Sequence[ClaimResult]) -> list[str]:
@@ -188,9 +203,25 @@ def _images(images: Sequence[SampleImage], folder: Path) -> Iterator[str]:
 
 
 def _texts(report: Report) -> list[str]:
-    heads = ["row", "prompt", "before", "after"]
-    lines = [[t.row, t.prompt, t.before, t.after] for t in report.texts]
-    return markdown_table(TextTable(heads, lines, frozenset(heads)))
+    heads = ["row", "prompt", "before", "reward before", "after", "reward after"]
+    lines = [
+        [t.row, t.prompt, _cut(t.before), _reward(t.reward_before)]
+        + [_cut(t.after), _reward(t.reward_after)]
+        for t in report.texts
+    ]
+    return markdown_table(TextTable(heads, lines, frozenset({"row", "prompt", "before", "after"})))
+
+
+def _cut(text: str) -> str:
+    """The words of a response that fit into a cell of a page."""
+    words = " ".join(text.split())
+    if len(words) <= _LONGEST:
+        return words
+    return words[: words.rfind(" ", 0, _LONGEST) if " " in words[:_LONGEST] else _LONGEST] + " …"
+
+
+def _reward(score: float | None) -> str:
+    return "–" if score is None else f"{score:.3g}"
 
 
 def _copied(images: Sequence[SampleImage], folder: Path) -> Iterator[SampleImage]:

@@ -11,6 +11,8 @@ NAMES = {
     "kl/sequence": "KL to the reference, a response",
     "eval/kl": "KL to the reference",
     "eval/diversity": "Diversity",
+    "eval/text/repetition": "Repetition",
+    "eval/text/reference_log_prob": "Log-probability under the reference",
     "diversity/pairwise": "Diversity in training",
     "diversity/distinct_2": "Diversity in training",
     "ratio/clip_fraction": "Clipped share",
@@ -25,6 +27,8 @@ UNITS = {
     "kl/sequence": "nats",
     "eval/kl": "nats a token",
     "eval/diversity": "distance between samples",
+    "eval/text/repetition": "share of repeated word trigrams",
+    "eval/text/reference_log_prob": "nats a token",
     "diversity/pairwise": "distance between samples",
     "diversity/distinct_2": "share of distinct word pairs",
     "ratio/clip_fraction": "share of ratios",
@@ -56,7 +60,7 @@ def metric_name(metric: str) -> str:
 def metric_unit(metric: str) -> str:
     """The label of a metric's axis."""
     is_score = re.fullmatch(r"(?:reward|eval)/.+/.+", metric)
-    return "score" if is_score else UNITS.get(metric, metric)
+    return UNITS.get(metric, "score" if is_score else metric)
 
 
 def plural(number: int, thing: str) -> str:

@@ -20,6 +20,7 @@ class Scores:
         categories: each prompt's category, or None.
         diversity: mean pairwise distance between samples of one prompt; NaN if not measured.
         kl: divergence from the reference in nats a token; NaN if not measured.
+        texts: further means over responses, by the names under `eval/text/`; empty for images.
         better: whether higher or lower is better, by score name, as far as it is known.
         separate: whether none of the prompts is trained on.
         noises: K.
@@ -30,6 +31,7 @@ class Scores:
     categories: list[str] | None = None
     diversity: float = float("nan")
     kl: float = float("nan")
+    texts: dict[str, float] = field(default_factory=dict)
     better: dict[str, str] = field(default_factory=dict)
     separate: bool = False
     noises: int = 1
@@ -70,6 +72,7 @@ class Scores:
         content = {
             "diversity": _plain(self.diversity),
             "kl": _plain(self.kl),
+            "texts": self.texts,
             "separate": self.separate,
             "noises": self.noises,
             "prompts": self.prompts,
@@ -92,6 +95,7 @@ class Scores:
             categories=content["categories"],
             diversity=_number(content["diversity"]),
             kl=_number(content.get("kl")),
+            texts=content.get("texts", {}),
             better=content.get("better", {}),
             separate=bool(content.get("separate")),  # older files do not say
             noises=content.get("noises", 1),

@@ -95,7 +95,7 @@ def prepared(request: SweepArguments) -> Sweep:
     search = search_of(request, sheet, size, first_measured(columns), folder)
     jobs = search.known(grid) if search else grid
     plans = plans_of(search.probes(grid) + jobs if search else grid)
-    table = merge_table(folder, replace(table, jobs=jobs, claims=sheet.claims))
+    table = merge_table(folder, replace(table, jobs=jobs, claims=sheet.claims, tasks=sheet.tasks))
     return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
 
 

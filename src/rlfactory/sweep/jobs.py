@@ -92,7 +92,10 @@ def _require_known(place: str, node: Mapping[str, Any], kinds: Mapping[str, Any]
 
 def rows_of(sheet: SweepFile) -> list[Row]:
     """All rows of the table, also those without runs."""
-    return [Row(line.name, line.claimed, line.note, line.before) for line in sheet.rows]
+    return [
+        Row(line.name, line.claimed, line.note, line.before, line.method, line.task)
+        for line in sheet.rows
+    ]
 
 
 def jobs_of(

@@ -12,7 +12,7 @@ from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, closest, unknown_key
 from rlfactory.config.schema.typecheck import describe, matches
 from rlfactory.sweep.claims import Claim, claim_problems
-from rlfactory.sweep.table import TableInfo
+from rlfactory.sweep.table import TableInfo, Task
 
 Node = Mapping[str, Any]
 Words = list[str]
@@ -30,6 +30,8 @@ class Line:
     stages: list[Words] | dict[str, list[Words]] | None = None
     axes: dict[str, Any] = field(default_factory=dict)
     by_size: dict[str, Words | None] = field(default_factory=dict)
+    method: str = ""
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class SweepFile:
     axes: dict[str, Any] = field(default_factory=dict)
     search: dict[str, Any] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
+    tasks: dict[str, Task] = field(default_factory=dict)
 
 
 def sweeps() -> dict[str, Path]:
@@ -103,6 +106,10 @@ def _sheet(content: object, problems: list[Problem]) -> SweepFile | None:
     if isinstance(claims, list):
         read = [_dataclass(Claim, node, f"claims.{i}", problems) for i, node in enumerate(claims)]
         values["claims"] = [claim for claim in read if claim is not None]
+    tasks = content.get("tasks")
+    if isinstance(tasks, Mapping):
+        named_tasks = {n: _dataclass(Task, v, f"tasks.{n}", problems) for n, v in tasks.items()}
+        values["tasks"] = {name: task for name, task in named_tasks.items() if task is not None}
     sheet: SweepFile | None = _dataclass(SweepFile, values, "", problems)
     return sheet
 
@@ -144,6 +151,13 @@ def _contradictions(sheet: SweepFile) -> Iterator[Problem]:
             yield unknown_key(f"rows.{i}.claimed.{column}", sheet.columns)
         if line.before is not None and line.before not in names:
             yield unknown_key(f"rows.{i}.before", names)
+        if bool(line.task) != bool(line.method):
+            yield Problem(f"rows.{i}", "a row of a leaderboard has both a method and a task")
+        if line.task and line.task not in sheet.tasks:
+            yield unknown_key(f"rows.{i}.task.{line.task}", sheet.tasks)
+    for name, task in sheet.tasks.items():
+        if task.score not in sheet.columns:
+            yield unknown_key(f"tasks.{name}.score.{task.score}", sheet.columns)
     if not sheet.sizes:
         yield Problem("sizes", "is empty; a sweep has at least one size")
     if not sheet.columns:

@@ -60,17 +60,30 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Task:
+    """A task of a leaderboard: the column that scores it, and the score that counts as 1.
+
+    The model before training counts as 0.
+    """
+
+    score: str
+    target: float
+
+
+@dataclass(frozen=True)
 class Row:
     """A row of the table, with the paper's numbers by column.
 
     A row of a model before training has no jobs. Its `before` names the row that trains this model,
-    and its numbers are that row's `before/NAME`.
+    and its numbers are that row's `before/NAME`. In a leaderboard a row is a `method` on a `task`.
     """
 
     name: str
     claimed: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     before: str | None = None
+    method: str = ""
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,7 @@ class Table:
     rows: list[Row]
     jobs: list[Job]
     claims: list[Claim] = field(default_factory=list)
+    tasks: Mapping[str, Task] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         """Write the folder's `sweep.json`."""
@@ -123,6 +137,7 @@ class Table:
                 rows=[Row(**row) for row in content["rows"]],
                 jobs=[Job(**job) for job in content["jobs"]],
                 claims=[Claim(**claim) for claim in content.get("claims", [])],
+                tasks={name: Task(**task) for name, task in content.get("tasks", {}).items()},
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is not the table of a sweep ({error})") from error

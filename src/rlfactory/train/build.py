@@ -20,7 +20,8 @@ from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.loading import network_on
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
-from rlfactory.model.weight_sets import EMA, OLD
+from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
+from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger
@@ -35,6 +36,7 @@ from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
 from rlfactory.train.sampling.text import TextSampler
+from rlfactory.train.sampling.tree import TreeSpec
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
 from rlfactory.train.stopping import RunStop
 from rlfactory.utils.live_objects import is_reference, resolve
@@ -109,10 +111,14 @@ def build(
     if model.media == "texts":
         of_sets = [prompt.text for listed in sets.values() for prompt in listed]
         model.check_lengths([*prompts.texts(), *of_sets], dynamics.length)
-    optimizer = build_optimizer(config, model.parameter_groups(), hardware.device)
+    optimizer = build_optimizer(
+        config, model.parameter_groups(), hardware.device, hidden_matrices(model)
+    )
     # copies of the initial weights, from the start: later these would be others
-    evaluated = config["evaluation"]["weights"]
-    for name in {algo.behaviour, evaluated, *regularizer.references}:
+    evaluated = {config["evaluation"]["weights"]}
+    if _policy_fraction(config) < 1 and model.media == "images":
+        evaluated.add(REFERENCE)
+    for name in {algo.behaviour, *evaluated, *regularizer.references}:
         model.weights.add(name)
     return Components(
         model=model,
@@ -199,16 +205,23 @@ def build_algorithm(config: Config, **available: object) -> Algorithm[Any, Any, 
 
 
 def build_optimizer(
-    config: Config, groups: list[dict[str, Any]], device: torch.device
+    config: Config,
+    groups: list[dict[str, Any]],
+    device: torch.device,
+    matrices: Sequence[torch.nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
     """The optimizer of these parameter groups; `fused: null` is fused on CUDA.
+
+    An optimizer that treats hidden `matrices` apart from the rest names them.
 
     torch's own default there, `foreach`, takes a scratch copy of what is trained.
     """
     options = config["optimizer"]
     if device.type == "cuda" and options.get("fused", False) is None:
         config = {**config, "optimizer": {**options, "fused": True}}
-    optimizer: torch.optim.Optimizer = instantiate_group(config, "optimizer", params=groups)
+    optimizer: torch.optim.Optimizer = instantiate_group(
+        config, "optimizer", params=groups, matrices=matrices
+    )
     return optimizer
 
 
@@ -269,14 +282,23 @@ def _build_sampler(
         sigmas=sigmas,
         evaluation_sigmas=noise_levels(schedule, resolution, steps),
         evaluation_shape=resolution.shape,
+        policy_fraction=_policy_fraction(config),
         transitions=transitions,
         batch=batch,
         advance=advance,
     )
 
 
+def _policy_fraction(config: Config) -> float:
+    """The fraction of an evaluation's steps by the evaluated weights; older runs have 1."""
+    return float(config["evaluation"].get("policy_fraction", 1.0))
+
+
 def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
     """The transitions that a step-wise algorithm learns from."""
+    tree = None
+    if config["branch_at"] == "tree":
+        tree = TreeSpec(config["branches"], **config["tree"])
     return TransitionSpec(
         instantiate_group(config, "window"),
         branches=config["branches"],
@@ -284,6 +306,7 @@ def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
         mean=mean,
         dtype=getattr(torch, config["latent_storage"]),
         tail=config["tail"],
+        tree=tree,
     )
 
 

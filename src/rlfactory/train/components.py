@@ -14,6 +14,7 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
+from rlfactory.train.lr_schedule import Decay
 from rlfactory.train.minibatches import Shares
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
@@ -74,8 +75,8 @@ class Components:
 class TrainingBudget:
     """The numbers of an experiment, as `conf/config.yaml` describes them.
 
-    All of them are global: the same whatever the number of processes. `warmup`, `final_scale` and
-    `zero_first` are those of the learning rate.
+    All of them are global: the same whatever the number of processes. `warmup`, `final_scale`,
+    `zero_first` and `schedule` are those of the learning rate.
     """
 
     seed: int
@@ -93,6 +94,7 @@ class TrainingBudget:
     warmup: int = 0
     final_scale: float = 1.0
     zero_first: bool = False
+    schedule: Decay = "linear"
 
 
 class ProgressListener(Protocol):

@@ -8,17 +8,18 @@ were drawn.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from rlfactory.hardware.base import Hardware
-from rlfactory.rollout import GlobalRollout, Rollout, Tokens
+from rlfactory.rollout import GlobalRollout, Rollout, Tokens, Tree
 from rlfactory.train.metrics import pairwise_distance
 from rlfactory.utils.pytree import index_rows
 
 Measured = Mapping[str, Tensor]
+FieldsT = TypeVar("FieldsT", Tokens, Tree)
 
 
 def local_rows(groups: Tensor, hardware: Hardware) -> Tensor | None:
@@ -64,6 +65,12 @@ class Shard:
         """The same of a field that is None on all ranks or on none."""
         return None if values is None else self.all_gather(values)
 
+    def all_gather_fields(self, value: FieldsT) -> FieldsT:
+        """The same of a dataclass of tensors."""
+        columns: dict[str, Any] = {f.name: getattr(value, f.name) for f in fields(value)}
+        gathered: dict[str, Any] = {k: self.all_gather_optional(v) for k, v in columns.items()}
+        return replace(value, **gathered)
+
     def all_gather_strings(self, texts: list[str]) -> list[str]:
         """The texts of all ranks' rows, from those of this rank's."""
         if self._order is None:
@@ -94,9 +101,7 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
     index, tokens, texts = shard.all_gather(rollout.index), rollout.tokens, rollout.texts
     if tokens is not None:
         # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
-        columns: dict[str, Any] = {f.name: getattr(tokens, f.name) for f in fields(tokens)}
-        gathered: dict[str, Any] = {k: shard.all_gather_optional(v) for k, v in columns.items()}
-        tokens = Tokens(**gathered)
+        tokens = shard.all_gather_fields(tokens)
     return Rollout(
         prompts=shard.all_gather_strings(rollout.prompts),
         metadata=[{}] * len(index),
@@ -107,6 +112,7 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
         rewards=shard.all_gather_scores(rollout.rewards),
         penalty=shard.all_gather_optional(rollout.penalty),
         comparison_group=shard.all_gather_optional(rollout.comparison_group),
+        tree=None if rollout.tree is None else shard.all_gather_fields(rollout.tree),
     )
 
 
@@ -140,7 +146,8 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
 
     Args:
         rollout: this rank's samples with all fields.
-        samples: a selection of all ranks' samples; rewards, advantages and returns are theirs.
+        samples: a selection of all ranks' samples; rewards, advantages, returns and trees are
+            theirs.
 
     Returns:
         `samples` themselves in a single process.
@@ -156,6 +163,7 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
         rewards=index_rows(samples.rewards, rows),
         advantage=index_rows(samples.advantage, rows),
         returns=index_rows(samples.returns, rows),
+        tree=index_rows(samples.tree, rows),
         loss_weight=samples.loss_weight,
     )
 

@@ -243,6 +243,7 @@ class Learner:
             warmup=budget.warmup,
             final_scale=budget.final_scale,
             zero_first=budget.zero_first,
+            schedule=budget.schedule,
         )
         for group in self.components.optimizer.param_groups:
             group["lr"] = factor * group.setdefault("peak_lr", group["lr"])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlfactory.utils import rng
 
-Shares = Literal["random", "even"]
+Shares = Literal["random", "even", "groups"]
 
 
 def split_minibatches(
@@ -18,7 +18,9 @@ def split_minibatches(
 
     Args:
         kind: `random` shuffles all samples; `even` takes equally many samples (up to one) of each
-            group, so that ranks, which own complete groups, have equally much work in each update.
+            group, so that ranks, which own complete groups, have equally much work in each update;
+            `groups` takes whole groups, equally many (up to one), and of neighbouring groups, which
+            a rank owns, equally many too.
         groups: `[B]`, the group of each sample.
         updates: the number of minibatches.
         seed: the seed of the run.
@@ -31,6 +33,12 @@ def split_minibatches(
     order = torch.randperm(len(groups), generator=generator)
     if kind == "random":
         return order.tensor_split(updates)
+    if kind == "groups":
+        numbers = torch.unique(groups)
+        # of every `updates` neighbours one for each update
+        turns = [torch.randperm(updates, generator=generator) for _ in numbers[::updates]]
+        dealt = torch.cat(turns)[torch.searchsorted(numbers, groups)]
+        return [order[dealt[order] == k] for k in range(updates)]
     by_group = order[groups[order].argsort(stable=True)]
     # minibatch k takes rows k, k + updates, ... of the samples sorted by group, shuffled again so
     # that a micro-batch does not hold one group only

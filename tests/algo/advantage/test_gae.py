@@ -7,6 +7,7 @@ from rlfactory.algo.advantage.gae import (
     masked_mean,
     masked_variance,
     terminal_rewards,
+    uniform_rewards,
     whiten,
 )
 
@@ -181,3 +182,25 @@ def test_the_mean_weighs_every_token_alike_in_the_gradient(x: Tensor) -> None:
     masked_mean(x, TOKENS).backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, TOKENS.float() / 12)
+
+
+def test_a_score_is_spread_evenly_over_its_response_and_an_empty_one_has_none() -> None:
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
+    spread = uniform_rewards(torch.tensor([3.0, -2.0, 5.0]), mask)
+    expected = [[1.0, 1.0, 1.0, 0.0], [-2.0, 0.0, 0.0, 0.0], [0.0] * 4]
+    torch.testing.assert_close(spread, torch.tensor(expected), rtol=0, atol=0)
+
+
+def test_spreading_a_score_moves_credit_to_early_tokens_and_keeps_the_return(
+    values: Tensor,
+) -> None:
+    mask = torch.ones_like(values, dtype=torch.bool)
+    scores = torch.linspace(-1, 1, len(values))
+    dense, sparse = (
+        gae(place(scores, mask), values, mask, gamma=1.0, lam=1.0)
+        for place in (uniform_rewards, terminal_rewards)
+    )
+    torch.testing.assert_close(dense[:, 0], sparse[:, 0])
+    # what is left of the return after t of n tokens: all of a score at the end, (n - t) / n of this
+    gone = torch.arange(values.shape[1]) / values.shape[1]
+    torch.testing.assert_close(sparse - dense, scores[:, None] * gone, atol=1e-5, rtol=0)

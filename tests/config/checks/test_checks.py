@@ -18,6 +18,8 @@ SOUND: dict[str, Any] = {
     "updates_per_iteration": 2,
     "branches": 1,
     "branch_at": "window",
+    "tree": {"splits": [], "noise_scale": 1.0},
+    "shares": "random",
     "epochs": 1,
     "micro_batch": 8,
     "times": {"count": 4},
@@ -43,6 +45,10 @@ SOUND: dict[str, Any] = {
     "logger": {"of": ["a", "b"]},
     "hardware": {"processes": 2, "strategy": "ddp"},
 }
+TREE: dict[str, Any] = {"branch_at": "tree", "branches": 4, "tree": {"splits": [0, 2]}}
+BEYOND: dict[str, Any] = {**TREE, "tree": {"splits": [0, 10]}}
+TWICE: dict[str, Any] = {**TREE, "tree": {"splits": [2, 2]}}
+BRANCHING = {"algo": {"trains_tree": True}}
 STEPWISE: dict[str, Any] = {
     "algo": {"requires": "transitions"},
     "advantage": {"grouped": True},
@@ -348,6 +354,46 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"updates_per_iteration": 5},
         {},
         "updates_per_iteration",
+    ),
+    (
+        checks.optimisation.require_equal_updates,
+        {"updates_per_iteration": 3, "shares": "groups"},
+        {},
+        "updates_per_iteration",
+    ),
+    (checks.tree.require_tree_algorithm, TREE, {}, "branch_at"),
+    (checks.tree.require_tree_algorithm, {}, BRANCHING, "branch_at"),
+    (checks.tree.require_whole_tree, {**TREE, "branches": 8}, BRANCHING, "branches"),
+    (checks.tree.require_whole_tree, {**TREE, "tree": {"splits": []}}, BRANCHING, "branches"),
+    (
+        checks.tree.require_whole_tree,
+        {**TREE, "tree": {"splits": [0, 10]}},
+        BRANCHING,
+        "tree.splits",
+    ),
+    (
+        checks.tree.require_whole_tree,
+        {**TREE, "tree": {"splits": [2, 2]}},
+        BRANCHING,
+        "tree.splits",
+    ),
+    (
+        checks.tree.require_depth_comparison,
+        TREE,
+        {**BRANCHING, "advantage": {"grouped": False}},
+        "advantage",
+    ),
+    (
+        checks.tree.require_depth_comparison,
+        {**TREE, "advantage": {"zero_variance": "drop"}},
+        BRANCHING,
+        "advantage.zero_variance",
+    ),
+    (
+        checks.tree.require_skipped_within_steps,
+        {"algo": {"skip_steps": [3, 10]}},
+        BRANCHING,
+        "algo.skip_steps",
     ),
     (
         checks.sampling.require_window_within_steps,
@@ -730,6 +776,21 @@ def test_every_rule_is_seen_to_fire() -> None:
 NOISELESS = {"final_alpha": "one", "min_std": 0.0, "log_prob_of": "gaussian"}
 
 SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
+    *(
+        (rule, TREE, BRANCHING)
+        for rule in (
+            checks.tree.require_tree_algorithm,
+            checks.tree.require_whole_tree,
+            checks.tree.require_depth_comparison,
+        )
+    ),
+    (checks.tree.require_whole_tree, {**TREE, "branches": 1}, BRANCHING),
+    (checks.tree.require_skipped_within_steps, {"algo": {"skip_steps": [9]}}, BRANCHING),
+    (
+        checks.optimisation.require_equal_updates,
+        {"updates_per_iteration": 4, "shares": "groups"},
+        {},
+    ),
     (checks.sampling.require_branches_fill_groups, {"branches": 3}, {}),
     (checks.model_files.require_model_folders, TINY, SD3),
     (checks.model_files.require_model_folders, WRITER, {"model": {"media": "texts"}}),

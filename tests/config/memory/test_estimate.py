@@ -89,6 +89,8 @@ def test_all_weights_are_float32_with_a_gradient_and_moments() -> None:
         (["algo=nft"], 2),  # old
         (["algo=grpo", "regularizer=kl_v"], 1),  # the reference is the network without adapters
         (["algo=grpo", "regularizer=kl_v", "model.finetune=full"], 2),
+        (["algo=grpo", "model.finetune=full", "evaluation.policy_fraction=0.6"], 2),
+        (["algo=grpo", "evaluation.policy_fraction=0.6"], 1),
         (["algo=awm"], 2),
         (["algo=awm", "regularizer=none"], 1),
         (["algo=awm", "regularizer=none", "algo.behaviour=old"], 2),

@@ -21,6 +21,7 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Condition, PromptConditions, Rollout
 from rlfactory.train.sampling.base import computed_ahead
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
+from rlfactory.train.sampling.tree import TreeSpec
 from rlfactory.utils import rng
 from rlfactory.utils.batch_sizes import sampling_passes
 from rlfactory.utils.pytree import require
@@ -300,3 +301,54 @@ def test_noise_drawn_ahead_is_the_same(
     monkeypatch.setattr(rng.torch, "empty", lambda *shape, pin_memory: empty(*shape))
     found = ahead.rollout(PROMPTS, GROUPS, seed=0, iteration=3)
     assert torch.equal(found.latents, expected.latents)
+
+
+@pytest.mark.parametrize(("fraction", "own"), [(1.0, 6), (0.6, 4), (0.01, 1)])
+@pytest.mark.parametrize("weights", ["policy", "ema"])
+def test_the_last_steps_of_evaluations_may_be_those_of_the_reference(
+    fraction: float, own: int, weights: str, drawing: Make
+) -> None:
+    made = drawing(ODE)
+    made.policy_fraction, model = fraction, made.model
+    model.weights.add("reference")
+    with torch.no_grad():
+        for parameter in model.weights.parameters.values():
+            parameter += 0.5
+    model.weights.add("ema")
+    seen: list[float] = []
+    predict = model.predict
+    model.predict = lambda x, t, c: seen.append(_sum(model)) or predict(x, t, c)  # type: ignore[method-assign, func-returns-value]
+    trained = _sum(model)
+    with model.weights(weights):
+        images = made.draw(["one"] * 3, seed=0, stream="evaluation").images
+        assert _sum(model) == trained
+    assert images is not None
+    assert [value == trained for value in seen] == [True] * own + [False] * (6 - own)
+
+
+def _sum(model: ImageModel) -> float:
+    return sum(float(p.detach().sum()) for p in model.weights.parameters.values())
+
+
+def test_trees_are_drawn_by_number_whatever_the_batch(drawing: Make) -> None:
+    tree = TransitionSpec(
+        FixedSteps(steps=[1, 3]), branches=4, branch_at="tree", tree=TreeSpec(4, [0, 1])
+    )
+    groups = torch.arange(2).repeat_interleave(8)
+    whole, parts = (
+        drawing(FlowSDE(), tree, batch).rollout(PROMPTS, groups, seed=0, iteration=0)
+        for batch in (100, 3)
+    )
+    found = require(whole.tree, "trees")
+    assert found.step[0].tolist() == [0, 1, 3]
+    first = [[0, 0, 0, 0], [0, 0, 1, 1], [0, 2, 2, 2], [0, 2, 3, 3]]
+    assert found.node[:5].tolist() == [*first, [4] * 4]
+    assert torch.equal(found.node, require(parts.tree, "trees").node)
+    torch.testing.assert_close(whole.latents, parts.latents)
+    # a rank draws the trees of its own groups
+    half = drawing(FlowSDE(), tree).batches(
+        PROMPTS, groups, seed=0, iteration=0, rows=torch.arange(8, 16)
+    )
+    (second,) = half
+    assert torch.equal(require(second.tree, "trees").node, found.node[8:])
+    torch.testing.assert_close(second.latents, require(whole.latents, "latents")[8:])

@@ -8,9 +8,11 @@ import torch
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.log_probs import response_log_prob
 from rlfactory.prompts.base import Prompt
 from rlfactory.train.sampling.text import TextSampler
-from rlfactory.utils.pytree import require
+from rlfactory.utils import rng
+from rlfactory.utils.pytree import concat, require
 
 PROMPTS = [Prompt("a", {"n": 0}), Prompt("It was", {"n": 1})]
 GROUPS = torch.tensor([0, 0, 0, 1, 1, 1])
@@ -56,6 +58,10 @@ def test_what_is_drawn_to_be_judged_is_always_the_same(
     assert one != sampler().draw(["a"] * 4, seed=0, stream="other").texts
 
 
+def draws(count: int) -> torch.Tensor:
+    return rng.uniform(0, "", [], list(range(count)), [10])
+
+
 @pytest.mark.parametrize("options", [{}, {"top_k": 5}])
 def test_a_text_is_compared_with_the_reference(gpt2_folder: Path, options: dict[str, int]) -> None:
     model = CausalLM(torch.device("cpu"), path=str(gpt2_folder))
@@ -73,6 +79,14 @@ def test_a_text_is_compared_with_the_reference(gpt2_folder: Path, options: dict[
     assert options or require(moved.kl, "kl").mean() > 0.1
     assert require(moved.kl, "kl").abs().max() > 0.1
     assert require(moved.lengths, "lengths").max() <= 10
+    # the divergence is what the policy's own log-probability exceeds the reference's by
+    tokens = concat([*sampler._tokens(["a"] * 64, torch.arange(64), draws(64))])
+    own, reference = (
+        response_log_prob(model, name, tokens, sampler.dynamics, 64).sum(1)
+        for name in (model.weights.in_use, "reference")
+    )
+    torch.testing.assert_close(require(moved.reference_log_prob, "reference"), reference)
+    torch.testing.assert_close(require(moved.kl, "kl"), own - reference, atol=1e-3, rtol=0)
     with model.weights("reference"):
         itself = require(sampler.draw(["a"] * 8, seed=0, stream="").kl, "kl")
     torch.testing.assert_close(itself, torch.zeros(8), atol=1e-4, rtol=0)

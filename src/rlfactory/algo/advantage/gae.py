@@ -1,4 +1,4 @@
-"""Advantages of tokens: terminal rewards, GAE (arXiv 1506.02438) and whitening.
+"""Advantages of tokens: rewards of tokens, GAE (arXiv 1506.02438) and whitening.
 
 Tensors are `[B, G]`, a row for each response. A mask is true on the tokens of a response, which
 start at position 0 without a gap; values outside the mask, even NaN, have no effect. The value at
@@ -45,6 +45,15 @@ def terminal_rewards(scores: Tensor, mask: Tensor) -> Tensor:
     last = mask.sum(1, keepdim=True) - 1
     is_last = torch.arange(mask.shape[1], device=mask.device) == last
     return torch.where(is_last, scores.float()[:, None], 0.0)
+
+
+def uniform_rewards(scores: Tensor, mask: Tensor) -> Tensor:
+    """Spread each of `scores` `[B]` evenly over its response: `[B, G]` float32, sums as `scores`.
+
+    The score of an empty response is dropped.
+    """
+    share = scores.float() / mask.sum(1).clamp(min=1)
+    return torch.where(mask, share[:, None], 0.0)
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:

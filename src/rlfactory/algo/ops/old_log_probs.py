@@ -103,7 +103,7 @@ def with_old_log_probs(
             outputs = [(_evaluate(algo, model, batch), counts) for batch, counts in passes]
             found = [values for values, counts in outputs if counts]
             if found:
-                evaluated.append((rows, *_joined(found, len(rows))))
+                evaluated.append((rows, *_joined(found, require(items, "items"))))
     if algo.has_surrogate_likelihood:
         return _with_surrogates(rollout, evaluated)
     return _with_steps(rollout, evaluated, algo.step_fraction)
@@ -124,16 +124,12 @@ def _evaluate(
 
 
 def _joined(
-    found: Sequence[tuple[Tensor, Tensor | None]], samples: int
+    found: Sequence[tuple[Tensor, Tensor | None]], items: TrainingItems
 ) -> tuple[Tensor, Tensor | None]:
     """The values of several micro-batches as `[samples, T, ...]`."""
-    log_probs = torch.cat([values for values, _ in found])
+    log_probs = items.as_rows(torch.cat([values for values, _ in found]))
     means = [mean for _, mean in found if mean is not None]
-    log_probs = log_probs.view(samples, -1)
-    if not means:
-        return log_probs, None
-    mean = torch.cat(means)
-    return log_probs, mean.view(*log_probs.shape, *mean.shape[1:])
+    return log_probs, items.as_rows(torch.cat(means)) if means else None
 
 
 def _with_surrogates(rollout: Rollout, evaluated: Evaluated) -> Rollout:

@@ -17,6 +17,7 @@ from rlfactory.config.checks import (
     prompt_files,
     regularizer,
     sampling,
+    tree,
     user_functions,
 )
 from rlfactory.config.checks.base import Rule
@@ -38,9 +39,15 @@ _READS: Mapping[Rule, str] = {
     sampling.require_branches_fill_groups: (
         "branches branch_at group_size window schedule algo._target_"
     ),
+    tree.require_tree_algorithm: "branch_at algo",
+    tree.require_whole_tree: "branch_at branches tree schedule.steps algo._target_",
+    tree.require_depth_comparison: "branch_at advantage algo._target_",
+    tree.require_skipped_within_steps: "schedule.steps algo",
     sampling.require_derived_dynamics: "algo._target_ dynamics._target_",
     optimisation.require_single_update: "algo._target_ updates_per_iteration epochs",
-    optimisation.require_equal_updates: "prompts_per_iteration group_size updates_per_iteration",
+    optimisation.require_equal_updates: (
+        "prompts_per_iteration group_size updates_per_iteration shares"
+    ),
     sampling.require_window_within_steps: "algo._target_ schedule.steps window",
     optimisation.require_times_within_steps: "algo._target_ schedule.steps times",
     sampling.require_noise_in_last_step: "algo._target_ schedule.steps window dynamics regularizer",

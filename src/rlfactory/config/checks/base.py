@@ -59,11 +59,19 @@ def is_algorithm_mismatched(traits: Traits) -> bool:
 
 
 def steps_trained(config: Config) -> int:
-    """The number of sampling steps in the window, which are those that are trained."""
+    """The number of stochastic steps, which are those that are trained."""
+    return len(stochastic_steps(config))
+
+
+def stochastic_steps(config: Config) -> list[int]:
+    """The steps of a window, of a moving one those of its first position, and those that split."""
     window, steps = config["window"], int(config["schedule"]["steps"])
-    if "steps" in window:
-        return len(set(window["steps"]))
-    return int(window.get("size", steps - window.get("skip_last", 0)))
+    chosen = window.get("steps")
+    if chosen is None:
+        low = int(window.get("low", 0))
+        chosen = range(low, low + int(window.get("size", steps - window.get("skip_last", 0))))
+    splits = config["tree"]["splits"] if config["branch_at"] == "tree" else []
+    return sorted({*chosen, *splits})
 
 
 def nearest_divisors(number: int, wanted: int) -> list[int]:

@@ -74,12 +74,14 @@ def require_single_update(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Every update gets the same number of samples."""
-    samples = config["prompts_per_iteration"] * config["group_size"]
+    """Every update gets the same number of samples or, with `shares=groups`, of groups."""
+    count, unit = config["prompts_per_iteration"], "prompts"
+    if config["shares"] != "groups":
+        count, unit = count * config["group_size"], "samples"
     updates = config["updates_per_iteration"]
-    if samples % updates:
-        near = sorted(nearest_divisors(samples, updates))
-        message = f"is {updates}, which does not divide the {samples} samples of an iteration"
+    if count % updates:
+        near = sorted(nearest_divisors(count, updates))
+        message = f"is {updates}, which does not divide the {count} {unit} of an iteration"
         yield Problem(
             "updates_per_iteration",
             f"{message}; nearest are {', '.join(map(str, near))}",

@@ -39,6 +39,9 @@ def require_shardable(config: Config, traits: Traits) -> Iterator[Problem]:
     if config["model"].get("finetune") != "lora" and optimizer.startswith("bitsandbytes."):
         message = "fsdp2 with full fine-tuning shards moments in float32; 8-bit ones are for LoRA"
         yield Problem("optimizer", message, "optimizer=adamw")
+    if optimizer == "rlfactory.optimizer.muon.Muon":
+        message = "fsdp2 shards matrices, which muon needs as a whole"
+        yield Problem("optimizer", message, "optimizer=adamw")
 
 
 def require_shards_divide(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -62,6 +62,8 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
     names |= {reference_of(node) for _, node, _ in penalties(config, traits)}
     if config["evaluation"].get("weights", "ema") == "ema":
         names.add("ema")
+    if config["evaluation"].get("policy_fraction", 1.0) < 1:
+        names.add("reference")  # for the last steps of evaluations
     without_copy = {None, "policy"}
     if config["model"]["finetune"] == "lora":
         without_copy.add("reference")  # it is the network without its adapters

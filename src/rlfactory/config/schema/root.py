@@ -43,6 +43,7 @@ class LearningRateConfig:
     warmup: NonNegativeInt
     final_scale: Fraction
     zero_first: bool
+    schedule: Literal["linear", "cosine"] = "linear"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class EvaluationConfig:
     preview_every: NonNegativeInt
     weights: Literal["ema", "policy"]
     steps: PositiveInt | None
+    policy_fraction: PositiveFraction
     size: PositiveInt | None
     grid: PositiveInt
 
@@ -83,6 +85,14 @@ class CheckpointConfig:
     background: bool
     snapshot: bool | Literal["auto"]
     requeue: bool
+
+
+@dataclass(frozen=True)
+class TreeConfig:
+    """Where the trajectories of a tree split."""
+
+    splits: list[NonNegativeInt]
+    noise_scale: Positive
 
 
 @dataclass(frozen=True)
@@ -132,11 +142,12 @@ class RootConfig:
     group_size: PositiveInt
     epochs: PositiveInt
     updates_per_iteration: PositiveInt
-    shares: Literal["random", "even"]
+    shares: Literal["random", "even", "groups"]
     micro_batch: PositiveInt
     sample_batch: PositiveInt
     branches: PositiveInt
-    branch_at: Literal["window", "step"]
+    branch_at: Literal["window", "step", "tree"]
+    tree: TreeConfig
     latent_storage: Literal["float32", "bfloat16", "float16"]
     tail: PositiveFraction | None
     max_grad_norm: Positive

@@ -29,7 +29,7 @@ RUNTIME_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dynamics": ("process",),
     "hardware": ("loss_scaling",),
     "model": ("device", "memory", "precision", "prompt_cache", "seed"),
-    "optimizer": ("params",),
+    "optimizer": ("matrices", "params"),
     "regularizer": ("dynamics",),
     "reward": ("device",),
 }

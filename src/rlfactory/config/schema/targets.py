@@ -26,6 +26,7 @@ ALLOWED_PACKAGES = (
     "rlfactory.reward",
     "rlfactory.run.loggers",
     "bitsandbytes.optim",
+    "rlfactory.optimizer",
     "torch.optim",
 )
 

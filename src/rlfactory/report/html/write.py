@@ -9,6 +9,8 @@ from markupsafe import Markup
 
 from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.html.plots import count, fixed, interval, plots, rows_with_curves
+from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
+from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.plot import SVG_BOX, SVG_SIZE
 from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
 from rlfactory.run.atomic_write import write_text
@@ -47,6 +49,8 @@ def page(report: Report) -> str:
         colours={name: number for number, name in enumerate(rows)},
         palette=len(COLORS),
         plots=drawn,
+        leaderboard=leaderboard_table(report.entries),
+        leaderboard_note=LEADERBOARD_NOTE,
         claims=claim_table(report.claims),
         claims_note=f"{counts_text(report.claims)}. {NOTE}",
         has_band=any(curve.high != curve.mean for curve in report.curves),
@@ -121,6 +125,7 @@ def _titles(report: Report, curves: bool, images: bool, lost: bool) -> list[tupl
     """Anchor and heading of the sections that have anything to show."""
     sections = [
         ("results", "Results", report.rows),
+        ("leaderboard", "Leaderboard", report.entries),
         ("claims", "Claims of the source", report.claims),
         ("comparisons", "Comparisons between rows", report.comparisons),
         ("curves", "Curves", curves),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples, directions, score_checked
 from rlfactory.reward.combine import merge_directions, merge_scores
+from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import ProgressListener
@@ -176,7 +178,8 @@ class Evaluator:
             values={name: values.double().numpy() for name, values in scores.items()},
             categories=tags if len(tags) == len(prompts) else None,
             diversity=spread,
-            kl=_kl_per_token(samples),
+            kl=_per_token(samples.kl, samples.lengths),
+            texts=text_measures(samples),
             better=self._directions(scores),
             separate=self.separate,
             noises=self.noises,
@@ -198,15 +201,31 @@ def _gather(local: GeneratedSamples, shard: Shard) -> GeneratedSamples:
         images=shard.all_gather_optional(local.images),
         texts=None if local.texts is None else shard.all_gather_strings(local.texts),
         kl=shard.all_gather_optional(local.kl),
+        reference_log_prob=shard.all_gather_optional(local.reference_log_prob),
         lengths=shard.all_gather_optional(local.lengths),
     )
 
 
-def _kl_per_token(samples: GeneratedSamples) -> float:
-    """The KL divergence in nats per token, NaN where there is none."""
-    if samples.kl is None or samples.lengths is None:
+def text_measures(samples: GeneratedSamples) -> dict[str, float]:
+    """What tells that a reward of texts is exploited, by name; empty for images.
+
+    `repetition`: the share of a text's word trigrams that occurred earlier in it, on average.
+    `reference_log_prob`: nats a token, where a reference is kept.
+    """
+    if not samples.texts:
+        return {}
+    measured = {
+        "repetition": fmean(repeated_share(text, 3) for text in samples.texts),
+        "reference_log_prob": _per_token(samples.reference_log_prob, samples.lengths),
+    }
+    return {name: value for name, value in measured.items() if not np.isnan(value)}
+
+
+def _per_token(values: Tensor | None, lengths: Tensor | None) -> float:
+    """The mean over all tokens of `values` `[N]`, which are sums over responses; NaN without."""
+    if values is None or lengths is None:
         return float("nan")
-    return float(samples.kl.double().sum() / samples.lengths.sum())
+    return float(values.double().sum() / lengths.sum())
 
 
 def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
@@ -218,10 +237,11 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
 
 
 def _metrics(scores: Scores, place: str) -> dict[str, float]:
-    """`<score>/mean`, `<score>/<category>`, `diversity`, and `kl` of texts."""
+    """`<score>/mean`, `<score>/<category>`, `diversity`; of texts also `kl`, `text/<measure>`."""
     metrics = {f"{place}/{name}/mean": mean for name, mean in scores.means().items()}
     for name, values in scores.values.items():
         for category, mask in scores.category_masks().items():
             metrics[f"{place}/{name}/{category}"] = float(np.nanmean(values[mask]))
     metrics[f"{place}/diversity"] = scores.diversity
+    metrics |= {f"{place}/text/{name}": value for name, value in scores.texts.items()}
     return metrics if np.isnan(scores.kl) else metrics | {f"{place}/kl": scores.kl}

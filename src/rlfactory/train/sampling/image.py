@@ -1,7 +1,7 @@
 """The sampler of image models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -12,6 +12,7 @@ from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.ops.solver import Solver
 from rlfactory.dynamics.window import Window
 from rlfactory.model.base import ImageModel
+from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import (
     Condition,
@@ -19,6 +20,7 @@ from rlfactory.rollout import (
     PromptConditions,
     Rollout,
     Transitions,
+    Tree,
 )
 from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead, row_numbers
 from rlfactory.train.sampling.trajectories import (
@@ -29,6 +31,7 @@ from rlfactory.train.sampling.trajectories import (
     sample_branched_per_step,
     sample_stochastic,
 )
+from rlfactory.train.sampling.tree import TreeSpec, sample_tree
 from rlfactory.utils import rng
 from rlfactory.utils.batch_sizes import samples_per_start, samples_together
 from rlfactory.utils.pytree import row_chunks, to_device
@@ -45,14 +48,21 @@ class TransitionSpec:
         mean: whether the means of the steps are stored.
         dtype: the type of the stored states.
         tail: the share of the steps after the window that is taken (MixGRPO-Flash); None: all.
+        tree: how trajectories split, where samples are the leaves of trees.
     """
 
     window: Window
     branches: int = 1
-    branch_at: Literal["window", "step"] = "window"
+    branch_at: Literal["window", "step", "tree"] = "window"
     mean: bool = False
     dtype: torch.dtype = torch.float32
     tail: float | None = None
+    tree: TreeSpec | None = None
+
+    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
+        """The stochastic steps of an iteration: those of the window, and those that split."""
+        steps = self.window.steps(total, seed=seed, iteration=iteration)
+        return steps if self.tree is None else sorted({*steps, *self.tree.splits})
 
 
 class ImageSampler(Sampler):
@@ -67,6 +77,8 @@ class ImageSampler(Sampler):
         batch: the most samples in a pass of the network or the decoder.
         advance: called after each batch.
         evaluation_shape: the shape of latents in evaluations; by default that of rollouts.
+        policy_fraction: the fraction of an evaluation's steps, at least one, that the weights in
+            use take; the reference's take the others (MixGRPO's hybrid sampling).
     """
 
     def __init__(
@@ -80,12 +92,14 @@ class ImageSampler(Sampler):
         batch: int,
         advance: Advance,
         evaluation_shape: tuple[int, int, int] | None = None,
+        policy_fraction: float = 1.0,
     ) -> None:
         self.model = model
         self._shape = model.resolution.shape
         self.evaluation_shape = evaluation_shape or self._shape
         self.dynamics = dynamics
         self.sigmas, self.evaluation_sigmas = sigmas, evaluation_sigmas
+        self.policy_fraction = policy_fraction
         self.transitions = transitions
         self.batch = batch
         self.advance = advance
@@ -104,7 +118,7 @@ class ImageSampler(Sampler):
         total = len(self.sigmas) - 1
         steps = list(range(total))
         if self.transitions is not None:
-            steps = self.transitions.window.steps(total, seed=seed, iteration=iteration)
+            steps = self.transitions.steps(total, seed=seed, iteration=iteration)
         unit = self._samples_per_start(steps)  # branches of a start are drawn together
         selected = row_numbers(len(groups), rows)
         conditions = self._conditions(prompts, groups[selected])
@@ -115,7 +129,7 @@ class ImageSampler(Sampler):
         for chunk, noise in zip(chunks, noises, strict=True):
             index, condition = selected[chunk], conditions.rows(chunk)
             with self.model.precision.sampling():
-                latents, transitions = self._latents(
+                latents, transitions, tree = self._latents(
                     condition, index, noise, steps, iteration, seed
                 )
             # branches may be more than fit in the decoder at once
@@ -133,6 +147,7 @@ class ImageSampler(Sampler):
                 images=images,
                 transitions=transitions,
                 comparison_group=self._comparison_groups(groups[index], index, steps),
+                tree=tree and replace(tree, node=index[tree.node]),
             )
 
     def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> PromptConditions:
@@ -171,34 +186,36 @@ class ImageSampler(Sampler):
         steps: Sequence[int],
         iteration: int,
         seed: int,
-    ) -> tuple[Tensor, Transitions | None]:
-        """The final latents of samples, and the stored transitions, if any."""
+    ) -> tuple[Tensor, Transitions | None, Tree | None]:
+        """The final latents of samples, and the stored transitions and trees, if any."""
         model, spec = self.model, self.transitions
         start = to_device(drawn[0], model.device)
         if isinstance(self.dynamics, Solver):
             generators = [rng.generator(seed, "solver", iteration, row) for row in index.tolist()]
-            return integrate_with_solver(
+            latents = integrate_with_solver(
                 model, condition, start, self.sigmas, self.dynamics, generators
-            ), None
+            )
+            return latents, None, None
         if drawn[1] is None:
-            return integrate_ode(model, condition, start, self.sigmas), None
+            return integrate_ode(model, condition, start, self.sigmas), None, None
         noise = to_device(drawn[1], model.device)
         if spec is None:
-            return sample_stochastic(
-                model, condition, start, self.sigmas, self.dynamics, noise
-            ), None
+            latents = sample_stochastic(model, condition, start, self.sigmas, self.dynamics, noise)
+            return latents, None, None
         trajectory = TrajectorySpec(
             self.dynamics, steps, noise, spec.mean, spec.dtype, spec.tail, self.batch
         )
+        if spec.tree is not None:
+            return sample_tree(model, condition, start, self.sigmas, trajectory, spec.tree)
         sample = sample_branched_per_step if spec.branch_at == "step" else sample_branched
-        return sample(model, condition, start, self.sigmas, trajectory, spec.branches)
+        return *sample(model, condition, start, self.sigmas, trajectory, spec.branches), None
 
     def _comparison_groups(
         self, groups: Tensor, index: Tensor, steps: Sequence[int]
     ) -> Tensor | None:
         """Where each step has its own branches, advantages compare those of the same step only."""
         spec = self.transitions
-        if spec is None or spec.branch_at == "window":
+        if spec is None or spec.branch_at != "step":
             return None
         return groups * len(steps) + index // spec.branches % len(steps)
 
@@ -215,7 +232,17 @@ class ImageSampler(Sampler):
             noise = rng.normal(seed, stream, [], index, self.evaluation_shape, pinned=self._on_gpu)
             start = to_device(noise, self.model.device)
             with self.model.precision.sampling():
-                latents = integrate_ode(self.model, condition, start, self.evaluation_sigmas)
+                latents = self._evaluated(condition, start)
             images.append(self.model.decode(latents))
             self.advance(len(index))
         return GeneratedSamples(images=torch.cat(images))
+
+    def _evaluated(self, condition: Condition, start: Tensor) -> Tensor:
+        """The final latents of evaluation samples."""
+        model, times = self.model, self.evaluation_sigmas
+        own = max(1, round(self.policy_fraction * (len(times) - 1)))
+        latents = integrate_ode(model, condition, start, times[: own + 1])
+        if own == len(times) - 1:
+            return latents
+        with model.weights(REFERENCE):
+            return integrate_ode(model, condition, latents, times[own:])

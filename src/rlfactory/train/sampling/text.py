@@ -1,6 +1,7 @@
 """The sampler of language models."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -63,17 +64,20 @@ class TextSampler(Sampler):
         index = row_numbers(len(prompts), rows)
         uniform = rng.uniform(seed, stream, [], index.tolist(), [self.dynamics.length])
         tokens = concat([*self._tokens(prompts, index, uniform)])
-        kl = self._divergence(tokens) if REFERENCE in self.model.weights else None
         lengths = tokens.measured().response_lengths
-        return GeneratedSamples(texts=self.model.texts(tokens), kl=kl, lengths=lengths)
+        drawn = GeneratedSamples(texts=self.model.texts(tokens), lengths=lengths)
+        if REFERENCE not in self.model.weights:
+            return drawn
+        reference = self._log_prob(tokens, REFERENCE)
+        divergence = (self._policy_log_prob(tokens) - reference).sum(1).cpu()
+        return replace(drawn, kl=divergence, reference_log_prob=reference.sum(1).cpu())
 
-    def _divergence(self, tokens: Tokens) -> Tensor:
-        """`log p - log p_reference` of each response, `[N]`, with the weights in use as p."""
-        log_prob = tokens.log_prob
+    def _policy_log_prob(self, tokens: Tokens) -> Tensor:
+        """`log p` of each token by the weights in use, `[N, G]`, as the reference's is compared."""
         if compares_untruncated(self.dynamics):
             # those recorded are of a truncated distribution (`top_k`, `top_p`), the KL is not
-            log_prob = self._log_prob(tokens, self.model.weights.in_use)
-        return (log_prob - self._log_prob(tokens, REFERENCE)).sum(1).cpu()
+            return self._log_prob(tokens, self.model.weights.in_use)
+        return tokens.log_prob
 
     def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
         return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)

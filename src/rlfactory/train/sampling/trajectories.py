@@ -111,20 +111,33 @@ def sample_with_transitions(
     at, schedule = 0, times
     times = to_device(times, x.device)
     for i, noise in zip(spec.steps, spec.noise.unbind(1), strict=True):
-        x = _stored(integrate_ode(model, condition, x, times[at : i + 1]), spec.dtype)
+        x = stored(integrate_ode(model, condition, x, times[at : i + 1]), spec.dtype)
         t, t_next, at = _rows(times[i], x), _rows(times[i + 1], x), i + 1
         prediction = model.predict(x, t, condition)
-        step = _draw(spec, x, prediction, t, t_next, noise)
-        transitions.append(_transition(spec, x, t, t_next, step))
+        step = draw(spec, x, prediction, t, t_next, noise)
+        transitions.append(transition(spec, x, t, t_next, step))
         shows_x0 = at == len(times) - 1 and spec.dynamics.decode == "x0"
         x = model.forward_process.to_x0(x, prediction, t) if shows_x0 else step.next
-    if spec.tail is not None and at < len(times) - 1:
-        # the solver computes its coefficients from the times on the CPU
-        tail = compress_tail(schedule, at, spec.tail)[at:]
-        return integrate_with_solver(
-            model, condition, x, tail, DPMSolver(model.forward_process)
-        ), _stack(transitions)
-    return integrate_ode(model, condition, x, times[at:]), _stack(transitions)
+    return integrate_tail(model, condition, x, schedule, at, spec.tail), stack(transitions)
+
+
+def integrate_tail(
+    model: ImageModel,
+    condition: Condition,
+    x: Tensor,
+    times: Tensor,
+    at: int,
+    share: float | None,
+) -> Tensor:
+    """The latents at the last of `times`, from `x` before step `at`, without stochastic steps.
+
+    `share` is that of the steps that is taken, by a solver; None: all of them, by the ODE.
+    """
+    if share is None or at >= len(times) - 1:
+        return integrate_ode(model, condition, x, times[at:])
+    # the solver computes its coefficients from the times on the CPU
+    tail = compress_tail(times, at, share)[at:]
+    return integrate_with_solver(model, condition, x, tail, DPMSolver(model.forward_process))
 
 
 @torch.no_grad()
@@ -209,7 +222,7 @@ def _every(condition: Condition, n: int) -> Condition:
     return index_rows(condition, torch.arange(0, rows, n))
 
 
-def _draw(
+def draw(
     spec: TrajectorySpec, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor, noise: Tensor
 ) -> Step:
     """A stochastic step, with the log-probability of the next state as it is stored."""
@@ -217,16 +230,16 @@ def _draw(
     if spec.dtype == step.next.dtype:
         return step
     # rounding moved the next state, so its log-probability is computed anew, as a replay would
-    stored = _stored(step.next, spec.dtype)
-    return spec.dynamics.step(x, prediction, t, t_next, next=stored)
+    rounded = stored(step.next, spec.dtype)
+    return spec.dynamics.step(x, prediction, t, t_next, next=rounded)
 
 
-def _stored(x: Tensor, dtype: torch.dtype) -> Tensor:
+def stored(x: Tensor, dtype: torch.dtype) -> Tensor:
     """`x` as it is after it was stored."""
     return x.to(dtype).float()
 
 
-def _transition(
+def transition(
     spec: TrajectorySpec, x: Tensor, t: Tensor, t_next: Tensor, step: Step
 ) -> Transitions:
     if step.log_prob is None:
@@ -237,7 +250,7 @@ def _transition(
     return Transitions(t, t_next, x.to(dtype), step.next.to(dtype), step.log_prob, mean, pass_rows)
 
 
-def _stack(steps: Sequence[Transitions]) -> Transitions:
+def stack(steps: Sequence[Transitions]) -> Transitions:
     """Transitions `[B, ...]` of T steps as one `[B, T, ...]`."""
 
     def column(name: str) -> Tensor:
@@ -250,7 +263,7 @@ def _stack(steps: Sequence[Transitions]) -> Transitions:
         next=column("next"),
         log_prob=column("log_prob"),
         mean=None if steps[0].mean is None else column("mean"),
-        pass_rows=column("pass_rows"),
+        pass_rows=None if steps[0].pass_rows is None else column("pass_rows"),
     )
 
 

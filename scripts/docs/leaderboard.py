@@ -1,0 +1,126 @@
+"""Write docs/leaderboard.md and its figures from the runs of the leaderboards.
+
+python scripts/docs/leaderboard.py outputs/sweeps/leaderboard-tiny  # add runs, then as below
+python scripts/docs/leaderboard.py                                  # from what docs stores
+
+A folder is a sweep's, or one with a leaderboard.json. Runs are stored in
+docs/results/NAME.runs.json, so that a leaderboard can grow over several machines: a run that is
+given again replaces the stored one of the same method, task and seed.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlfactory.report.entry import ENTRIES_FILE, Entry, read_entries, write_entries
+from rlfactory.report.inputs import report_of_sweep
+from rlfactory.report.leaderboard import NOTE, leaderboard_table, standings
+from rlfactory.report.leaderboard_figure import draw_leaderboard
+from rlfactory.report.writers import markdown_table
+from rlfactory.run.statistics import Interval
+from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
+from rlfactory.sweep.table import TABLE_FILE, Table
+
+DOCS = Path(__file__).parents[2] / "docs"
+BOARDS = {"leaderboard": "Images", "leaderboard_text": "Text"}
+SIZE = "tiny"
+HEAD = """# Leaderboard
+
+Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
+of forward passes, each with the learning rate that a search over the same four rates chose for
+it, on another seed and on training prompts (`rlfactory sweep leaderboard_search`); those of text
+draw equal numbers of samples with one learning rate. `supervised` is the control: the base model
+trained longer by its recipe on as many samples (`scripts/bench/supervised.py`). A row says how
+many runs it has; where a method has fewer than three runs of a task, it has no interval.
+
+```bash
+rlfactory sweep leaderboard size=tiny --plan
+rlfactory sweep leaderboard size=tiny jobs=2
+rlfactory report outputs/sweeps/leaderboard-tiny
+```
+
+Written by `python scripts/docs/leaderboard.py`.
+"""
+
+
+def main() -> None:
+    """Add the runs of the folders on the command line, then write the page and the figures."""
+    for folder in map(Path, sys.argv[1:]):
+        name = _board_of(folder)
+        stored = merged(stored_entries(name), entries_in(folder))
+        print(f"written: {write_entries(stored, _store(name))}")
+    page = [HEAD]
+    for name, title in BOARDS.items():
+        if entries := stored_entries(name):
+            figure = DOCS / "images" / f"{name}.png"
+            draw_leaderboard(entries, figure)
+            page += section(title, entries, read_sheet(file_of(name)), f"images/{figure.name}")
+    path = DOCS / "leaderboard.md"
+    path.write_text("\n".join(page).rstrip("\n") + "\n", encoding="utf-8")
+    print(f"written: {path}")
+
+
+def _board_of(folder: Path) -> str:
+    """The leaderboard that a folder's runs belong to: its sweep's, or that of images."""
+    return Table.load(folder).name if (folder / TABLE_FILE).is_file() else "leaderboard"
+
+
+def _store(name: str) -> Path:
+    return DOCS / "results" / f"{name}.runs.json"
+
+
+def stored_entries(name: str) -> list[Entry]:
+    """The runs that docs/results stores of a leaderboard."""
+    return read_entries(_store(name)) if _store(name).is_file() else []
+
+
+def entries_in(folder: Path) -> list[Entry]:
+    """The finished runs of a sweep's folder, or those of its leaderboard.json."""
+    if not (folder / TABLE_FILE).is_file():
+        return read_entries(folder / ENTRIES_FILE)
+    return report_of_sweep(Table.load(folder), folder).entries
+
+
+def merged(old: Sequence[Entry], new: Sequence[Entry]) -> list[Entry]:
+    """All runs, a new one in place of an old one of the same method, task and seed."""
+    by_key = {(e.method, e.task, e.seed): e for e in [*old, *new]}
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str) -> list[str]:
+    """The lines about one leaderboard."""
+    table = leaderboard_table(entries)
+    assert table is not None
+    tasks = [f"{name} (target {task.target:g})" for name, task in sheet.tasks.items()]
+    return [
+        f"## {title}",
+        "",
+        f"Tasks: {', '.join(tasks)}. {NOTE}",
+        "",
+        *markdown_table(table),
+        "",
+        verdict(entries),
+        "",
+        f"![{title}: gains, profiles, training]({figure})",
+        "",
+    ]
+
+
+def verdict(entries: Sequence[Entry]) -> str:
+    """Which of the last three methods have intervals below the first one's, by rule."""
+    places = [place for place in standings(entries) if place.interval is not None]
+    if len(places) < 2:
+        return "Too few runs to separate any two methods."
+    first, last = places[0], places[1:][-3:]
+    apart = [p.method for p in last if _is_below(p.interval, first.interval)]
+    if not apart:
+        return f"No interval of the last three lies below that of {first.method}."
+    return f"The interval of {first.method} lies above those of {', '.join(apart)}."
+
+
+def _is_below(one: Interval, other: Interval) -> bool:
+    return one is not None and other is not None and one[1] < other[0]
+
+
+if __name__ == "__main__":
+    main()

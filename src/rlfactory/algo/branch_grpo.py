@@ -1,0 +1,122 @@
+"""BranchGRPO (arXiv 2509.06040): GRPO on trees of trajectories, with a reward for every edge."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.advantage.base import Advantage
+from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.ops.step_replay import replay_step, replayed_log_ratio, transition_items
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.tree import Fusion, Width, fuse_rewards, own_edges, prune_width
+from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.dynamics.base import Dynamics
+from rlfactory.model.base import ImageModel
+from rlfactory.rollout import Rollout, Tree
+from rlfactory.utils.pytree import require
+from rlfactory.utils.tree_sizes import skipped_steps
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
+
+
+class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
+    """With `r = p / p_old` of an edge, which is a step that all leaves below it share,
+
+        loss = mean over edges max(-A r, -A clip(r, 1 - c, 1 + c)),
+
+    where A compares the edge's fused reward with those of the same depth in the group. Each edge
+    is trained once.
+
+    Args:
+        clip_range: c.
+        fusion: How the rewards of leaves become that of a node above them, see `fuse_rewards`.
+        width: Leaves whose edges after the last split are trained, see `prune_width`.
+        width_kept: The share of the leaves that `width` keeps.
+        skip_steps: Depth pruning: sampling steps that are not trained, in the first iteration.
+        slide_every: Iterations after which these move by a step towards noise; None: they stay.
+        slide_to: The step at which the first of them stops.
+        old_log_probs: As in GRPO.
+    """
+
+    requires = "transitions"
+    trains_tree: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        advantage: Advantage,
+        *,
+        clip_range: Positive = 1e-4,
+        fusion: Fusion = "mean",
+        width: Width = "none",
+        width_kept: PositiveFraction = 0.5,
+        skip_steps: list[NonNegativeInt] | None = None,
+        slide_every: PositiveInt | None = None,
+        slide_to: NonNegativeInt = 0,
+        old_log_probs: OldLogProbs = "auto",
+    ) -> None:
+        self.dynamics = dynamics
+        self.advantage = advantage
+        self.clip_range = clip_range
+        self.ratio_tolerance = clip_range / 10
+        self.fusion: Fusion = fusion
+        self.width: Width = width
+        self.width_kept = width_kept
+        self.skip_steps = skip_steps or []
+        self.slide_every, self.slide_to = slide_every, slide_to
+        self.old_log_probs: OldLogProbs = old_log_probs
+
+    def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
+        """Advantages of edges, `[B, T]`, and which of them are trained."""
+        tree = _require_tree(rollout)
+        node, log_prob = tree.node.cpu(), tree.log_prob.cpu()
+        fused = {
+            # float64, as advantages are computed: rewards may differ in their last digits only
+            name: fuse_rewards(rollout.rewards[name].double(), node, log_prob, self.fusion)
+            for name in self.reward_names(main)
+        }
+        own = own_edges(node)
+        columns = []
+        for depth, column in enumerate(node[:, 1:].unbind(1)):
+            rows = own[:, depth].nonzero().flatten()
+            rewards = {name: values[rows, depth] for name, values in fused.items()}
+            nodes = replace(rollout[rows], rewards=rewards)
+            found = require(self.advantage, "an advantage")(nodes, main)
+            columns.append(_spread(require(found.advantage, "advantages"), rows, column))
+        advantage = torch.stack(columns, 1)
+        kept = prune_width(advantage[:, -1], node, rollout.groups, self.width, self.width_kept)
+        return replace(rollout, advantage=advantage, tree=replace(tree, trained=own & kept))
+
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        """One item for each edge that is trained."""
+        del seed
+        tree = _require_tree(rollout)
+        items = transition_items(rollout, model)
+        if tree.trained is None:  # a sample without advantages only pads the passes of a rank
+            return items
+        steps = skipped_steps(self.skip_steps, iteration, self.slide_every, self.slide_to)
+        kept = tree.trained & ~torch.isin(tree.step, torch.tensor(steps, dtype=tree.step.dtype))
+        return items.select(kept)
+
+    def loss(self, model: ImageModel, batch: Batch) -> Loss:
+        """The class's formula over N replayed edges."""
+        prediction, step, log_prob = replay_step(model, batch, self.dynamics)
+        log_ratio, measured = replayed_log_ratio(log_prob, batch)
+        losses, ratio = clipped_surrogate(log_ratio, batch.advantage, self.clip_range)
+        metrics = {"loss/policy": losses.detach(), **ratio_metrics(ratio, self.clip_range)}
+        return Loss(losses.mean(), Outputs(prediction, step), metrics | measured)
+
+
+def _require_tree(rollout: Rollout) -> Tree:
+    return require(rollout.tree, "samples of a tree (branch_at=tree)")
+
+
+def _spread(values: Tensor, rows: Tensor, column: Tensor) -> Tensor:
+    """Values of nodes, known in one of their rows each, in all rows of `column` `[B]`."""
+    _, member = torch.unique(column, return_inverse=True)
+    table = torch.empty_like(values)
+    table[member[rows]] = values
+    return table[member]

@@ -1,0 +1,42 @@
+"""A finished run of a leaderboard, as a report and its JSON hold it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rlfactory.run.atomic_write import write_text
+
+ENTRIES_FILE = "leaderboard.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run of a method on a task.
+
+    Attributes:
+        before, after: the task's score of the untrained and of the trained model.
+        gain: (after - before) / (target - before).
+        nfe, reward: the forward passes made and the mean training reward, after each iteration.
+    """
+
+    method: str
+    task: str
+    seed: int
+    before: float
+    after: float
+    gain: float
+    nfe: list[float]
+    reward: list[float]
+
+
+def write_entries(entries: Sequence[Entry], path: Path) -> Path:
+    """Write entries as JSON, one a line."""
+    lines = ",\n".join(json.dumps(asdict(entry), ensure_ascii=False) for entry in entries)
+    write_text(path, f"[\n{lines}\n]\n")
+    return path
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """Read what `write_entries` wrote."""
+    return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]

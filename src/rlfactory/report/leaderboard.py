@@ -1,0 +1,197 @@
+"""A leaderboard: methods compared over several tasks, each with runs of several seeds.
+
+A run's score is its gain on the task: 0 is the model before training, 1 the task's target. The
+statistics over tasks are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice" (2021): interquartile mean, probability of improvement and performance
+profile, with bootstrap intervals that resample the runs of each task.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfactory.report.curves import before, mean_curve, measured_over_stages
+from rlfactory.report.directions import resolved
+from rlfactory.report.entry import Entry
+from rlfactory.report.group import Group
+from rlfactory.report.read import RunRecord
+from rlfactory.report.report import Curve
+from rlfactory.report.table import NONE, TextTable
+from rlfactory.run.statistics import (
+    MIN_RUNS,
+    Array,
+    Interval,
+    improvement_interval,
+    interquartile_mean,
+    probability_of_improvement,
+    stratified_bootstrap,
+)
+from rlfactory.sweep.table import Column, Table
+
+PROFILE_POINTS = 101
+NOTE = (
+    "A gain of 0 is the model before training, 1 the task's target. IQM is the interquartile mean "
+    "over all runs of all tasks; P(better) is the probability that a run of the first method is "
+    "better than one of this. Intervals are 95 % bootstraps that resample the runs of each task."
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A method's place: its interquartile mean gain, and each task's mean gain.
+
+    Attributes:
+        better: the probability that a run of the first method is better than one of this; None for
+            the first method itself, and without a task that both have at least three runs of.
+    """
+
+    method: str
+    iqm: float
+    interval: Interval
+    runs: int
+    by_task: dict[str, float]
+    better: float | None
+    better_interval: Interval
+
+
+def entries_of(table: Table, groups: Sequence[Group]) -> list[Entry]:
+    """The finished runs of a leaderboard's rows; empty where a sweep has no tasks."""
+    columns = {column.name: column for column in table.columns}
+    by_name = {group.name: group for group in groups}
+    return [
+        entry
+        for row in table.rows
+        if row.task and row.name in by_name
+        for task in [table.tasks[row.task]]
+        for entry in _entries(
+            row.method, row.task, columns[task.score], task.target, by_name[row.name]
+        )
+    ]
+
+
+def _entries(
+    method: str, task: str, column: Column, target: float, group: Group
+) -> Iterable[Entry]:
+    for member in group.counted:
+        assert member.run is not None
+        own = resolved(column, [member.run])
+        first = measured_over_stages(member, before(own))
+        last = measured_over_stages(member, own)
+        if first is None or last is None or target == first * column.scale:
+            continue
+        first, last = column.scale * first, column.scale * last
+        gain = (last - first) / (target - first)
+        yield Entry(method, task, member.run.seed, first, last, gain, *_progress(member.run))
+
+
+def _progress(run: RunRecord) -> tuple[list[float], list[float]]:
+    """The forward passes made and the main training reward after each iteration."""
+    name = next((n for n in run.series if n.startswith("reward/")), None)
+    if name is None or "nfe/total" not in run.series:
+        return [], []
+    x, reward = run.series[name]
+    at, passes = run.series["nfe/total"]
+    return np.interp(x, at, passes).tolist(), reward.tolist()
+
+
+def gains(entries: Sequence[Entry], method: str) -> dict[str, Array]:
+    """A method's gains `[N]` by task."""
+    tasks = dict.fromkeys(entry.task for entry in entries if entry.method == method)
+    return {
+        task: np.array([e.gain for e in entries if (e.method, e.task) == (method, task)])
+        for task in tasks
+    }
+
+
+def standings(entries: Sequence[Entry]) -> list[Standing]:
+    """The methods, the one with the highest interquartile mean gain first.
+
+    A method is ranked by the tasks that it has runs of; the table shows which these are.
+    """
+    scores = {e.method: gains(entries, e.method) for e in entries}
+    iqms = {method: float(_iqm([*own.values()])) for method, own in scores.items()}
+    ranked = sorted(iqms, key=lambda method: -iqms[method])
+    return [_standing(method, iqms[method], scores, ranked[0]) for method in ranked]
+
+
+def _standing(
+    method: str, iqm: float, scores: Mapping[str, Mapping[str, Array]], first: str
+) -> Standing:
+    own, best = scores[method], scores[first]
+    shared = [
+        task for task in own if task in best and min(len(own[task]), len(best[task])) >= MIN_RUNS
+    ]
+    compared = method != first and bool(shared)
+    pair = [best[task] for task in shared], [own[task] for task in shared]
+    return Standing(
+        method=method,
+        iqm=iqm,
+        interval=_interval([*own.values()]),
+        runs=sum(map(len, own.values())),
+        by_task={task: float(values.mean()) for task, values in own.items()},
+        better=float(probability_of_improvement(*pair)) if compared else None,
+        better_interval=improvement_interval(*pair) if compared else None,
+    )
+
+
+def _iqm(samples: Sequence[Array]) -> Array:
+    return interquartile_mean(np.concatenate(samples, axis=-1))
+
+
+def _interval(samples: Sequence[Array]) -> Interval:
+    enough = min(map(len, samples)) >= MIN_RUNS
+    return stratified_bootstrap(samples, _iqm) if enough else None
+
+
+def profile(samples: Iterable[Array], thresholds: Array) -> Array:
+    """The share of runs above each threshold `[T]`, the mean over tasks."""
+    shares = [(values[:, None] > thresholds).mean(0) for values in samples]
+    mean: Array = np.mean(shares, axis=0)
+    return mean
+
+
+def thresholds_of(entries: Sequence[Entry]) -> Array:
+    """Evenly spaced thresholds over all gains, for performance profiles."""
+    all_gains = [entry.gain for entry in entries]
+    return np.linspace(min(0.0, *all_gains), max(all_gains), PROFILE_POINTS)
+
+
+def efficiency(entries: Sequence[Entry]) -> list[Curve]:
+    """The training reward over forward passes: for each task and method the mean over runs."""
+    pairs = dict.fromkeys((e.task, e.method) for e in entries if e.nfe)
+    return [
+        curve
+        for task, method in pairs
+        if (curve := _efficiency([e for e in entries if (e.task, e.method) == (task, method)]))
+    ]
+
+
+def _efficiency(runs: Sequence[Entry]) -> Curve | None:
+    series = [(np.array(e.nfe), np.array(e.reward)) for e in runs if e.nfe]
+    return mean_curve(series, "reward", runs[0].method, f"{runs[0].task}: training reward")
+
+
+def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
+    """A line for each method, the best first; None without entries."""
+    if not entries:
+        return None
+    tasks = [*dict.fromkeys(entry.task for entry in entries)]
+    lines = [
+        [
+            place.method,
+            f"{place.iqm:.3f}",
+            _ends(place.interval, 3),
+            *(f"{place.by_task[t]:.3f}" if t in place.by_task else NONE for t in tasks),
+            str(place.runs),
+            NONE if place.better is None else f"{place.better:.2f}",
+            _ends(place.better_interval, 2),
+        ]
+        for place in standings(entries)
+    ]
+    heads = ["method", "IQM gain", "95 % interval", *tasks, "runs", "P(better)", "95 % interval "]
+    return TextTable(heads, lines)
+
+
+def _ends(interval: Interval, digits: int) -> str:
+    return NONE if interval is None else " … ".join(f"{x:.{digits}f}" for x in interval)

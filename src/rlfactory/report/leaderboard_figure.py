@@ -1,0 +1,67 @@
+"""The figure of a leaderboard: gains with intervals, performance profiles, curves over cost."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlfactory.report.entry import Entry
+from rlfactory.report.leaderboard import efficiency, gains, profile, standings, thresholds_of
+from rlfactory.report.plot import short
+from rlfactory.report.report import Curve
+from rlfactory.run.figures.figure import COLORS, panel_grid, saved_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
+    """Draw a panel of gains, one of performance profiles, and one of training for each task."""
+    methods = [place.method for place in standings(entries)]
+    colours = {method: COLORS[i % len(COLORS)] for i, method in enumerate(methods)}
+    by_task: dict[str, list[Curve]] = {}
+    for curve in efficiency(entries):
+        by_task.setdefault(curve.label, []).append(curve)
+    panels = [
+        partial(_draw_gains, entries=entries, colours=colours),
+        partial(_draw_profiles, entries=entries, colours=colours),
+        *(partial(_draw_efficiency, curves=own, colours=colours) for own in by_task.values()),
+    ]
+    columns, lines = panel_grid(len(panels))
+    with saved_figure((max(4.3 * columns, 6.0), 3.2 * lines), path) as figure:
+        places = figure.subplots(lines, columns, squeeze=False).flat
+        for axes, draw in zip(places, panels, strict=False):
+            draw(axes)
+        for axes in [*places][len(panels) :]:
+            axes.set_axis_off()
+    return path
+
+
+def _draw_gains(axes: "Axes", entries: Sequence[Entry], colours: dict[str, str]) -> None:
+    places = standings(entries)
+    for height, place in enumerate(reversed(places)):
+        colour = colours[place.method]
+        axes.plot(place.iqm, height, "o", color=colour)
+        if place.interval is not None:
+            axes.plot(place.interval, [height, height], color=colour)
+    axes.set_yticks(range(len(places)), [short(p.method, 24) for p in reversed(places)])
+    axes.set_title("Interquartile mean gain, 95 % intervals")
+
+
+def _draw_profiles(axes: "Axes", entries: Sequence[Entry], colours: dict[str, str]) -> None:
+    thresholds = thresholds_of(entries)
+    for method, colour in colours.items():
+        shares = profile(gains(entries, method).values(), thresholds)
+        axes.plot(thresholds, shares, color=colour)
+    axes.set_xlabel("gain")
+    axes.set_title("Share of runs above a gain")
+
+
+def _draw_efficiency(axes: "Axes", curves: Sequence[Curve], colours: dict[str, str]) -> None:
+    for curve in curves:
+        thousands = [x / 1000 for x in curve.x]
+        colour = colours[curve.row]
+        axes.plot(thousands, curve.mean, color=colour)
+        axes.fill_between(thousands, curve.low, curve.high, color=colour, alpha=0.12, linewidth=0)
+    axes.set_xlabel("thousand forward passes")
+    axes.set_title(short(curves[0].label))

@@ -1,0 +1,61 @@
+"""The page of the leaderboards: runs are merged, and sentences follow from intervals."""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rlfactory.report.entry import Entry, read_entries
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "leaderboard_script", ROOT / "scripts" / "docs" / "leaderboard.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["leaderboard_script"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def entries(gains: dict[str, float]) -> list[Entry]:
+    return [
+        Entry(method, "a", seed, 0.0, gain, gain + 0.01 * seed, [], [])
+        for method, gain in gains.items()
+        for seed in range(5)
+    ]
+
+
+def test_a_run_given_again_replaces_the_stored_one(script: ModuleType) -> None:
+    old = entries({"nft": 0.5})
+    again = replace(old[1], after=0.9)
+    found = script.merged(old, [again, replace(old[1], seed=7)])
+    assert len(found) == 6
+    assert found[1] == again
+
+
+def test_methods_are_told_apart_by_their_intervals(script: ModuleType) -> None:
+    told = script.verdict(entries({"a": 0.9, "b": 0.88, "c": 0.3, "d": 0.1}))
+    assert told == "The interval of a lies above those of c, d."
+    level = script.verdict(entries({"a": 0.5, "b": 0.49}))
+    assert level == "No interval of the last three lies below that of a."
+    few = [e for e in entries({"a": 0.9, "b": 0.1}) if e.seed < 2]
+    assert script.verdict(few) == "Too few runs to separate any two methods."
+
+
+def test_the_page_is_what_its_runs_give(script: ModuleType) -> None:
+    page = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    for name, title in script.BOARDS.items():
+        store = ROOT / "docs" / "results" / f"{name}.runs.json"
+        if store.is_file():
+            sheet = script.read_sheet(script.file_of(name))
+            lines = script.section(title, read_entries(store), sheet, f"images/{name}.png")
+            assert "\n".join(lines).strip() in page
