@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rlfactory.report.entry import ENTRIES_FILE, Entry, read_entries, write_entries
 from rlfactory.report.inputs import report_of_sweep
-from rlfactory.report.leaderboard import NOTE, leaderboard_table, standings
+from rlfactory.report.leaderboard import NOTE, leaderboard_table, ranking
 from rlfactory.report.leaderboard_figure import draw_leaderboard
 from rlfactory.report.writers import markdown_table
 from rlfactory.run.statistics import Interval
@@ -108,7 +108,7 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
 
 def verdict(entries: Sequence[Entry]) -> str:
     """Which of the last three methods have intervals below the first one's, by rule."""
-    places = [place for place in standings(entries) if place.interval is not None]
+    places = [place for place in ranking(entries) if place.interval is not None]
     if len(places) < 2:
         return "Too few runs to separate any two methods."
     first, last = places[0], places[1:][-3:]

@@ -16,7 +16,7 @@ from rlfactory.report.leaderboard import (
     gains,
     leaderboard_table,
     profile,
-    standings,
+    ranking,
     thresholds_of,
 )
 from rlfactory.report.leaderboard_figure import draw_leaderboard
@@ -72,7 +72,7 @@ def test_a_gain_is_the_share_of_the_way_to_the_target() -> None:
 
 def test_methods_are_ranked_by_the_interquartile_mean_of_all_runs() -> None:
     found = entries()
-    places = standings(found)
+    places = ranking(found)
     assert [place.method for place in places] == ["good", "middle", "poor"]
     own = np.concatenate([*gains(found, "middle").values()])
     assert places[1].iqm == pytest.approx(float(interquartile_mean(own)))
@@ -85,7 +85,7 @@ def test_methods_are_ranked_by_the_interquartile_mean_of_all_runs() -> None:
 
 def test_methods_of_two_runs_have_no_interval() -> None:
     few = [e for e in entries() if e.seed < 2]
-    assert all(place.interval is None and place.better is None for place in standings(few))
+    assert all(place.interval is None and place.better is None for place in ranking(few))
 
 
 def test_a_profile_falls_from_all_runs_to_none() -> None:

@@ -196,6 +196,30 @@ BREAKS: dict[str, list[Break]] = {
     "require_buffer_fits": [_buffers],
     "require_warmup_before_end": [_averages],
     "require_branches_fill_groups": [_branches],
+    "require_tree_algorithm": [
+        _of(
+            ("algo=grpo branch_at=tree", "branch_at"),
+            ("algo=branch_grpo branch_at=window", "branch_at"),
+        )
+    ],
+    "require_whole_tree": [
+        _of(
+            ("algo=branch_grpo tree.splits=[0,12]", "tree.splits"),
+            ("algo=branch_grpo tree.splits=[0,3] group_size=12 branches=12", "branches"),
+        )
+    ],
+    "require_depth_comparison": [
+        _of(
+            ("algo=branch_grpo advantage=tracker", "advantage"),
+            ("algo=branch_grpo advantage.zero_variance=drop", "advantage.zero_variance"),
+        )
+    ],
+    "require_skipped_within_steps": [
+        _of(
+            ("algo=branch_grpo algo.skip_steps=[10]", "algo.skip_steps"),
+            ("algo=branch_grpo algo.skip_steps=[2,30]", "algo.skip_steps"),
+        )
+    ],
     "require_derived_dynamics": [
         _of(
             ("algo=grpo_guard dynamics=cps", "dynamics"),

@@ -38,7 +38,7 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Standing:
+class Place:
     """A method's place: its interquartile mean gain, and each task's mean gain.
 
     Attributes:
@@ -104,7 +104,7 @@ def gains(entries: Sequence[Entry], method: str) -> dict[str, Array]:
     }
 
 
-def standings(entries: Sequence[Entry]) -> list[Standing]:
+def ranking(entries: Sequence[Entry]) -> list[Place]:
     """The methods, the one with the highest interquartile mean gain first.
 
     A method is ranked by the tasks that it has runs of; the table shows which these are.
@@ -112,19 +112,17 @@ def standings(entries: Sequence[Entry]) -> list[Standing]:
     scores = {e.method: gains(entries, e.method) for e in entries}
     iqms = {method: float(_iqm([*own.values()])) for method, own in scores.items()}
     ranked = sorted(iqms, key=lambda method: -iqms[method])
-    return [_standing(method, iqms[method], scores, ranked[0]) for method in ranked]
+    return [_place(method, iqms[method], scores, ranked[0]) for method in ranked]
 
 
-def _standing(
-    method: str, iqm: float, scores: Mapping[str, Mapping[str, Array]], first: str
-) -> Standing:
+def _place(method: str, iqm: float, scores: Mapping[str, Mapping[str, Array]], first: str) -> Place:
     own, best = scores[method], scores[first]
     shared = [
         task for task in own if task in best and min(len(own[task]), len(best[task])) >= MIN_RUNS
     ]
     compared = method != first and bool(shared)
     pair = [best[task] for task in shared], [own[task] for task in shared]
-    return Standing(
+    return Place(
         method=method,
         iqm=iqm,
         interval=_interval([*own.values()]),
@@ -187,7 +185,7 @@ def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
             NONE if place.better is None else f"{place.better:.2f}",
             _ends(place.better_interval, 2),
         ]
-        for place in standings(entries)
+        for place in ranking(entries)
     ]
     heads = ["method", "IQM gain", "95 % interval", *tasks, "runs", "P(better)", "95 % interval "]
     return TextTable(heads, lines)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlfactory.report.entry import Entry
-from rlfactory.report.leaderboard import efficiency, gains, profile, standings, thresholds_of
+from rlfactory.report.leaderboard import efficiency, gains, profile, ranking, thresholds_of
 from rlfactory.report.plot import short
 from rlfactory.report.report import Curve
 from rlfactory.run.figures.figure import COLORS, panel_grid, saved_figure
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
     """Draw a panel of gains, one of performance profiles, and one of training for each task."""
-    methods = [place.method for place in standings(entries)]
+    methods = [place.method for place in ranking(entries)]
     colours = {method: COLORS[i % len(COLORS)] for i, method in enumerate(methods)}
     by_task: dict[str, list[Curve]] = {}
     for curve in efficiency(entries):
@@ -38,7 +38,7 @@ def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
 
 
 def _draw_gains(axes: "Axes", entries: Sequence[Entry], colours: dict[str, str]) -> None:
-    places = standings(entries)
+    places = ranking(entries)
     for height, place in enumerate(reversed(places)):
         colour = colours[place.method]
         axes.plot(place.iqm, height, "o", color=colour)
