@@ -22,7 +22,10 @@ def report(words: Sequence[str]) -> int:
         folder = out if len(reports) == 1 else out / name
         if "terminal" in a.format:
             show(built)
-        if written := write(built, folder, a.format):
+        written = write(built, folder, a.format)
+        if a.against:
+            written.append(_against(built, folder, a.against))
+        if written:
             print("\n".join(f"written: {path}" for path in written))
     if "html" in a.format and len(a.paths) == 1 and is_run(a.paths[0]):
         print(f"written: {_run_page(a.paths[0])}")
@@ -62,6 +65,9 @@ def report_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=_folder, help="a folder; default PATH/report")
     parser.add_argument(
         "--format", type=_formats, default=FORMATS, help=f"some of {','.join(FORMATS)}"
+    )
+    parser.add_argument(
+        "--against", type=_pair, metavar="X,Y", help="draw metric Y over metric X or sqrt:X"
     )
     parser.add_argument("--best", action="store_true", help="the best evaluation, not the last")
     return parser.parse_args(words)
@@ -141,6 +147,21 @@ def _page(report: Report, folder: Path) -> Path:
     from rlfactory.report.html import write_page
 
     return write_page(report, folder)
+
+
+def _against(report: Report, folder: Path, pair: tuple[str, str]) -> Path:
+    """Draw one metric over another."""
+    from rlfactory.report.against import FILE, draw_against
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return draw_against(report.curves, *pair, folder / FILE)
+
+
+def _pair(word: str) -> tuple[str, str]:
+    x, comma, y = word.partition(",")
+    if not (x and comma and y):
+        raise argparse.ArgumentTypeError(f"{word} is not two metrics, X,Y")
+    return x, y
 
 
 def _default_folder(paths: Sequence[Path]) -> Path:
