@@ -71,6 +71,25 @@ def test_keys_that_were_removed_are_ignored(frozen: dict[str, Any], sound: dict[
     assert override_frozen(frozen, ["checkpoint.keep=3"]).values["checkpoint"]["keep"] == 3
 
 
+def test_a_run_of_before_prompt_sets_can_be_evaluated_on_some(frozen: dict[str, Any]) -> None:
+    now = dict(frozen)
+    del frozen["eval_sets"]
+    older = upgrade(frozen)
+    assert check_frozen(older) == []
+    assert older == now
+    judged = ["eval_sets.of=[signs]", "eval_sets.rewards.signs=[compressibility]"]
+    amended = override_frozen(older, judged)
+    assert amended.problems == []
+    assert [*amended.values["eval_rewards"]["parts"]] == ["compressibility"]
+    again = override_frozen(amended.values, ["eval_sets.rewards.signs=[incompressibility]"])
+    assert again.problems == []
+    assert [*again.values["eval_rewards"]["parts"]] == ["incompressibility"]
+    none = override_frozen(again.values, ["eval_sets.of=[]"])
+    assert none.problems == []
+    assert none.values["eval_sets"] == compat.LATER_KEYS["eval_sets"]
+    assert none.values["eval_rewards"]["parts"] == {}
+
+
 @pytest.mark.parametrize("gone", ["tail", "evaluation.grid", "model.path", "reward", "ema"])
 def test_what_it_lacks_is_named(frozen: dict[str, Any], gone: str) -> None:
     node, *rest = gone.split(".")
@@ -141,6 +160,7 @@ def test_moved_targets_and_removed_keys(monkeypatch: pytest.MonkeyPatch) -> None
     }
     monkeypatch.setattr(compat, "REMOVED_KEYS", ("checkpoint.no_longer", "guard.no_longer"))
     assert upgrade(old) == {
+        **compat.LATER_KEYS,
         "advantage": {"_target_": "rlfactory.algo.advantage.group.GroupAdvantage", "std": "group"},
         "eval_rewards": {"parts": {"g": {"_target_": "rlfactory.reward.geneval.GenEval"}}},
         "window": [{"_target_": "rlfactory.dynamics.window.FixedSteps"}],

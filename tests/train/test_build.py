@@ -25,6 +25,7 @@ from rlfactory.train.build import (
     training_budget,
 )
 from rlfactory.train.components import NoProgress
+from rlfactory.train.evaluation.evaluator import evaluation_metrics
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.utils.errors import ModelError
 
@@ -267,3 +268,14 @@ def test_a_reward_refuses_prompts_before_a_model_is_loaded(
     monkeypatch.setattr("rlfactory.train.build.PromptCache", None)
     with pytest.raises(RewardError, match="'b': its metadata lacks include, which Shapes reads"):
         build(values)
+
+
+def test_texts_are_evaluated_on_several_prompt_sets() -> None:
+    words = ["model=tiny_gpt2", "reward=length", "evaluation.prompts=2", "dynamics.length=4"]
+    sets = ["eval_sets.of=[movies,randomwalks]", "eval_sets.rewards.movies=[length]"]
+    planned = config(*words, *sets)
+    evaluator = build_evaluator(planned, build(planned), NoProgress())
+    metrics = evaluation_metrics(evaluator("policy"))
+    assert len(evaluator.sets["randomwalks"].prompts) == 2
+    for name in ("movies", "randomwalks"):
+        assert {f"eval/{name}/length/mean", f"eval/{name}/text/repetition"} <= metrics.keys()

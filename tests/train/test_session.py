@@ -12,11 +12,13 @@ import torch
 import yaml
 
 from rlfactory.config.schema.targets import instantiate
+from rlfactory.report.read import read_run
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.run.checkpoint import save as checkpoint_module
 from rlfactory.run.disk_errors import DiskError
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.loggers import NoLogger
+from rlfactory.run.scores import Scores
 from rlfactory.train import build as build_module
 from rlfactory.train.build import instantiate_group
 from rlfactory.train.evaluation.schedule import EvaluationSchedule
@@ -121,6 +123,23 @@ def start(
 
 
 Traces = Callable[[Path], dict[str, Any]]
+
+
+def test_evaluations_of_prompt_sets_are_resumed_bit_for_bit(start: Start, tmp_path: Path) -> None:
+    words = ["algo=nft", "iterations=2", "evaluation.every=1", "checkpoint.every=1"]
+    words += ["eval_sets.of=[shapes,preferences]", "eval_sets.counts.preferences=3"]
+    words += ["eval_sets.rewards.preferences=[compressibility]"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert start(whole, *words).run() == "done"
+    assert start(parts, *words, until=1).run() == "paused"
+    assert start(parts, *words).run() == "done"
+    for name, score in {"shapes": "shapes", "preferences": "compressibility"}.items():
+        ours, theirs = RunFolder(whole).prompt_set(name), RunFolder(parts).prompt_set(name)
+        for done in range(3):
+            assert ours.evaluation(done).read_text() == theirs.evaluation(done).read_text()
+        assert score in Scores.load(ours.evaluation(2)).values
+        assert read_run(parts).better[f"{name}/{score}"] == "higher"
+        assert f"eval/{name}/{score}/mean" in read_run(parts).series
 
 
 @pytest.fixture(scope="module")

@@ -208,6 +208,21 @@ BREAKS: dict[str, list[Break]] = {
     "require_buffer_fits": [_buffers],
     "require_warmup_before_end": [_averages],
     "require_branches_fill_groups": [_branches],
+    "require_named_sets": [
+        _of(
+            ("eval_sets.of=[shapes,shapes]", "eval_sets.of"),
+            ("eval_sets.of=[shapes] eval_sets.counts.signs=3", "eval_sets.counts.signs"),
+        )
+    ],
+    "require_fitting_sets": [
+        _of(
+            ("eval_sets.of=[signs]", "eval_sets.rewards.signs"),
+            (
+                "eval_sets.of=[shapes] eval_sets.rewards.shapes=[geneval]",
+                "eval_sets.rewards.shapes",
+            ),
+        )
+    ],
     "require_tree_algorithm": [
         _of(
             ("algo=grpo branch_at=tree", "branch_at"),

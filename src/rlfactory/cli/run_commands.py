@@ -17,7 +17,7 @@ from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import path_values
 
 EVALUATION_KEYS = (
-    *("evaluation", "eval_rewards", "scoring", "seed", "sample_batch", "prompt_cache"),
+    *("evaluation", "eval_rewards", "eval_sets", "scoring", "seed", "sample_batch", "prompt_cache"),
     *("reward", "prompts", "hardware", "schedule", "precision", "memory"),
 )
 FORCE = "--force"

@@ -39,13 +39,20 @@ REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
 """Keys that changed no result and are gone; they are dropped from older configurations."""
 
 
+LATER_KEYS: Config = {
+    "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
+}
+"""Keys that came later, with the values at which they change no result."""
+
 FORMER_SNAPSHOT = (True, "auto")
 """The default of `checkpoint.snapshot` in older configurations, and the one of this version."""
 
 
 def upgrade(frozen: Config) -> dict[str, Any]:
-    """A configuration with moved targets under their new paths and without removed keys."""
-    upgraded: dict[str, Any] = _with_new_paths(frozen)
+    """A configuration with moved targets under their new paths, with the keys that came later and
+    without removed keys.
+    """
+    upgraded: dict[str, Any] = _with_new_paths({**LATER_KEYS, **frozen})
     for key in REMOVED_KEYS:
         group, _, name = key.partition(".")
         if isinstance(node := upgraded.get(group), dict) and key not in _schema_keys(RootConfig):

@@ -13,13 +13,20 @@ from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 
-COMPOSITE_KEYS = {"reward": "reward", "eval_rewards": "reward", "logger": "logger"}
+COMPOSITE_KEYS = {
+    **{"reward": "reward", "eval_rewards": "reward"},
+    **{"eval_sets": "prompts", "logger": "logger"},
+}
 """Keys that may have `of` (names) and `parts` (options for each name),
 with the group that the names are options of."""
 
+JUDGES = "eval_rewards"
+"""The key whose parts prompt sets name too."""
+
 # below these keys any part's name is a key, and parts are known only once `of` is read
 _PART_KEYS = re.compile(
-    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts)[.=]"
+    r"(reward\.(parts|weights|normalise|gates|clips)|(eval_rewards|logger)\.parts"
+    r"|eval_sets\.(parts|rewards|counts))[.=]"
 )
 
 
@@ -41,7 +48,8 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
             continue
         known = _group_options(group, tuple(places))
         parts: dict[str, Any] = {}
-        for name in node["of"]:
+        wanted = [*dict.fromkeys([*node["of"], *(named_by_sets(values) if key == JUDGES else ())])]
+        for name in wanted:
             given = node["parts"].get(name, {})
             if not isinstance(given, Mapping):
                 problems.append(Problem(f"{key}.parts.{name}", f"is {given!r}; allowed is options"))
@@ -51,11 +59,33 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
                 parts[name] = {**_option(group, name, tuple(places)), **given}
             else:
                 own = _own_part(key, group, name, media)
-                problems.append(_unknown(key, group, name, [*known], node["of"], own))
-        unnamed = [name for name in node["parts"] if name not in node["of"]]
+                place, of = _naming(key, name, values)
+                problems.append(_unknown(place, group, name, [*known], of, own))
+        unnamed = [name for name in node["parts"] if name not in wanted]
         problems += [_unnamed_part(key, name, node["of"]) for name in unnamed]
         values[key] = {**node, "parts": parts}
     return replace(composed, values=values, problems=problems)
+
+
+def named_by_sets(values: Mapping[str, Any]) -> list[str]:
+    """The rewards that prompt sets name: their options are parts of `eval_rewards` too."""
+    return [name for names in _lists_of_sets(values).values() for name in names if _is_name(name)]
+
+
+def _lists_of_sets(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The list of rewards of each prompt set that has one."""
+    sets = values.get("eval_sets")
+    named = sets.get("rewards") if isinstance(sets, Mapping) else None
+    lists = named.items() if isinstance(named, Mapping) else ()
+    return {name: rewards for name, rewards in lists if isinstance(rewards, list)}
+
+
+def _naming(key: str, name: str, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """The key that names a part, and the names there."""
+    own: list[Any] = values[key]["of"]
+    lists = {} if name in own else _lists_of_sets(values)
+    of_sets = ((f"eval_sets.rewards.{s}", names) for s, names in lists.items() if name in names)
+    return next(of_sets, (f"{key}.of", own))
 
 
 def _is_composite(node: Mapping[str, Any]) -> bool:
@@ -72,7 +102,7 @@ def option_values(group: str, name: str) -> Mapping[str, Any]:
     """The values of a group's option; PlanError if the group has no such option."""
     if name in (known := _group_options(group, ())):
         return _option(group, name, ())
-    raise PlanError([_unknown(group, group, name, [*known], [name])])
+    raise PlanError([_unknown(f"{group}.of", group, name, [*known], [name])])
 
 
 # cached: Hydra can't be initialised again while its command line runs a job
@@ -97,14 +127,14 @@ def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]
 
 
 def _unknown(
-    key: str, group: str, name: str, known: Sequence[str], of: Sequence[str], own: str = ""
+    place: str, group: str, name: str, known: Sequence[str], of: Sequence[str], own: str = ""
 ) -> Problem:
     guess = closest(name, known, 0.75)  # a name of the user's own is like some other by chance
     message = f"there is no {group} {name}; known are {', '.join(sorted(known))}{own}"
     if guess is None:
-        return Problem(f"{key}.of", message, f"rlfactory list {group}")
+        return Problem(place, message, f"rlfactory list {group}")
     corrected = ",".join(guess if other == name else other for other in of)
-    return Problem(f"{key}.of", f"{message}. Did you mean {guess}?", f"{key}.of=[{corrected}]")
+    return Problem(place, f"{message}. Did you mean {guess}?", f"{place}=[{corrected}]")
 
 
 def _own_part(key: str, group: str, name: str, media: str) -> str:

@@ -32,9 +32,39 @@ def prompt_count(config: Config) -> int | None:
 
 
 def evaluation_samples(config: Config) -> int:
-    """How many samples an evaluation scores."""
-    evaluation = config["evaluation"]
-    return int(evaluation["prompts"] * evaluation.get("noises", 1))  # older runs have one
+    """How many samples an evaluation scores, those of further prompt sets among them."""
+    own = config["evaluation"]["prompts"]
+    noises = config["evaluation"].get("noises", 1)  # older runs have one
+    return int(noises * (own + sum(set_counts(config).values())))
+
+
+def set_counts(config: Config) -> dict[str, int]:
+    """How many prompts of each further prompt set an evaluation takes, at most."""
+    sets = config.get("eval_sets") or {}  # older runs have none
+    default = config["evaluation"]["prompts"]
+    counts = {}
+    for name in sets.get("of", ()):
+        wanted = sets["counts"].get(name, default)
+        available = _available({"prompts": sets["parts"][name]})
+        counts[name] = wanted if available is None else min(wanted, available)
+    return counts
+
+
+def set_rewards(config: Config, name: str) -> list[str] | None:
+    """The names of the rewards of a prompt set; None: those of the run's own evaluations."""
+    named: list[str] | None = config["eval_sets"]["rewards"].get(name)
+    return named
+
+
+def describe_sets(config: Config) -> str:
+    """The further prompt sets of an evaluation, in words; empty without any."""
+    counts = set_counts(config)
+    parts = [
+        f"{count} of {name}" + (f" by {', '.join(named)}" if named else "")
+        for name, count in counts.items()
+        for named in [set_rewards(config, name)]
+    ]
+    return f"{'; '.join(parts)}: {evaluation_samples(config):,} samples in all" if parts else ""
 
 
 def describe_evaluation(config: Config, traits: Traits) -> str:

@@ -1,6 +1,6 @@
 """Overrides: each is parsed and checked by itself, to report every mistake, and then composed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from rlfactory.config._hydra import (
     Override,
     parse,
 )
-from rlfactory.config.composites import COMPOSITE_KEYS, expand_parts
+from rlfactory.config.composites import COMPOSITE_KEYS, JUDGES, expand_parts, named_by_sets
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
@@ -205,17 +205,34 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
             problems.append(mistake)
         else:
             values = _with(values, key.split("."), override.value())
-    composed = ComposedConfig(values, choices, problems, defaults=frozen)
+    left = {*named_by_sets(frozen)} - {*named_by_sets(values)}
+    composed = ComposedConfig(_without_judges(values, left), choices, problems, defaults=frozen)
     return _complete(composed, searched(places_typed))
 
 
 def _without_parts(values: dict[str, Any], key: str, of: object) -> dict[str, Any]:
-    """The values without the parts of `key` that its new names leave out."""
+    """The values without the options of the parts of `key` that its new names leave out."""
     node, names = values.get(key), of if isinstance(of, list) else []
     if not isinstance(node, Mapping) or "parts" not in node:
         return values
-    kept = {name: part for name, part in node["parts"].items() if name in names}
-    return {**values, key: {**node, "parts": kept}}
+    if key == JUDGES:
+        names = [*names, *named_by_sets(values)]
+    by_name = ("parts", "rewards", "counts") if key == "eval_sets" else ("parts",)
+    kept = {
+        option: {name: value for name, value in node[option].items() if name in names}
+        for option in by_name
+    }
+    return {**values, key: {**node, **kept}}
+
+
+def _without_judges(values: dict[str, Any], left: Collection[str]) -> dict[str, Any]:
+    """The values without the parts of rewards that no prompt set names any more."""
+    node = values.get(JUDGES)
+    if not left or not isinstance(node, Mapping):
+        return values
+    unnamed = [name for name in left if name not in node["of"]]
+    kept = {name: part for name, part in node["parts"].items() if name not in unnamed}
+    return {**values, JUDGES: {**node, "parts": kept}}
 
 
 def _with(values: dict[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.evaluation_prompts import describe_evaluation
+from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets
 from rlfactory.config.live_rows import described_choice
 from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
 from rlfactory.config.problems import PlanError, Problem
@@ -97,6 +97,7 @@ def make_plan(
     for key in COMPONENTS:
         problems += node_problems(config, key, config.get(key), signatures)
     problems += nested_problems(config, "eval_rewards", config.get("eval_rewards"), signatures)
+    problems += nested_problems(config, "eval_sets", config.get("eval_sets"), signatures)
     # an override that could not be read or applied leaves its key without a value
     faulty_words = {problem.key for problem in found}
     problems = [p for i, p in enumerate(problems) if i < len(found) or p.key not in faulty_words]
@@ -187,6 +188,8 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     if processes := describe_processes(config):
         rows["processes"] = processes
     rows["evaluated on"] = describe_evaluation(config, traits)
+    if sets := describe_sets(config):
+        rows["also on"] = sets
     rows["device"] = describe_device(config)
     remarks = [*cautions(config, traits), *tracker_notes(config), *process_notes(config)]
     remarks += map(str, undownloaded_prompts(config))

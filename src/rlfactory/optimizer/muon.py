@@ -108,7 +108,9 @@ def hidden_matrices(model: Any) -> list[nn.Parameter]:
     Args:
         model: an ImageModel or TextModel.
     """
-    outer = {id(p) for module in _outer_modules(model.network) for p in module.parameters()}
+    network = getattr(model, "network", None)  # an adapter of one's own may have none
+    modules = () if network is None else _outer_modules(network)
+    outer = {id(p) for module in modules for p in module.parameters()}
     named = cast("Mapping[str, nn.Parameter]", model.weights.parameters)
     return [
         parameter

@@ -189,7 +189,9 @@ def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
         return None
     iterations = run.series[metric][0]
     at = int(iterations[0 if kind == "before" else -1])
-    path = RunFolder(run.path).evaluation(at)
+    prompt_set, _, name = name.rpartition("/")
+    folder = RunFolder(run.path)
+    path = (folder.prompt_set(prompt_set) if prompt_set else folder).evaluation(at)
     try:
         scores = Scores.load(path)
     except (OSError, ValueError, LookupError, TypeError):

@@ -89,8 +89,17 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
     return RunRecord(path, status, config, series, reached, better, typed)
 
 
-def _directions(folder: RunFolder) -> Mapping[str, str]:
-    """What is better of the scores of the first evaluation; empty where that does not say it."""
+def _directions(folder: RunFolder) -> dict[str, str]:
+    """What is better of the scores of the first evaluation, and of those of prompt sets by
+    `SET/SCORE`; empty where that does not say it.
+    """
+    known = _declared(folder)
+    for name, of_set in folder.evaluated_sets().items():
+        known |= {f"{name}/{score}": better for score, better in _declared(of_set).items()}
+    return known
+
+
+def _declared(folder: RunFolder) -> dict[str, str]:
     try:
         content = json.loads(folder.evaluation(0).read_text(encoding="utf-8"))
         return dict(content.get("better") or {})

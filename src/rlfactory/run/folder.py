@@ -137,6 +137,20 @@ class RunFolder:
         """The scores of the evaluation after `iteration` iterations."""
         return self.evaluations / f"{iteration:06d}.json"
 
+    @property
+    def prompt_sets(self) -> Path:
+        """The folder of further prompt sets' evaluations; none without any."""
+        return self.path / "prompt_sets"
+
+    def prompt_set(self, name: str) -> "RunFolder":
+        """The evaluations and samples of a further prompt set, by the same names as the run's."""
+        return RunFolder(self.prompt_sets / name)
+
+    def evaluated_sets(self) -> dict[str, "RunFolder"]:
+        """Those of the prompt sets that were evaluated, by name."""
+        found = sorted(path.name for path in self.prompt_sets.glob("*") if path.is_dir())
+        return {name: self.prompt_set(name) for name in found}
+
     @classmethod
     def create(cls, path: Path, *, clear: bool = False) -> "RunFolder":
         """Make a new run folder; RunFolderError if it is not empty or cannot be written.
@@ -159,7 +173,7 @@ class RunFolder:
 
     def _clear(self) -> None:
         """Remove what a run wrote; other files stay."""
-        for part in (*self.parts, self.inputs, self.evidence):
+        for part in (*self.parts, self.inputs, self.evidence, self.prompt_sets):
             shutil.rmtree(part, ignore_errors=True)
         own = (self.plan, self.command, self.objects, self.metrics, self.curves, self.summary)
         configs = self.path.glob("config*.yaml")

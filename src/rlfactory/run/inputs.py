@@ -17,7 +17,7 @@ from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.path_keys import file_of, path_values, with_file, with_values
 
-GROUPS = ("prompts", "reward", "eval_rewards")
+GROUPS = ("prompts", "reward", "eval_rewards", "eval_sets")
 KINDS = (".txt", ".jsonl", ".json", ".csv", ".parquet", ".py")
 LARGEST = 64 * 2**20
 """Bytes of the largest file that is copied."""

@@ -49,6 +49,7 @@ def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOpt
         },
         "reward": {"_target_": "rlfactory.reward.ops.no_reward.NoReward"},
         "eval_rewards": {"of": [], "parts": {}},
+        "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
         "scoring": {**config["scoring"], "background": "none", "device": None, "offload": False},
         "evaluation": {**config["evaluation"], **evaluation},
     }

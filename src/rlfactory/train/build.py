@@ -4,6 +4,7 @@ import copy
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
+from rlfactory.config.evaluation_prompts import set_counts, set_rewards
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
@@ -20,7 +22,7 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
-from rlfactory.prompts.base import Prompts
+from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger
 from rlfactory.run.loggers.fault_tolerant import fault_tolerant
@@ -83,10 +85,15 @@ def build(
     device = reward_device(config, hardware.device)
     reward, eval_rewards = build_rewards(config, device)
     held_out = prompts.held_out(config["evaluation"]["prompts"])
+    sets = build_prompt_sets(config)
     # before the model is loaded, which takes longest
     reward.check_prompts([*prompts.known(), *held_out])
-    for other in eval_rewards.values():
-        other.check_prompts(held_out)
+    for name, other in eval_rewards.items():
+        if name in config["eval_rewards"]["of"]:
+            other.check_prompts(held_out)
+    for name, listed in sets.items():
+        for judge in filter(None, set_judges(config, name, reward, eval_rewards)):
+            judge.check_prompts(listed)
     model = _build_model(config, prompts, hardware)
     model.evaluations.on_pass = partial(advance, 0)
     dynamics = instantiate_group(config, "dynamics", process=model.forward_process)
@@ -102,7 +109,8 @@ def build(
         times.require_steps(sigmas)
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
-        model.check_lengths(prompts.texts(), dynamics.length)
+        of_sets = [prompt.text for listed in sets.values() for prompt in listed]
+        model.check_lengths([*prompts.texts(), *of_sets], dynamics.length)
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
@@ -124,8 +132,27 @@ def build(
         stop=RunStop(**config["stop"]),
         averages=_averages(config, model),
         eval_rewards=eval_rewards,
+        prompt_sets=sets,
         scorer=build_scorer(config, [reward, *eval_rewards.values()], device, advance),
     )
+
+
+def build_prompt_sets(config: Config) -> dict[str, list[Prompt]]:
+    """The prompts of each further prompt set of evaluations, by its name."""
+    sets = config.get("eval_sets") or {"of": []}  # older runs have none
+    counts = set_counts(config)
+    built = {name: instantiate(sets["parts"][name], f"eval_sets.parts.{name}") for name in counts}
+    return {name: source.held_out(counts[name]) for name, source in built.items()}
+
+
+def set_judges(
+    config: Config, name: str, reward: Reward, others: Mapping[str, Reward]
+) -> list[Reward | None]:
+    """What scores a prompt set: the training reward or None, then the other rewards."""
+    named = set_rewards(config, name)
+    if named is None:
+        return [reward, *(others[other] for other in config["eval_rewards"]["of"])]
+    return [None, *(others[other] for other in named)]
 
 
 def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
@@ -224,7 +251,8 @@ def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
         draws = (prompts.draw(count, seed=config["seed"], iteration=i) for i in range(iterations))
         texts = [prompt.text for drawn in draws for prompt in drawn]
     held_out = [prompt.text for prompt in prompts.held_out(config["evaluation"]["prompts"])]
-    return tuple(dict.fromkeys([*texts, *held_out]))
+    of_sets = [p.text for listed in build_prompt_sets(config).values() for p in listed]
+    return tuple(dict.fromkeys([*texts, *held_out, *of_sets]))
 
 
 def _folder(path: str | None) -> Path | None:
@@ -299,11 +327,11 @@ def build_evaluator(
     if len(prompts) < wanted:
         message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
         log.warning(message, wanted, len(prompts))
-    return Evaluator(
+    own = Evaluator(
         model=components.model,
         sampler=components.sampler,
         reward=components.reward,
-        others=components.eval_rewards,
+        others=_named(components, config["eval_rewards"]["of"]),
         scorer=components.scorer,
         max_failed=config["max_failed"],
         prompts=prompts * noises,
@@ -313,3 +341,19 @@ def build_evaluator(
         progress=progress,
         hardware=components.hardware,
     )
+    trained = {*components.prompts.texts()} if components.prompt_sets else set()
+    sets = {}
+    for name, listed in components.prompt_sets.items():
+        named = set_rewards(config, name)
+        sets[name] = replace(
+            own,
+            prompts=listed * noises,
+            separate=not trained & {prompt.text for prompt in listed},
+            reward=components.reward if named is None else None,
+            others=own.others if named is None else _named(components, named),
+        )
+    return replace(own, sets=sets)
+
+
+def _named(components: Components, names: Sequence[str]) -> dict[str, Reward]:
+    return {name: components.eval_rewards[name] for name in names}

@@ -11,7 +11,7 @@ from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.ema import EMASchedule
 from rlfactory.model.text_base import TextModel
-from rlfactory.prompts.base import Prompts
+from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
 from rlfactory.train.lr_schedule import Decay
@@ -30,6 +30,7 @@ class Components:
     Attributes:
         averages: the schedules of the weight sets that follow the policy, by name (`ema`, `old`).
         eval_rewards: rewards that score evaluation samples only, by name.
+        prompt_sets: the prompts of further prompt sets of evaluations, by name.
         scorer: how and when rewards are computed.
     """
 
@@ -44,6 +45,7 @@ class Components:
     stop: RunStop
     averages: Mapping[str, EMASchedule]
     eval_rewards: Mapping[str, Reward] = field(default_factory=dict)
+    prompt_sets: Mapping[str, list[Prompt]] = field(default_factory=dict)
     scorer: Scorer = field(default_factory=Scorer)
 
     def state_dict(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ SOUND: dict[str, Any] = {
     "dynamics": {"_target_": "rlfactory.dynamics.flow_sde.FlowSDE"},
     "reward": {},
     "eval_rewards": {"of": [], "parts": {}},
+    "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
     "model": {"path": "owner/name", "size": 64},
     "evaluation": {"size": None},
     "prompt_cache": None,
@@ -102,6 +103,12 @@ def parts(of: list[str], **options: Any) -> dict[str, Any]:
     """A reward combined of parts."""
     plain = {"weights": {}, "gates": {}, "clips": {}, "normalise": "none", "aggregate": "sum"}
     return {"reward": {"of": of, "parts": {name: {} for name in of}, **plain, **options}}
+
+
+def sets(of: list[str], **options: Any) -> dict[str, Any]:
+    """Further prompt sets of evaluations."""
+    plain = {"rewards": {}, "counts": {}}
+    return {"eval_sets": {"of": of, "parts": {name: {} for name in of}, **plain, **options}}
 
 
 ALSO: dict[str, Any] = {"eval_rewards": {"of": ["a"], "parts": {"a": {}}}}
@@ -518,6 +525,21 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         ALSO,
         {"eval_rewards.parts.a": {"metadata": ("words",)}},
         "eval_rewards.parts.a",
+    ),
+    (checks.eval_sets.require_named_sets, sets(["a", "a"]), {}, "eval_sets.of"),
+    (checks.eval_sets.require_named_sets, sets([".."]), {}, "eval_sets.of"),
+    (checks.eval_sets.require_named_sets, sets(["a"], counts={"b": 1}), {}, "eval_sets.counts.b"),
+    (
+        checks.eval_sets.require_named_sets,
+        sets(["a"], rewards={"a": []}),
+        {},
+        "eval_sets.rewards.a",
+    ),
+    (
+        checks.eval_sets.require_fitting_sets,
+        sets(["a"]),
+        {"eval_sets.parts.a": {"metadata": ()}},
+        "eval_sets.rewards.a",
     ),
     (checks.composites.require_distinct_rewards, parts([]), COMBINED, "reward.of"),
     (checks.composites.require_distinct_rewards, parts(["a", "a"]), COMBINED, "reward.of"),

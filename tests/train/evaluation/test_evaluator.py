@@ -112,8 +112,8 @@ def test_a_preview_is_the_beginning_of_an_evaluation(evaluator: Callable[..., Ev
 
 
 def test_metrics_by_score_and_category(evaluator: Callable[..., Evaluator]) -> None:
-    scores = evaluator()("policy").scores
-    metrics = evaluation_metrics(scores)
+    evaluation = evaluator()("policy")
+    scores, metrics = evaluation.scores, evaluation_metrics(evaluation)
     categories = set(scores.categories or [])
     for name, values in scores.values.items():
         assert metrics[f"eval/{name}/mean"] == pytest.approx(values.mean())
@@ -131,7 +131,8 @@ def test_further_rewards_judge_the_same_samples(
     made = replace(
         evaluator(), others=others, max_failed=0.05, scorer=Scorer(background=background)
     )
-    scores = made("policy").scores
+    evaluation = made("policy")
+    scores = evaluation.scores
     assert [*scores.values] == [
         *("compressibility", "jpeg_kb", "night", "compressibility_evaluation"),
         *("night_jpeg_kb", "dark", "compressibility_evaluation_jpeg_kb"),
@@ -139,7 +140,7 @@ def test_further_rewards_judge_the_same_samples(
     for name, values in alone.items():
         assert (scores.values[name] == values).all()
     assert np.isnan(scores.values["night"]).tolist() == [True] + [False] * 23
-    assert evaluation_metrics(scores)["eval/night/mean"] == pytest.approx(
+    assert evaluation_metrics(evaluation)["eval/night/mean"] == pytest.approx(
         np.nanmean(scores.values["night"])
     )
 
@@ -171,6 +172,23 @@ def test_scores_know_what_is_better_of_them(evaluator: Callable[..., Evaluator])
     }
 
 
+def test_each_prompt_set_has_its_own_prompts_and_rewards(
+    evaluator: Callable[..., Evaluator],
+) -> None:
+    own = evaluator()
+    few = replace(own, prompts=own.prompts[:5], reward=None, others={"kb": Compressibility()})
+    alone, together = own(EMA), replace(own, sets={"few": few})(EMA)
+    score = [*alone.scores.values][0]
+    expected = alone.scores.values[score]
+    np.testing.assert_array_equal(together.scores.values[score], expected)
+    np.testing.assert_array_equal(together.sets["few"].scores.values["kb"], expected[:5])
+    metrics = evaluation_metrics(together)
+    assert metrics["eval/few/kb/mean"] == together.sets["few"].scores.means()["kb"]
+    assert metrics.keys() >= evaluation_metrics(alone).keys()
+    assert few.main == "kb"
+    assert together.sets["few"].scores.better["kb"] == "higher"
+
+
 def test_measures_of_texts_are_means_over_texts_and_over_tokens() -> None:
     drawn = GeneratedSamples(
         texts=["so bad so bad so bad", "a fine film indeed"],  # 2 of 4 trigrams repeated, 0 of 2
@@ -179,7 +197,8 @@ def test_measures_of_texts_are_means_over_texts_and_over_tokens() -> None:
     )
     measured = text_measures(drawn)
     assert measured == {"repetition": 0.25, "reference_log_prob": -2.0}
-    metrics = evaluation_metrics(Scores(prompts=["a"], values={}, texts=measured))
+    scores = Scores(prompts=["a"], values={}, texts=measured)
+    metrics = evaluation_metrics(Evaluation(scores, drawn))
     assert metrics["eval/text/reference_log_prob"] == -2.0
     assert text_measures(replace(drawn, reference_log_prob=None)) == {"repetition": 0.25}
     assert text_measures(GeneratedSamples(images=torch.zeros(1, 3, 2, 2))) == {}

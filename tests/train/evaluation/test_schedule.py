@@ -44,7 +44,9 @@ def test_an_evaluation_is_kept_before_it_is_shown(
         prompts=[],
         seed=0,
         separate=True,
-        reward=SimpleNamespace(main="length", best_score=None),
+        main="length",
+        best_score=None,
+        sets={},
         model=SimpleNamespace(media="texts"),
     )
     reporter = EvaluationReporter(folder, evaluator, NoLogger(), count=2)

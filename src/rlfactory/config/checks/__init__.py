@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from rlfactory.config.checks import (
     composites,
     data,
+    eval_sets,
     model_files,
     networks,
     optimisation,
@@ -83,6 +84,10 @@ _READS: Mapping[Rule, str] = {
     precision_and_parallelism.require_shardable: "hardware model optimizer",
     precision_and_parallelism.require_shards_divide: "hardware",
     user_functions.require_callable_functions: "reward reward.parts eval_rewards prompts",
+    eval_sets.require_named_sets: "eval_sets",
+    eval_sets.require_fitting_sets: (
+        "eval_sets reward._target_ reward.parts eval_rewards prompts model._target_"
+    ),
     composites.require_distinct_loggers: "logger",
     composites.require_installed_loggers: "logger",
 }

@@ -34,6 +34,14 @@ def rewards_of(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Ma
     yield from parts
 
 
+def own_rewards(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:
+    """Those of `rewards_of` that score the run's own prompts, not prompt sets alone."""
+    for key, node, own in rewards_of(config, traits):
+        group, _, name = key.partition(".parts.")
+        if group != "eval_rewards" or name in config[group]["of"]:
+            yield key, node, own
+
+
 def _parts(
     config: Config, traits: Traits, key: str
 ) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rlfactory.config.checks.base import Config, Traits, rewards_of
+from rlfactory.config.checks.base import Config, Traits, own_rewards, rewards_of
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem
 from rlfactory.model.pipelines.local_models import is_offline
@@ -33,7 +33,7 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
     """Prompts bring the metadata that each reward reads."""
     rows = known_rows(config, traits)
     provided = traits["prompts"].get("metadata") if rows is None else rows.columns
-    for key, _, reward_traits in rewards_of(config, traits):
+    for key, _, reward_traits in own_rewards(config, traits):
         required = reward_traits.get("metadata") or ()
         missing = [name for name in required if provided is not None and name not in provided]
         if missing:
@@ -45,7 +45,7 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
 def require_prompt_feature(config: Config, traits: Traits) -> Iterator[Problem]:
     """Prompts have what a reward looks for in them: a quoted word, objects that it knows."""
     rows = known_rows(config, traits)
-    for key, _, reward_traits in rewards_of(config, traits):
+    for key, _, reward_traits in own_rewards(config, traits):
         feature = reward_traits.get("prompt_feature")
         required = {*(reward_traits.get("metadata") or ())}
         if feature is None or (rows is not None and not required <= {*(rows.columns or ())}):

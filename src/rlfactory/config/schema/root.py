@@ -112,6 +112,16 @@ class EvalRewardsConfig:
 
 
 @dataclass(frozen=True)
+class EvalSetsConfig:
+    """Prompt sets that are evaluated besides the run's own evaluation prompts."""
+
+    of: list[str]
+    parts: dict[str, TargetNode]
+    rewards: dict[str, list[str]]
+    counts: dict[str, PositiveInt]
+
+
+@dataclass(frozen=True)
 class ScoringConfig:
     """Where and when rewards are computed."""
 
@@ -150,6 +160,7 @@ class RootConfig:
     old: EMASchedule
     evaluation: EvaluationConfig
     eval_rewards: EvalRewardsConfig
+    eval_sets: EvalSetsConfig
     scoring: ScoringConfig
     checkpoint: CheckpointConfig
     guard: GuardConfig

@@ -13,17 +13,20 @@ from rlfactory.run.metrics import read
 GRID, TABLE = "eval/samples", "eval/table"
 
 
-def log_samples(logger: Logger, iteration: int, path: Path) -> None:
+def log_samples(logger: Logger, iteration: int, path: Path, prompt_set: str = "") -> None:
     """Log an evaluation's samples: `path` if it is an image, and the table beside it if it exists.
 
-    `path` is the file that `Gallery.show` returned.
+    `path` is the file that `Gallery.show` returned; of a prompt set the names have its name inside.
     """
     table_file = path.with_suffix(".json")
     table = SampleTable.load(table_file) if table_file.is_file() else None
+    grid, cells = (
+        name.replace("/", f"/{prompt_set}/") if prompt_set else name for name in (GRID, TABLE)
+    )
     if path.suffix == ".png":
-        logger.images(iteration, GRID, path, "" if table is None else table.title)
+        logger.images(iteration, grid, path, "" if table is None else table.title)
     if table is not None:
-        logger.table(iteration, TABLE, table)
+        logger.table(iteration, cells, table)
 
 
 def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> int:

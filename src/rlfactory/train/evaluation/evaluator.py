@@ -35,10 +35,14 @@ SINGLE_PROCESS: Hardware = Local(device="cpu")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The evaluation scores of a weight set, and the samples that got them."""
+    """The evaluation scores of a weight set, and the samples that got them.
+
+    `sets` holds the same of further prompt sets, by name.
+    """
 
     scores: Scores
     samples: GeneratedSamples
+    sets: "Mapping[str, Evaluation]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,17 @@ class Evaluator:
     shard, and all get the scores and samples of all.
 
     Attributes:
-        reward: the reward that trains.
+        reward: the reward that trains; None for a prompt set that it does not score.
         others: further rewards that score evaluation samples, by name.
         max_failed: the share of samples that may lack a score of one of `others`.
         separate: whether no prompt is trained on.
         prompts: of each sample; all prompts `noises` times in one order.
+        sets: the evaluators of further prompt sets, by name.
     """
 
     model: ImageModel | TextModel
     sampler: Sampler
-    reward: Reward
+    reward: Reward | None
     prompts: list[Prompt]
     seed: int
     progress: ProgressListener
@@ -68,6 +73,18 @@ class Evaluator:
     separate: bool = False
     noises: int = 1
     hardware: Hardware = SINGLE_PROCESS
+    sets: "Mapping[str, Evaluator]" = field(default_factory=dict)
+
+    @property
+    def main(self) -> str:
+        """The score that is shown first: of the training reward, or else of the first one."""
+        return next(iter(self.others)) if self.reward is None else self.reward.main
+
+    @property
+    def best_score(self) -> float | None:
+        """The highest main score that there is; None if unbounded or unknown."""
+        shown = next(iter(self.others.values())) if self.reward is None else self.reward
+        return shown.best_score
 
     def __call__(self, weights: str) -> Evaluation:
         """Evaluate the weight set of this name.
@@ -91,7 +108,8 @@ class Evaluator:
         self._require_scored(scores)
         samples, several = _gather(local, shard), _gather(local_repeated, repeated_shard)
         spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
-        return Evaluation(self._scores(samples, scores, spread), samples)
+        sets = {name: evaluator(weights) for name, evaluator in self.sets.items()}
+        return Evaluation(self._scores(samples, scores, spread), samples, sets)
 
     def preview(self, weights: str, count: int) -> GeneratedSamples:
         """The first `count` samples of an evaluation, without scores."""
@@ -136,7 +154,7 @@ class Evaluator:
 
     def _score(self, samples: Samples) -> dict[str, Tensor]:
         """The scores of the training reward and of the others."""
-        scores = score_checked(self.reward, samples)
+        scores = {} if self.reward is None else score_checked(self.reward, samples)
         # another reward may have the same name as a score, and other options
         others = {
             f"{name}{EVALUATION_SUFFIX}" if name in scores else name: reward
@@ -173,7 +191,7 @@ class Evaluator:
             renamed if (renamed := f"{name}{EVALUATION_SUFFIX}") in scores else name: reward
             for name, reward in self._further_rewards().items()
         }
-        known = merge_directions(others, directions(self.reward))
+        known = merge_directions(others, directions(self.reward) if self.reward else {})
         return {name: better for name, better in known.items() if name in scores}
 
 
@@ -210,14 +228,20 @@ def _per_token(values: Tensor | None, lengths: Tensor | None) -> float:
     return float(values.double().sum() / lengths.sum())
 
 
-def evaluation_metrics(scores: Scores) -> dict[str, float]:
-    """`eval/<score>/mean`, `eval/<score>/<category>`, `eval/diversity`; of texts also `eval/kl`
-    and `eval/text/<measure>`.
-    """
-    metrics = {f"eval/{name}/mean": mean for name, mean in scores.means().items()}
+def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """The metrics of the run's own prompts, `eval/...`, and of each set, `eval/<set>/...`."""
+    metrics = _metrics(evaluation.scores, "eval")
+    for name, of_set in evaluation.sets.items():
+        metrics |= _metrics(of_set.scores, f"eval/{name}")
+    return metrics
+
+
+def _metrics(scores: Scores, place: str) -> dict[str, float]:
+    """`<score>/mean`, `<score>/<category>`, `diversity`; of texts also `kl`, `text/<measure>`."""
+    metrics = {f"{place}/{name}/mean": mean for name, mean in scores.means().items()}
     for name, values in scores.values.items():
         for category, mask in scores.category_masks().items():
-            metrics[f"eval/{name}/{category}"] = float(np.nanmean(values[mask]))
-    metrics["eval/diversity"] = scores.diversity
-    metrics |= {f"eval/text/{name}": value for name, value in scores.texts.items()}
-    return metrics if np.isnan(scores.kl) else metrics | {"eval/kl": scores.kl}
+            metrics[f"{place}/{name}/{category}"] = float(np.nanmean(values[mask]))
+    metrics[f"{place}/diversity"] = scores.diversity
+    metrics |= {f"{place}/text/{name}": value for name, value in scores.texts.items()}
+    return metrics if np.isnan(scores.kl) else metrics | {f"{place}/kl": scores.kl}

@@ -1,6 +1,7 @@
 """Decides when an evaluation or a preview is due, runs it, and writes its results."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +28,37 @@ from rlfactory.train.listeners import Iteration, Listener, Summary, is_due
 from rlfactory.utils.fault_injection import fault_point
 
 
+class EvaluationFiles:
+    """The files of one prompt set's evaluations: scores, samples, the strip and pairs.
+
+    Args:
+        folder: the run folder, or that of a prompt set.
+        evaluator: knows the prompts and what is shown of them.
+        count: the number of samples in a grid.
+    """
+
+    def __init__(self, folder: RunFolder, evaluator: Evaluator, count: int) -> None:
+        self.folder, self.main = folder, evaluator.main
+        self.prompts = [prompt.text for prompt in evaluator.prompts]
+        media, good = evaluator.model.media, evaluator.best_score
+        self.gallery = gallery(media, folder.samples, self.main, good, count, evaluator.seed)
+
+    def write(self, done: int, evaluation: Evaluation) -> Path:
+        """Write the scores, and draw a grid of samples; the path of the grid."""
+        with explain_disk_errors(self.folder.path, "scores"):
+            self.folder.samples.mkdir(parents=True, exist_ok=True)
+            evaluation.scores.save(self.folder.evaluation(done))
+        fault_point("evaluating")
+        self.gallery.record_evaluation(done, evaluation.samples)
+        name, title = f"eval_{done:06d}", f"{self.main} after {plural(done, 'iteration')}"
+        return self.gallery.show(name, title, evaluation.samples, evaluation.scores)
+
+    def finish(self) -> None:
+        """Draw strip and pairs."""
+        self.gallery.write_strip(self.prompts)
+        self.gallery.write_pairs()
+
+
 class EvaluationReporter(Listener):
     """Writes what there is to look at; on rank 0 only.
 
@@ -41,11 +73,11 @@ class EvaluationReporter(Listener):
         self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int
     ) -> None:
         self.folder, self.logger = folder, logger
-        self.prompts = [prompt.text for prompt in evaluator.prompts]
-        reward, media = evaluator.reward, evaluator.model.media
-        self.main = reward.main
-        good, seed = reward.best_score, evaluator.seed
-        self.gallery = gallery(media, folder.samples, reward.main, good, count, seed)
+        self.files = EvaluationFiles(folder, evaluator, count)
+        self.sets = {
+            name: EvaluationFiles(folder.prompt_set(name), own, count)
+            for name, own in evaluator.sets.items()
+        }
 
     def before_training(self, components: Components, done: int) -> None:
         """Record the devices of this run."""
@@ -60,24 +92,20 @@ class EvaluationReporter(Listener):
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
         del metrics
-        with explain_disk_errors(self.folder.path, "scores"):
-            evaluation.scores.save(self.folder.evaluation(done))
-        fault_point("evaluating")
-        self.gallery.record_evaluation(done, evaluation.samples)
-        name, title = f"eval_{done:06d}", f"{self.main} after {plural(done, 'iteration')}"
-        grid = self.gallery.show(name, title, evaluation.samples, evaluation.scores)
-        log_samples(self.logger, done, grid)
+        log_samples(self.logger, done, self.files.write(done, evaluation))
+        for name, of_set in evaluation.sets.items():
+            log_samples(self.logger, done, self.sets[name].write(done, of_set), name)
 
     def after_preview(self, done: int, samples: GeneratedSamples) -> None:
         """Keep the samples for the strip."""
-        self.gallery.record_preview(done, samples)
+        self.files.gallery.record_preview(done, samples)
 
     def after_training(self, summary: Summary) -> None:
         """Draw curves, strip and pairs, write summary and page, and print where to look."""
         before, after = summary.initial_scores, summary.final_scores
         folder, records = self.folder, read(self.folder.metrics)
-        self.gallery.write_strip(self.prompts)
-        self.gallery.write_pairs()
+        for files in (self.files, *self.sets.values()):
+            files.finish()
         draw_run(folder)
         write_run_page(folder, summary.outcome, summary.advice)
         write_summary(
@@ -141,7 +169,7 @@ class EvaluationSchedule(Listener):
         """Evaluate the current weights."""
         evaluation = self.evaluator(self.weights)
         self.last_evaluated = done
-        self.listeners.after_evaluation(done, evaluation, evaluation_metrics(evaluation.scores))
+        self.listeners.after_evaluation(done, evaluation, evaluation_metrics(evaluation))
         self.savepoint.mark()
         return evaluation.scores
 
