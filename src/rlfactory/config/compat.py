@@ -41,6 +41,9 @@ REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
 
 LATER_KEYS: Config = {
     "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
+    "evaluation": {"noises": 1, "seed": None, "policy_fraction": 1.0},
+    "learning_rate": {"schedule": "linear"},
+    "tree": {"splits": [], "noise_scale": 1.0},
 }
 """Keys that came later, with the values at which they change no result."""
 
@@ -52,7 +55,7 @@ def upgrade(frozen: Config) -> dict[str, Any]:
     """A configuration with moved targets under their new paths, with the keys that came later and
     without removed keys.
     """
-    upgraded: dict[str, Any] = _with_new_paths({**LATER_KEYS, **frozen})
+    upgraded: dict[str, Any] = _with_new_paths(_merged(LATER_KEYS, frozen))
     for key in REMOVED_KEYS:
         group, _, name = key.partition(".")
         if isinstance(node := upgraded.get(group), dict) and key not in _schema_keys(RootConfig):
