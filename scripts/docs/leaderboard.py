@@ -8,8 +8,9 @@ docs/results/NAME.runs.json, so that a leaderboard can grow over several machine
 given again replaces the stored one of the same method, task and seed.
 """
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlfactory.report.entry import ENTRIES_FILE, Entry, read_entries, write_entries
@@ -23,7 +24,8 @@ from rlfactory.sweep.table import TABLE_FILE, Table
 
 DOCS = Path(__file__).parents[2] / "docs"
 BOARDS = {"leaderboard": "Images", "leaderboard_text": "Text"}
-SIZE = "tiny"
+SEARCH = "leaderboard_search.runs.json"
+"""By task, method and learning rate, the training reward of the last four iterations."""
 HEAD = """# Leaderboard
 
 Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
@@ -55,6 +57,7 @@ def main() -> None:
             figure = DOCS / "images" / f"{name}.png"
             draw_leaderboard(entries, figure)
             page += section(title, entries, read_sheet(file_of(name)), f"images/{figure.name}")
+    page += search_lines(json.loads((DOCS / "results" / SEARCH).read_text(encoding="utf-8")))
     path = DOCS / "leaderboard.md"
     path.write_text("\n".join(page).rstrip("\n") + "\n", encoding="utf-8")
     print(f"written: {path}")
@@ -104,6 +107,21 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
         f"![{title}: gains, profiles, training]({figure})",
         "",
     ]
+
+
+def search_lines(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
+    """The training rewards that chose the learning rates, the best of each row in bold."""
+    yield "## Search\n"
+    yield "Training reward of the last four iterations of a run, by learning rate; more is better.\n"
+    for task, rows in found.items():
+        rates = [*next(iter(rows.values()))]
+        yield f"| {task} | {' | '.join(rates)} |"
+        yield f"|---|{'---:|' * len(rates)}"
+        for method, rewards in rows.items():
+            best = max(rewards.values())
+            cells = [f"**{r:.3f}**" if r == best else f"{r:.3f}" for r in rewards.values()]
+            yield f"| {method} | {' | '.join(cells)} |"
+        yield ""
 
 
 def verdict(entries: Sequence[Entry]) -> str:

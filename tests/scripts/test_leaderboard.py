@@ -59,3 +59,17 @@ def test_the_page_is_what_its_runs_give(script: ModuleType) -> None:
             sheet = script.read_sheet(script.file_of(name))
             lines = script.section(title, read_entries(store), sheet, f"images/{name}.png")
             assert "\n".join(lines).strip() in page
+
+
+def test_the_best_rate_of_the_search_is_what_the_leaderboard_trains_with(
+    script: ModuleType,
+) -> None:
+    found = script.json.loads((ROOT / "docs" / "results" / script.SEARCH).read_text())
+    assert "\n".join(script.search_lines(found)).strip() in (
+        ROOT / "docs" / "leaderboard.md"
+    ).read_text(encoding="utf-8")
+    for line in script.read_sheet(script.file_of("leaderboard")).rows:
+        task = "shapes" if line.task == "composition" else line.task
+        if rewards := found[task].get(line.method):
+            rate = max(rewards, key=rewards.get)
+            assert f"optimizer.lr={float(rate):g}" in line.overrides, line.name
