@@ -112,7 +112,7 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
 def search_lines(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
     """The training rewards that chose the learning rates, the best of each row in bold."""
     yield "## Search\n"
-    yield "Training reward of the last four iterations of a run, by learning rate; more is better.\n"
+    yield "Training reward of the last four iterations, one run a rate; more is better.\n"
     for task, rows in found.items():
         rates = [*next(iter(rows.values()))]
         yield f"| {task} | {' | '.join(rates)} |"
