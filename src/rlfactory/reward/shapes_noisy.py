@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.reward.shapes import Shapes
-from rlfactory.utils.types import PositiveInt
+from rlfactory.utils.types import Fraction, PositiveInt
 
 
 def content_keys(images: Tensor, cell: int) -> Tensor:
@@ -38,11 +38,7 @@ class ShapesNoisy(Reward):
     better = {"shapes": "higher", "shapes_strict": "higher"}
     best_score = 1.0
 
-    def __init__(self, *, error_rate: float = 0.3, cell: PositiveInt = 8) -> None:
-        if not 0 <= error_rate <= 1:
-            raise ValueError(
-                f"reward.error_rate={error_rate} is not in [0, 1]; type reward.error_rate=0.3"
-            )
+    def __init__(self, *, error_rate: Fraction = 0.3, cell: PositiveInt = 8) -> None:
         self.error_rate = error_rate
         self.cell = cell
         self.gold = Shapes()

@@ -4,15 +4,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rlfactory.config.checks import data, prompt_files
 from rlfactory.config.checks.base import Config, Rule, Traits
+from rlfactory.config.checks.data import require_metadata, require_prompt_feature
+from rlfactory.config.checks.prompt_files import require_dataset_columns, require_readable_prompts
 from rlfactory.config.problems import Problem
 
 _OF_PROMPTS: tuple[Rule, ...] = (
-    prompt_files.require_readable_prompts,
-    prompt_files.require_dataset_columns,
-    data.require_metadata,
-    data.require_prompt_feature,
+    require_readable_prompts,
+    require_dataset_columns,
+    require_metadata,
+    require_prompt_feature,
 )
 
 

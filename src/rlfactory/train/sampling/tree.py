@@ -81,10 +81,8 @@ def sample_tree(
         # a child begins where its parent is, and needs no prediction of its own
         x, prediction, first = (v.repeat_interleave(children, 0) for v in (x, prediction, first))
         first = first + below * (torch.arange(len(first)) % children)
-        noise = index_rows(spec.noise[:, spec.steps.index(i)], first)
-        noise = noise * tree.noise_scale if i in tree.splits else noise
         now, then = t.expand(len(x)), t_next.expand(len(x))
-        step = draw(spec, x, prediction, now, then, noise)
+        step = draw(spec, x, prediction, now, then, _noise(spec, tree, i, first))
         # parents passed the network, in batches that no update has
         taken = replace(transition(spec, x, now, then, step), pass_rows=None)
         # a row for each leaf, as replays and ranks need them
@@ -92,17 +90,29 @@ def sample_tree(
         nodes.append(_leaves(first, below))
         is_last = i == len(times) - 2 and spec.dynamics.decode == "x0"
         x = model.forward_process.to_x0(x, prediction, now) if is_last else step.next
-    at = spec.steps[-1] + 1
-    latents = _in_slices(
-        lambda rows: integrate_tail(
-            model, index_rows(condition, rows), index_rows(x, rows), times, at, spec.tail
-        ),
-        len(x),
-        spec.max_rows,
-    )
+    latents = _ends(model, condition, x, times, spec)
     stacked = stack(transitions)
     numbers = torch.tensor(spec.steps).expand(len(latents), -1)
     return latents, stacked, Tree(torch.stack(nodes, 1), numbers, stacked.log_prob)
+
+
+def _noise(spec: TrajectorySpec, tree: TreeSpec, step: int, first: Tensor) -> Tensor:
+    """The noise of a stochastic step, for nodes with the `first` leaves."""
+    noise = index_rows(spec.noise[:, spec.steps.index(step)], first)
+    return noise * tree.noise_scale if step in tree.splits else noise
+
+
+def _ends(
+    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: TrajectorySpec
+) -> Tensor:
+    """The final latents of leaves, from `x` after the last stochastic step."""
+    at = spec.steps[-1] + 1
+
+    def integrate(rows: Tensor) -> Tensor:
+        own = index_rows(condition, rows), index_rows(x, rows)
+        return integrate_tail(model, *own, times, at, spec.tail)
+
+    return _in_slices(integrate, len(x), spec.max_rows)
 
 
 def _leaves(first: Tensor, below: int) -> Tensor:
