@@ -24,9 +24,11 @@ SHORT = ("iterations=2", "sample_batch=3", "checkpoint.background=false")
 """Two batches of samples in an iteration; and a checkpoint is there once it was its turn."""
 FLUX = (*SMALL, "model=tiny_flux", STEPS, "model.finetune=lora")
 OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "flow_dppo", "grpo", "grpo_guard", "nft", "vgrpo")
+TREE = ("group_size=4", "branches=4", "tree.splits=[0,1]")
 OF_TEXTS = ("grpo_token", "ppo", "rloo")
 ALGORITHMS = {
     **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
+    "branch_grpo": words(*IMAGES, "algo=branch_grpo", *TREE, *SHORT),
     **{name: words(*TEXTS, f"algo={name}", *SHORT) for name in OF_TEXTS},
 }
 OTHERS = {

@@ -100,7 +100,9 @@ def test_on_a_flow(words: list[str], sd3_folder: Path) -> None:
 def test_on_a_model_that_predicts_noise(words: list[str], sd_folder: Path) -> None:
     trainer, metrics, moved = trained(sd_folder, "model=sd14", *words)
     require_sound(trainer, metrics, moved)
-    assert metrics["nfe/sample"] >= 8, "guidance by a second pass"
+    # the leaves of a tree share passes
+    fewest = 5 if "algo=branch_grpo" in words else 8
+    assert metrics["nfe/sample"] >= fewest, "guidance by a second pass"
 
 
 FEW = ["prompts_per_iteration=1", "updates_per_iteration=1", "sample_batch=4"]

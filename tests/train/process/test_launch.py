@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -279,3 +280,21 @@ def test_a_gpu_that_is_not_there_is_said_before_a_run_begins(
     require_possible({"hardware": {**config["hardware"], "device": "auto"}})
     monkeypatch.setattr(launch_module, "lacks_gpu", lambda: False)
     require_possible(config)
+
+
+def test_a_timer_that_ends_itself_is_not_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dropped:
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def __del__(self) -> None:
+            raise RuntimeError(self.text)
+
+    monkeypatch.setattr(sys, "unraisablehook", launch_module._unless_timer_ends_itself)
+    for text in ("cannot join current thread", "another"):
+        Dropped(text)
+    shown = capsys.readouterr().err
+    assert "another" in shown
+    assert "cannot join" not in shown

@@ -84,6 +84,7 @@ def launch(arguments: RunArguments, node: Mapping[str, Any]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
 
+    sys.unraisablehook = _unless_timer_ends_itself
     run = RunFolder(arguments.run)
     with TemporaryDirectory(prefix="rlfactory_") as folder, _torchrun_surroundings(node):
         code_file, asked = Path(folder) / "exit_code", 0
@@ -109,6 +110,15 @@ def launch(arguments: RunArguments, node: Mapping[str, Any]) -> int:
     print_error(f"the processes did not stop within {limit} s of a signal, and were killed")
     _mark(run, "failed")
     return 1
+
+
+def _unless_timer_ends_itself(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Print what could not be raised, but for a timer of torchrun that is dropped in its thread.
+
+    Its finalizer then joins that thread, which fails and harms nothing.
+    """
+    if str(unraisable.exc_value) != "cannot join current thread":
+        sys.__unraisablehook__(unraisable)
 
 
 def torchrun_words(arguments: RunArguments, node: Mapping[str, Any], code_file: Path) -> list[str]:
