@@ -17,6 +17,7 @@ from rlfactory.report.entry import ENTRIES_FILE, Entry, read_entries, write_entr
 from rlfactory.report.inputs import report_of_sweep
 from rlfactory.report.leaderboard import NOTE, leaderboard_table, ranking
 from rlfactory.report.leaderboard_figure import draw_leaderboard
+from rlfactory.report.table import NONE
 from rlfactory.report.writers import markdown_table
 from rlfactory.run.statistics import Interval
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
@@ -30,7 +31,7 @@ HEAD = """# Leaderboard
 
 Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
 of forward passes, each with the learning rate that a search over the same four rates chose for
-it, on another seed and on training prompts (`rlfactory sweep leaderboard_search`); those of text
+it on another seed and on training prompts (`rlfactory sweep leaderboard_search`); those of text
 draw equal numbers of samples with one learning rate. `supervised` is the control: the base model
 trained longer by its recipe on as many samples (`scripts/bench/supervised.py`). A row says how
 many runs it has; where a method has fewer than three runs of a task, it has no interval.
@@ -112,15 +113,20 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
 def search_lines(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
     """The training rewards that chose the learning rates, the best of each row in bold."""
     yield "## Search\n"
-    yield "Training reward of the last four iterations, one run a rate; more is better.\n"
+    yield (
+        "Training reward of the last four iterations, one run a rate; more is better. Where the "
+        "best of the four rates was the lowest or the highest, rates beyond it were tried too.\n"
+    )
     for task, rows in found.items():
-        rates = [*next(iter(rows.values()))]
+        rates = sorted({rate for rewards in rows.values() for rate in rewards}, key=float)
         yield f"| {task} | {' | '.join(rates)} |"
         yield f"|---|{'---:|' * len(rates)}"
         for method, rewards in rows.items():
             best = max(rewards.values())
-            cells = [f"**{r:.3f}**" if r == best else f"{r:.3f}" for r in rewards.values()]
-            yield f"| {method} | {' | '.join(cells)} |"
+            cells = {
+                rate: f"**{r:.3f}**" if r == best else f"{r:.3f}" for rate, r in rewards.items()
+            }
+            yield f"| {method} | {' | '.join(cells.get(rate, NONE) for rate in rates)} |"
         yield ""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlfactory.report.entry import Entry
-from rlfactory.report.leaderboard import efficiency, gains, profile, ranking, thresholds_of
+from rlfactory.report.leaderboard import Place, efficiency, gains, profile, ranking, thresholds_of
 from rlfactory.report.plot import short
 from rlfactory.report.report import Curve
 from rlfactory.run.figures.figure import COLORS, panel_grid, saved_figure
@@ -17,28 +17,27 @@ if TYPE_CHECKING:
 
 def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
     """Draw a panel of gains, one of performance profiles, and one of training for each task."""
-    methods = [place.method for place in ranking(entries)]
-    colours = {method: COLORS[i % len(COLORS)] for i, method in enumerate(methods)}
+    places = ranking(entries)
+    colours = {place.method: COLORS[i % len(COLORS)] for i, place in enumerate(places)}
     by_task: dict[str, list[Curve]] = {}
     for curve in efficiency(entries):
         by_task.setdefault(curve.label, []).append(curve)
     panels = [
-        partial(_draw_gains, entries=entries, colours=colours),
+        partial(_draw_gains, places=places, colours=colours),
         partial(_draw_profiles, entries=entries, colours=colours),
         *(partial(_draw_efficiency, curves=own, colours=colours) for own in by_task.values()),
     ]
     columns, lines = panel_grid(len(panels))
     with saved_figure((max(4.3 * columns, 6.0), 3.2 * lines), path) as figure:
-        places = figure.subplots(lines, columns, squeeze=False).flat
-        for axes, draw in zip(places, panels, strict=False):
+        every = figure.subplots(lines, columns, squeeze=False).flat
+        for axes, draw in zip(every, panels, strict=False):
             draw(axes)
-        for axes in [*places][len(panels) :]:
+        for axes in [*every][len(panels) :]:
             axes.set_axis_off()
     return path
 
 
-def _draw_gains(axes: "Axes", entries: Sequence[Entry], colours: dict[str, str]) -> None:
-    places = ranking(entries)
+def _draw_gains(axes: "Axes", places: Sequence[Place], colours: dict[str, str]) -> None:
     for height, place in enumerate(reversed(places)):
         colour = colours[place.method]
         axes.plot(place.iqm, height, "o", color=colour)
