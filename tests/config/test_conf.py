@@ -24,6 +24,7 @@ NEEDS = {
     "prompts/activities": ["reward=compressibility"],
     "prompts/imagenet_animals": ["reward=compressibility"],
     "prompts/signs": ["reward=ocr"],
+    "prompts/abilities": ["reward=compressibility"],
     "prompts/preferences": ["reward=compressibility"],
     "prompts/pick_a_pic": ["reward=compressibility"],
     "prompts/hpdv2": ["reward=compressibility"],

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.report.build_report import INTERVAL, build_report, caveats, cell, comparisons
+from rlfactory.report.build_report import INTERVAL, build_report, caveats, comparisons
+from rlfactory.report.cells import cell
 from rlfactory.report.group import Group, Member, groups_of_table
 from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Report

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -10,6 +11,8 @@ from rlfactory.config.problems import PlanError
 from rlfactory.report.command import compare
 from rlfactory.report.compare import notes, print_comparison, read_pair, tables
 from rlfactory.report.writers import Terminal
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.scores import Scores
 
 Make = Callable[..., Path]
 
@@ -46,6 +49,19 @@ def test_prompts_are_called_held_out_only_where_both_runs_say_so(
         for path in (folder / "evaluations").iterdir():
             path.write_text(json.dumps({**json.loads(path.read_text()), "separate": True}))
         assert f"Scores on {label}" in tables(read_pair(a, b))
+
+
+def test_scores_on_prompt_sets_that_both_have_stand_below(tmp_path: Path, make_run: Make) -> None:
+    a, b = pair(tmp_path, make_run)
+    for folder, name, after in ((a, "signs", 0.5), (b, "signs", 0.75), (b, "other", 1.0)):
+        for iteration, value in ((0, 0.25), (4, after)):
+            scores = Scores(["x", "y"], {"ocr": np.array([value, value])})
+            scores.save(RunFolder(folder).prompt_set(name).evaluation(iteration))
+    found = tables(read_pair(a, b))["Scores on evaluation prompts"]
+    assert found is not None
+    assert [line[0] for line in found.lines] == ["shapes", "signs/ocr"]
+    assert found.lines[1][1:6] == ["0.250", "0.500", "0.250", "0.750", "+0.250"]
+    assert found.lines[1][6:] == ["+0.250 … +0.250", "2"]
 
 
 def test_other_prompts_make_no_pairs_and_that_is_said(tmp_path: Path, make_run: Make) -> None:

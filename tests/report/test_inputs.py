@@ -42,6 +42,25 @@ def test_runs_are_a_table_of_their_scores(tmp_path: Path, make_run: Make) -> Non
     assert reports["runs"].title == "a"
 
 
+def test_each_prompt_set_has_its_scores_before_and_after(tmp_path: Path, make_run: Make) -> None:
+    runs = [make_run(tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    for number, run in enumerate(runs):
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for line, value in ((lines[0], 0.25), (lines[-1], 0.5 + 0.25 * number)):
+            line |= {"eval/signs/ocr/mean": value, "eval/signs/hps/mean": 1.0}
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = reports_of(runs)["runs"]
+    assert [(c.name, c.label, c.measure) for c in report.columns][2:5] == [
+        ("signs/before", "signs/ocr before", "before/signs/ocr"),
+        ("signs/ocr", "signs/ocr", "eval/signs/ocr"),
+        ("signs/hps", "signs/hps", "eval/signs/hps"),
+    ]
+    cells = report.rows[0].cells
+    assert cells["signs/before"].mean == 0.25
+    assert cells["signs/ocr"].values == [0.5, 0.75]
+    assert cells["signs/ocr"].low < 0.5 < 0.75 < cells["signs/ocr"].high
+
+
 def test_a_damaged_run_is_named_and_the_others_are_reported(
     tmp_path: Path, make_run: Make, filled_sweep: Make
 ) -> None:

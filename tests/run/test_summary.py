@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from rlfactory.run.environment import Environment, record_environment
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
-from rlfactory.run.statistics import paired_change
+from rlfactory.run.statistics import bootstrap_interval, paired_change
 from rlfactory.run.summary import (
     changes,
     markdown_table,
+    means_table,
     summary_table,
     where_to_look,
     write_summary,
@@ -186,3 +188,70 @@ def test_a_single_pair_has_no_interval() -> None:
 def test_the_rounding_errors_of_a_divergence_are_not_shown() -> None:
     before, after = (Scores(["a"], {"x": np.zeros(1)}, kl=kl) for kl in (-1.1e-7, 0.02))
     assert "| KL a token | 0.000 | 0.020 | +0.020 |  |  |" in markdown_table(before, after)
+
+
+def printed(table: Table) -> str:
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def save_set(folder: RunFolder, name: str, *evaluations: Scores) -> None:
+    for iteration, scores in enumerate(evaluations):
+        scores.save(folder.prompt_set(name).evaluation(iteration))
+
+
+def test_each_prompt_set_stands_below_its_name_with_its_changes() -> None:
+    before, after = pair()
+    first, last = (Scores(["a", "b"], {"ocr": np.array([v, v])}) for v in (0.25, 0.75))
+    lines = printed(summary_table(before, after, {"signs": (first, last), "once": (first, None)}))
+    below = lines[lines.index("on signs") :].splitlines()
+    assert below[1].split() == ["ocr", "0.250", "0.750", "+0.500", "+0.500", "…", "+0.500", "2"]
+    assert "once" not in lines
+
+
+def test_the_summary_has_a_section_for_each_prompt_set(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    before, after = pair()
+    save_set(folder, "signs", before, after)
+    write_summary(folder.summary, before=before, after=after, metrics=METRICS)
+    own, _, section = folder.summary.read_text().partition("## Scores on `signs`")
+    change = changes(before, after)["strict"]["all"]
+    assert f"| **strict** | {change.before:.3f} | {change.after:.3f} |" in section
+    assert "| strict, counting |" in section
+    assert own.startswith("# run")
+    write_summary(folder.summary, before=before, after=None, metrics=METRICS)
+    _, _, section = folder.summary.read_text().partition("## Scores on `signs`")
+    assert f"| strict | {before.means()['strict']:.3f} |" in section
+    assert "stopped before" in section
+
+
+def test_samples_of_prompt_sets_are_pointed_to(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    own = folder.prompt_set("signs")
+    own.samples.mkdir(parents=True)
+    own.grid(0).write_text("")
+    own.grid(4).write_text("")
+    assert f"samples on signs: {own.grid(4)}" in where_to_look(folder)
+    own.pairs.write_text("")
+    assert f"samples on signs: {own.pairs}" in where_to_look(folder)
+
+
+def test_means_have_intervals_over_prompts_and_a_row_for_each_category() -> None:
+    scores, _ = pair()
+    twice = Scores(
+        scores.prompts * 2, {"strict": np.tile(scores.values["strict"], 2)}, ["x"] * 240, noises=2
+    )
+    lines = printed(means_table({"": scores, "signs": twice})).splitlines()
+    low, high = bootstrap_interval(scores.values["strict"])
+    mean = scores.means()["strict"]
+    cells = [f"{mean:.3f}", f"{low:.3f}", "…", f"{high:.3f}", "120"]
+    assert lines[1].split() == ["strict", *cells]
+    assert [line.split()[0] for line in lines[2:5]] == ["colors", "counting", "position"]
+    counting = scores.values["strict"][1::3]
+    assert lines[3].split()[1] == f"{counting.mean():.3f}"
+    assert lines[3].split()[-1] == "40"
+    below = lines[lines.index(next(line for line in lines if line.startswith("on signs"))) + 1 :]
+    assert below[0].split() == ["strict", *cells]
+    assert below[1].split() == ["x", *cells]

@@ -6,20 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from rlfactory.report.categories import scores_by_category
+from rlfactory.report.cells import cell, ends
 from rlfactory.report.curves import before, best_iteration, curves, measured_over_stages
 from rlfactory.report.differences import Typed, distinct, following, union
 from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
 from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
-from rlfactory.report.report import Cell, Comparison, Report, ReportRow
+from rlfactory.report.report import Comparison, Report, ReportRow
 from rlfactory.report.samples import sample_images, texts
 from rlfactory.run.statistics import (
     MIN_RUNS,
-    Interval,
     improvement_interval,
-    interquartile_interval,
-    interquartile_mean,
-    mean_interval,
     paired_difference,
     probability_of_improvement,
 )
@@ -132,6 +130,7 @@ def build_report(
         differences=differences,
         notes=[*notes, *caveats(groups, columns, values, best), *_brought(configs, typed)],
         comparisons=comparisons(columns, by_name),
+        by_category=scores_by_category(groups, columns),
     )
 
 
@@ -189,22 +188,6 @@ def _row(
     )
 
 
-def cell(paper: float | None, values: list[float]) -> Cell:
-    """A row's numbers in a column: mean, interquartile mean, and their intervals."""
-    if not values:
-        return Cell(paper, None, None, None, 0, [])
-    low, high = _ends(mean_interval(values))
-    enough = len(values) >= MIN_RUNS
-    iqm_low, iqm_high = _ends(interquartile_interval(values) if enough else None)
-    iqm = float(interquartile_mean(values))
-    mean = sum(values) / len(values)
-    return Cell(paper, mean, low, high, len(values), values, iqm, iqm_low, iqm_high)
-
-
-def _ends(interval: Interval) -> tuple[float | None, float | None]:
-    return interval or (None, None)
-
-
 def _total(member: Member, count: Callable[[Any], float | None]) -> float | None:
     """A count summed over a run and the stages before it; None where one is unknown."""
     counts = [count(run) for run in member.stages]
@@ -248,8 +231,7 @@ def _compare(column: Column, row: str, values: Values, other: str, others: Value
         pairs = [by_seed[seed] for seed in seeds], [others_by_seed[seed] for seed in seeds]
         difference, interval = paired_difference(*pairs)
     chance = _improvement([column], values, others)
-    ends = _ends(interval)
-    return Comparison(row, other, column.name, difference, *ends, len(seeds), *chance)
+    return Comparison(row, other, column.name, difference, *ends(interval), len(seeds), *chance)
 
 
 def _improvement(
@@ -259,7 +241,7 @@ def _improvement(
     ours, theirs = ([_higher_is_better(c, v) for c in columns] for v in (values, others))
     if min(map(len, [*ours, *theirs])) < MIN_RUNS:
         return None, None, None
-    low, high = _ends(improvement_interval(ours, theirs))
+    low, high = ends(improvement_interval(ours, theirs))
     return float(probability_of_improvement(ours, theirs)), low, high
 
 

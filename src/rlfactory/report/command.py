@@ -77,12 +77,19 @@ def show(report: Report) -> None:
     """Print a report's tables and notes."""
     from rlfactory.report.claim_table import claim_table
     from rlfactory.report.leaderboard import leaderboard_table
-    from rlfactory.report.table import comparison_table, differences_by_row, main_table
+    from rlfactory.report.table import (
+        category_tables,
+        comparison_table,
+        differences_by_row,
+        main_table,
+    )
     from rlfactory.report.writers import Terminal
 
     terminal = Terminal()
     terminal.heading(report.title)
     terminal.table(main_table(report))
+    for title, table in category_tables(report).items():
+        terminal.table(table, title)
     terminal.table(leaderboard_table(report.entries), "methods over all tasks")
     terminal.table(claim_table(report.claims), "claims of the source")
     terminal.table(comparison_table(report), "against the first row")

@@ -1,7 +1,7 @@
 """Compare two runs: configurations, evaluation scores, cost, and samples of the same prompts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlfactory.config.diff import differences
@@ -14,6 +14,7 @@ from rlfactory.report.samples import draw_prompt_grid, responses
 from rlfactory.report.table import NONE, TextTable, short_count
 from rlfactory.report.writers import Terminal, markdown_table, plain
 from rlfactory.run.atomic_write import write_text
+from rlfactory.run.evaluations import SetPairs, read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import evaluation_label
 from rlfactory.run.scores import Scores
@@ -29,7 +30,8 @@ class Side:
     """A run with its first and its last evaluation.
 
     `letter` heads its columns, since names are too long for them; `differs` is the configuration in
-    which it differs from the other run, in a few words.
+    which it differs from the other run, in a few words; `sets` has the scores on further prompt
+    sets.
     """
 
     letter: str
@@ -38,6 +40,7 @@ class Side:
     run: RunRecord
     before: Scores | None
     after: Scores | None
+    sets: SetPairs = field(default_factory=dict)
 
 
 Pair = tuple[Side, Side]
@@ -136,7 +139,8 @@ def _side(letter: str, name: str, differs: str, run: RunRecord) -> Side:
     except (OSError, ValueError, LookupError, TypeError) as error:
         message = f"its evaluations can't be read: {error}"
         raise PlanError([Problem(str(run.path), message)]) from error
-    return Side(letter, name, differs, run, *((scores[0], scores[-1]) if scores else (None, None)))
+    own = (scores[0], scores[-1]) if scores else (None, None)
+    return Side(letter, name, differs, run, *own, set_pairs(read_sets(RunFolder(run.path))))
 
 
 def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
@@ -190,15 +194,32 @@ def _paired(pair: Pair) -> bool:
 
 
 def _scores(pair: Pair) -> TextTable | None:
-    """Each score that both have, before and after training, and the difference after training."""
-    first, second = pair[0].after, pair[1].after
-    if first is None or second is None:
-        return None
-    names = [name for name in first.values if name in second.values]
+    """Each score that both have, before and after training, and the difference after training.
+
+    Those on further prompt sets are named `SET/SCORE`.
+    """
     heads = [f"{head} {moment}" for head in _heads(pair) for moment in ("before", "after")]
     heads = ["score", *heads, "B - A", "95 % interval", "n"]
-    lines = [[name, *_means(pair, name), *_difference(pair, name)] for name in names]
+    lines = [*_score_lines(pair)]
+    for name in pair[0].sets:
+        if name in pair[1].sets:
+            lines += _score_lines((_on(pair[0], name), _on(pair[1], name)), f"{name}/")
     return TextTable(heads, lines) if lines else None
+
+
+def _on(side: Side, prompt_set: str) -> Side:
+    """A side with the scores on a further prompt set in place of its own."""
+    before, after = side.sets[prompt_set]
+    return replace(side, before=before, after=after)
+
+
+def _score_lines(pair: Pair, prefix: str = "") -> Iterator[list[str]]:
+    first, second = pair[0].after, pair[1].after
+    if first is None or second is None:
+        return
+    for name in first.values:
+        if name in second.values:
+            yield [f"{prefix}{name}", *_means(pair, name), *_difference(pair, name)]
 
 
 def _means(pair: Pair, name: str) -> list[str]:

@@ -137,13 +137,27 @@ def _others(left_out: Member, done: Sequence[Member]) -> str:
 
 
 def _columns(runs: Sequence[RunRecord]) -> list[Column]:
-    """The first score before training, all scores after it, then diversity and KL if measured."""
-    scores = scores_of(runs)
-    begin = Column("before", f"{scores[0]} before", f"before/{scores[0]}", "neither")
-    after = [Column(name, name, f"eval/{name}", declared(name, runs)) for name in scores]
+    """The scores of each prompt set, its first one also before training; diversity, KL."""
+    by_set: dict[str, list[str]] = {}
+    for name in scores_of(runs):
+        by_set.setdefault(name.rpartition("/")[0], []).append(name)
+    scores = [
+        column
+        for prompt_set, names in by_set.items()
+        for column in (_before(prompt_set, names[0]), *(_after(name, runs) for name in names))
+    ]
     others = {"diversity": "diversity", "kl": "KL a token"}
     known = [name for name in others if any(f"eval/{name}" in run.series for run in runs)]
-    return [begin, *after, *(Column(n, others[n], f"eval/{n}", "neither") for n in known)]
+    return [*scores, *(Column(n, others[n], f"eval/{n}", "neither") for n in known)]
+
+
+def _before(prompt_set: str, score: str) -> Column:
+    name = f"{prompt_set}/before" if prompt_set else "before"
+    return Column(name, f"{score} before", f"before/{score}", "neither")
+
+
+def _after(score: str, runs: Sequence[RunRecord]) -> Column:
+    return Column(score, score, f"eval/{score}", declared(score, runs))
 
 
 def _other_prompts(runs: Sequence[RunRecord]) -> list[str]:

@@ -57,6 +57,18 @@ class ReportRow:
 
 
 @dataclass(frozen=True)
+class ScoreByCategory:
+    """A column's score by category of prompts.
+
+    `rows` has the cells of each row by category; the empty name is that of all prompts.
+    """
+
+    column: Column
+    categories: list[str]
+    rows: dict[str, dict[str, Cell]]
+
+
+@dataclass(frozen=True)
 class Curve:
     """A metric of a row over the iterations `x`: the mean over runs, and its 95 % interval.
 
@@ -130,6 +142,7 @@ class Report:
         notes: sentences below the table.
         claims: what the source claims of the rows, with verdicts.
         entries: the finished runs of a leaderboard.
+        by_category: scores by category of prompts.
     """
 
     title: str
@@ -144,3 +157,4 @@ class Report:
     comparisons: list[Comparison] = field(default_factory=list)
     claims: list[ClaimResult] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    by_category: list[ScoreByCategory] = field(default_factory=list)

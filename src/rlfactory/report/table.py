@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfactory.report.report import Cell, Comparison, Report, ReportRow
+from rlfactory.report.report import Cell, Comparison, Report, ReportRow, ScoreByCategory
 from rlfactory.sweep.table import Column
 
 NONE = "–"
@@ -55,6 +55,20 @@ def ours(cell: Cell, column: Column) -> str:
         return NONE
     mean = f"{cell.mean:.{column.digits}f}"
     return mean if cell.high is None else f"{mean} ± {cell.high - cell.mean:.{column.digits}f}"
+
+
+def category_tables(report: Report) -> dict[str, TextTable]:
+    """The table of each score by category of prompts, by its title."""
+    return {f"{s.column.label} by category of prompts": _by_category(s) for s in report.by_category}
+
+
+def _by_category(score: ScoreByCategory) -> TextTable:
+    names = [*score.categories, ""]
+    lines = [
+        [row, *(ours(cells[name], score.column) for name in names)]
+        for row, cells in score.rows.items()
+    ]
+    return TextTable(["row", *score.categories, "all"], lines)
 
 
 def spread_table(report: Report) -> TextTable | None:

@@ -19,6 +19,7 @@ from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.report import Report, SampleImage
 from rlfactory.report.table import (
     TextTable,
+    category_tables,
     comparison_table,
     difference_table,
     main_table,
@@ -153,6 +154,7 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
     if figure is not None:
         yield from ["", "## Curves", "", f"![curves over training]({figure})"]
     tables = {
+        **{plain(title): table for title, table in category_tables(report).items()},
         "Interquartile means": spread_table(report),
         "Against the first row": comparison_table(report),
         "What differs": difference_table(report),

@@ -1,21 +1,24 @@
 """The results of a run: a table for the terminal, and summary.md in its folder."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 from rich.table import Table
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.environment import Environment, read_environments
+from rlfactory.run.evaluations import SetPairs, read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import evaluation_label, plural
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores
-from rlfactory.run.statistics import Change, paired_change
+from rlfactory.run.statistics import Array, Change, bootstrap_interval, paired_change
 from rlfactory.utils.console import clock, number
 
+NO_INTERVAL = "–"
 _PHASES = ("sample", "score", "learn")
 
 
@@ -34,22 +37,71 @@ def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
     return table
 
 
-def summary_table(before: Scores, after: Scores) -> Table:
-    """The changes with their 95 % paired intervals, bold where the interval excludes zero."""
+def summary_table(before: Scores, after: Scores, sets: SetPairs | None = None) -> Table:
+    """The changes with their 95 % paired intervals, bold where the interval excludes zero.
+
+    Those of each further prompt set stand below its name.
+    """
+    table = _empty_table("before", "after", "change", "95 % interval", "n")
+    _add_changes(table, before, after)
+    for name, (first, last) in (sets or {}).items():
+        if last is not None:
+            table.add_row(_set_title(name))
+            _add_changes(table, first, last, "  ")
+    return table
+
+
+def means_table(evaluated: Mapping[str, Scores]) -> Table:
+    """The means of one evaluation with their 95 % intervals over prompts.
+
+    `evaluated` has the scores of each prompt set; the empty name is that of the run's own prompts.
+    """
+    table = _empty_table("mean", "95 % interval", "n")
+    for prompt_set, scores in evaluated.items():
+        indent = ""
+        if prompt_set:
+            table.add_row(_set_title(prompt_set))
+            indent = "  "
+        for name in scores.values:
+            table.add_row(f"{indent}{name}", *_mean_cells(scores.by_prompt(name)))
+            for kind, mask in scores.category_masks().items():
+                values = scores.by_prompt(name)
+                cells = _mean_cells(values[mask[: len(values)]])
+                table.add_row(f"{indent}  {kind}", *cells, style="dim")
+    return table
+
+
+def _empty_table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold")
     table.add_column("score")
-    for heading in ("before", "after", "change", "95 % interval", "n"):
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _set_title(name: str) -> str:
+    return f"[bold]on {name}[/bold]"
+
+
+def _add_changes(table: Table, before: Scores, after: Scores, indent: str = "") -> None:
     for name, rows in changes(before, after).items():
         for kind, change in rows.items():
             label = name if kind == "all" else f"  {kind}"
             first, second, difference, interval, count = _cells(change)
             shown = f"[bold]{difference}[/bold]" if change.is_clear else difference
             style = None if kind == "all" else "dim"
-            table.add_row(label, first, second, shown, interval, count, style=style)
+            table.add_row(f"{indent}{label}", first, second, shown, interval, count, style=style)
     for label, cells in _single_numbers(before, after).items():
-        table.add_row(label, *cells)
-    return table
+        table.add_row(f"{indent}{label}", *cells)
+
+
+def _mean_cells(values: Array) -> tuple[str, str, str]:
+    """The mean of one score a prompt, its interval, and how many were scored."""
+    known = values[~np.isnan(values)]
+    mean = float(known.mean()) if len(known) else float("nan")
+    low, high = bootstrap_interval(known)
+    interval = NO_INTERVAL if low != low else f"{number(low)} … {number(high)}"
+    return number(mean), interval, str(len(known))
 
 
 def write_summary(
@@ -74,6 +126,7 @@ def write_summary(
     name = folder.path.absolute().name
     lines = [f"# {name}", "", f"{plural(trained, 'iteration')} of training.", ""]
     lines += _before_only(before) if after is None else markdown_table(before, after)
+    lines += set_sections(set_pairs(read_sets(folder)), is_finished=after is not None)
     if advice:
         lines += ["", "## Advice", "", *(f"- {line}" for line in advice)]
     lines += ["", "## Cost", "", *(_listed(cost(metrics)) or ["- nothing was measured"])]
@@ -93,7 +146,7 @@ def where_to_look(folder: RunFolder) -> list[str]:
 
 def results(folder: RunFolder) -> list[tuple[str, Path]]:
     """The result files that the folder has, by their descriptions."""
-    grids = sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
+    grids = _grids(folder)
     checkpoints = sorted(p for p in folder.checkpoints.glob("*") if not p.name.startswith("."))
     found = [
         ("everything on one page", folder.page),
@@ -104,8 +157,21 @@ def results(folder: RunFolder) -> list[tuple[str, Path]]:
         ("the same prompts over training", folder.strip.with_suffix(".md")),
         ("curves", folder.curves),
         ("checkpoint", checkpoints[-1] if checkpoints else None),
+        *((f"samples on {name}", _shown(own)) for name, own in folder.evaluated_sets().items()),
     ]
     return [(name, path) for name, path in found if path and path.exists()]
+
+
+def _grids(folder: RunFolder) -> list[Path]:
+    """The samples of the evaluations, images or texts, in their order."""
+    return sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
+
+
+def _shown(folder: RunFolder) -> Path | None:
+    """Samples before and after beside each other, else those of the last evaluation."""
+    if folder.pairs.is_file():
+        return folder.pairs
+    return next(reversed(_grids(folder)), None)
 
 
 def _sample_command(folder: RunFolder) -> str:
@@ -182,6 +248,15 @@ def markdown_table(before: Scores, after: Scores) -> list[str]:
     return lines
 
 
+def set_sections(pairs: SetPairs, heading: str = "##", *, is_finished: bool = True) -> list[str]:
+    """A section of Markdown for each further prompt set; without changes unless `is_finished`."""
+    lines = []
+    for name, (before, after) in pairs.items():
+        table = markdown_table(before, after) if is_finished and after else _before_only(before)
+        lines += ["", f"{heading} Scores on `{name}`", "", *table]
+    return lines
+
+
 def _line(label: str, change: Change) -> str:
     return f"| {' | '.join([label, *_cells(change)])} |"
 
@@ -205,7 +280,7 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
 def _between(change: Change) -> str:
     """The interval; a dash where a single pair has none."""
     if change.low != change.low:
-        return "–"
+        return NO_INTERVAL
     return f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
 
 

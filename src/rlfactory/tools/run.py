@@ -67,7 +67,10 @@ class Run:
 
     @property
     def before(self) -> dict[str, float]:
-        """The mean scores on the evaluation prompts before training; empty where not evaluated."""
+        """The mean scores on the evaluation prompts before training; empty where not evaluated.
+
+        Those on a further prompt set are `SET/SCORE`.
+        """
         return self._means(0)
 
     @property
@@ -78,8 +81,14 @@ class Run:
         return self._means(max(numbered)) if numbered else {}
 
     def _means(self, iteration: int) -> dict[str, float]:
-        file = self.folder.evaluation(iteration)
-        return Scores.load(file).means() if file.is_file() else {}
+        folders = {"": self.folder, **self.folder.evaluated_sets()}
+        files = {name: folder.evaluation(iteration) for name, folder in folders.items()}
+        return {
+            f"{name}/{score}" if name else score: mean
+            for name, file in files.items()
+            if file.is_file()
+            for score, mean in Scores.load(file).means().items()
+        }
 
     @silenced_notices()
     def samples(

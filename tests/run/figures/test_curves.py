@@ -98,6 +98,28 @@ def test_evaluations_are_markers_with_intervals(tmp_path: Path, figures: list[Fi
     assert labels == ["training", "held out, 95 % interval"]
 
 
+def test_each_prompt_set_has_its_panels_with_intervals(
+    tmp_path: Path, figures: list[Figure]
+) -> None:
+    own = {i: Scores(["p"] * 2, {"shapes": np.array([0.0, 1.0])}) for i in (0, 5)}
+    values = {name: np.array([0.2, 0.4]) for name in ("ocr", "hps", "jpeg", "fourth")}
+    of_set = {i: Scores(["a", "b"], values, separate=True) for i in (0, 5)}
+    logged = {f"eval/signs/{name}/mean": 0.3 for name in values}
+    metrics = [{**evaluated(0, 0.5), **logged}, *run(5), {**evaluated(5, 0.5), **logged}]
+    draw_curves(RunCurves(metrics, None, own, sets={"signs": of_set}), tmp_path / "a.png")
+    shown = titles(figures[0])
+    assert shown[:2] == ["Reward: shapes", "strict"]
+    assert shown[2:5] == ["ocr on signs", "hps on signs", "jpeg on signs"]
+    assert "fourth on signs" not in shown
+    axes = figures[0].axes[2]
+    (bars,) = axes.containers
+    line, _, (sticks,) = bars.lines
+    assert line.get_ydata().tolist() == [0.3, 0.3]
+    assert sorted(y for _, y in sticks.get_segments()[0]) == pytest.approx([0.2, 0.4])
+    (label,) = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert label == "held-out prompts, 95 % interval"
+
+
 def test_the_band_holds_the_samples_and_stays_in_their_range(
     tmp_path: Path, figures: list[Figure]
 ) -> None:

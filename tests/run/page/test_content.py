@@ -65,3 +65,16 @@ def test_what_is_damaged_is_left_out(images: RunFolder) -> None:
     assert found.table == {}
     assert found.kinds == {}
     assert found.main == "main"
+
+
+def test_each_prompt_set_has_its_changes_and_its_curves(images: RunFolder) -> None:
+    for iteration in (0, 4):
+        scores = Scores.load(images.evaluation(iteration))
+        replace(scores, separate=True).save(images.prompt_set("signs").evaluation(iteration))
+    scores.save(images.prompt_set("once").evaluation(0))
+    found = run_content(images)
+    assert [*found.sets] == ["once", "signs"]
+    assert found.sets["signs"].table == found.table
+    assert found.sets["signs"].label == "held-out prompts"
+    assert found.sets["once"].table == {}
+    assert [*found.curves.sets["signs"]] == [0, 4]

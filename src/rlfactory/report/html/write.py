@@ -13,6 +13,7 @@ from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.plot import SVG_BOX, SVG_SIZE
 from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
+from rlfactory.report.table import category_tables
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.figure import COLORS
 from rlfactory.run.labels import plural
@@ -49,6 +50,7 @@ def page(report: Report) -> str:
         colours={name: number for number, name in enumerate(rows)},
         palette=len(COLORS),
         plots=drawn,
+        categories=category_tables(report),
         leaderboard=leaderboard_table(report.entries),
         leaderboard_note=LEADERBOARD_NOTE,
         claims=claim_table(report.claims),
@@ -125,6 +127,7 @@ def _titles(report: Report, curves: bool, images: bool, lost: bool) -> list[tupl
     """Anchor and heading of the sections that have anything to show."""
     sections = [
         ("results", "Results", report.rows),
+        ("categories", "By category of prompts", report.by_category),
         ("leaderboard", "Leaderboard", report.entries),
         ("claims", "Claims of the source", report.claims),
         ("comparisons", "Comparisons between rows", report.comparisons),

@@ -50,6 +50,7 @@ class RunCurves:
         evaluations: the scores of evaluations by iteration, for their 95 % intervals.
         ticks: the iterations to mark, those of the strip.
         label: what the prompts of the evaluations are called.
+        sets: the evaluations on further prompt sets, by name.
     """
 
     metrics: Sequence[Record]
@@ -57,12 +58,16 @@ class RunCurves:
     evaluations: Mapping[int, Scores] = field(default_factory=dict)
     ticks: Sequence[int] = ()
     label: str = evaluation_label()
+    sets: Mapping[str, Mapping[int, Scores]] = field(default_factory=dict)
 
     def panels(self) -> dict[str, Panel]:
         """The panels by title; none where nothing was measured."""
         panels: dict[str, Panel] = {}
         for name in self._scores():
-            panels[f"Reward: {name}" if not panels else name] = self._score_panel(name)
+            title = f"Reward: {name}" if not panels else name
+            panels[title] = self._score_panel(name, name, self.evaluations, self.label)
+        for prompt_set, evaluations in self.sets.items():
+            panels |= self._set_panels(prompt_set, evaluations)
         for training, evaluation in LINES:
             first, second = self.series(training), self.series(evaluation)
             values = {round(y, 9) for y in first[1] + second[1]}
@@ -79,37 +84,44 @@ class RunCurves:
         return [row[0] for row in rows], [row[1] for row in rows]
 
     def _scores(self) -> list[str]:
-        """The score that trains, and two others that were logged."""
+        """The score that trains, and two others that were logged on the run's own prompts."""
         pattern = re.compile(r"(?:reward|eval)/(.+)/mean")
         logged = [
             m[1] for record in self.metrics for key in record if (m := pattern.fullmatch(key))
         ]
+        logged = [name for name in logged if name.partition("/")[0] not in self.sets]
         first = [] if self.reward is None else [self.reward]
         return [*dict.fromkeys(first + logged)][:_SCORES]
 
-    def _score_panel(self, name: str) -> Panel:
+    def _set_panels(self, name: str, evaluations: Mapping[int, Scores]) -> dict[str, Panel]:
+        """The panels of a prompt set's first scores, before and after training."""
+        names = dict.fromkeys(score for own in evaluations.values() for score in own.values)
+        scores = [score for score in names if self.series(f"eval/{name}/{score}/mean")[0]]
+        label = evaluation_label(all(own.separate for own in evaluations.values()))
+        return {
+            f"{score} on {name}": self._score_panel(score, f"{name}/{score}", evaluations, label)
+            for score in scores[:_SCORES]
+        }
+
+    def _score_panel(
+        self, score: str, logged: str, evaluations: Mapping[int, Scores], label: str
+    ) -> Panel:
+        """The panel of a score of `evaluations`, which is `logged` by this name."""
+
         def draw(axes: "Axes") -> None:
-            band = aligned(self.metrics, [f"reward/{name}/{end}" for end in ("p10", "p90")])
+            band = aligned(self.metrics, [f"reward/{logged}/{end}" for end in ("p10", "p90")])
             if len(band) > 1:
                 at, low, high = ([row[i] for row in band] for i in range(3))
-                label = "80 % of samples"
-                axes.fill_between(at, low, high, color=_BLUE, alpha=0.12, linewidth=0, label=label)
-            _draw_training(axes, self.series(f"reward/{name}/mean"))
-            at, mean = self.series(f"eval/{name}/mean")
-            ends = [self._interval(name, int(i), y) for i, y in zip(at, mean, strict=True)]
-            _draw_evaluations(axes, (at, mean), ends, self.label)
+                share = "80 % of samples"
+                axes.fill_between(at, low, high, color=_BLUE, alpha=0.12, linewidth=0, label=share)
+            _draw_training(axes, self.series(f"reward/{logged}/mean"))
+            at, mean = self.series(f"eval/{logged}/mean")
+            ends = [_interval(evaluations.get(int(i)), score, y) for i, y in zip(at, mean, strict=True)]
+            _draw_evaluations(axes, (at, mean), ends, label)
             axes.set_ylabel("score")
             _legend(axes)
 
         return draw
-
-    def _interval(self, name: str, iteration: int, mean: float) -> tuple[float, float]:
-        """The 95 % interval of an evaluation's mean; the mean itself where it is unknown."""
-        scores = self.evaluations.get(iteration)
-        if scores is None or name not in scores.values:
-            return mean, mean
-        low, high = bootstrap_interval(scores.by_prompt(name), resamples=_RESAMPLES)
-        return (low, high) if low == low else (mean, mean)
 
     def _line_panel(self, metric: str, training: Series, evaluation: Series) -> Panel:
         def draw(axes: "Axes") -> None:
@@ -164,6 +176,14 @@ def _draw_training(axes: "Axes", series: Series) -> None:
     axes.plot(x, y, "o", color=_BLUE, markersize=3, alpha=alpha, markeredgewidth=0)
     label = f"training, mean of {width}" if is_smoothed else "training"
     axes.plot(x, moving_average(y, width), "-", color=_BLUE, linewidth=1.4, label=label)
+
+
+def _interval(scores: Scores | None, name: str, mean: float) -> tuple[float, float]:
+    """The 95 % interval of an evaluation's mean; the mean itself where it is unknown."""
+    if scores is None or name not in scores.values:
+        return mean, mean
+    low, high = bootstrap_interval(scores.by_prompt(name), resamples=_RESAMPLES)
+    return (low, high) if low == low else (mean, mean)
 
 
 def _draw_evaluations(

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from rlfactory.run.evaluations import read_evaluations, read_sets, set_pairs
 from rlfactory.run.figures.curves import RunCurves
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import evaluation_label, plural, run_choices
@@ -27,6 +28,7 @@ class RunContent:
         main: the score that trains; empty before the first evaluation.
         facts: what the run is and what it cost, by name.
         table: the change of each score, over all prompts first and then by category.
+        sets: the same of further prompt sets, by name.
         kinds: pairs of samples, by what they were chosen for; no pair twice.
         tags: of each pair in `kinds` everything that it was chosen for.
         strip: the image of the same prompts over training.
@@ -43,12 +45,22 @@ class RunContent:
     before: Scores | None
     after: Scores | None
     table: dict[str, dict[str, Change]]
+    sets: dict[str, "SetContent"]
     kinds: dict[str, list[SamplePair]]
     tags: dict[int, list[str]]
     strip: Path | None
     advice: list[str]
     texts: dict[str, str]
     links: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SetContent:
+    """The scores on a further prompt set before training, and the change of each."""
+
+    label: str
+    before: Scores
+    table: dict[str, dict[str, Change]]
 
 
 def run_content(
@@ -60,7 +72,7 @@ def run_content(
     """
     config = read_yaml(folder.config)
     metrics = read(folder.metrics) if folder.metrics.is_file() else []
-    evaluations = read_evaluations(folder)
+    evaluations, sets = read_evaluations(folder), read_sets(folder)
     main = main_score(folder)
     moments = sorted(evaluations)
     before = evaluations[moments[0]] if moments else None
@@ -75,10 +87,14 @@ def run_content(
         main=main,
         label=label,
         facts=_facts(folder, config, metrics, status or _status(folder)),
-        curves=RunCurves(metrics, main or None, evaluations, moments, label),
+        curves=RunCurves(metrics, main or None, evaluations, moments, label, sets),
         before=before,
         after=after,
         table=changes(before, after) if before and after and is_paired else {},
+        sets={
+            name: SetContent(evaluation_label(first.separate), first, _changes(first, last))
+            for name, (first, last) in set_pairs(sets).items()
+        },
         kinds=kinds,
         tags=tags,
         strip=folder.strip if folder.strip.is_file() else None,
@@ -88,6 +104,10 @@ def run_content(
     )
 
 
+def _changes(before: Scores, after: Scores | None) -> dict[str, dict[str, Change]]:
+    return {} if after is None else changes(before, after)
+
+
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """A configuration; empty where it can't be read."""
     try:
@@ -95,18 +115,6 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def read_evaluations(folder: RunFolder) -> dict[int, Scores]:
-    """The scores of the run's own evaluations by iteration, those that can be read."""
-    found = {}
-    for path in folder.evaluations.glob("*.json"):
-        if path.stem.isdigit():
-            try:
-                found[int(path.stem)] = Scores.load(path)
-            except (OSError, ValueError, LookupError, TypeError):
-                continue
-    return dict(sorted(found.items()))
 
 
 def main_score(folder: RunFolder) -> str:

@@ -10,6 +10,7 @@ from rlfactory.run.page.content import RunContent, run_content
 from rlfactory.run.page.images import EmbeddedImage, embed
 from rlfactory.run.page.plots import curve_plots, histogram
 from rlfactory.run.page.template import SHARED, fill_page
+from rlfactory.run.statistics import Change
 from rlfactory.utils.console import number
 
 _TILE = 320  # pixels of a sample's longer side
@@ -32,12 +33,16 @@ def run_page(content: RunContent) -> str:
     drawn = histogram(before, after, main) if before and after and main else None
     return fill_page(
         SHARED,
-        [embedded, number, plural, id],
+        [embedded, number, overall, plural, id],
         run=content,
         curves=curve_plots(content.curves),
         histogram=drawn,
-        overall=[(name, rows["all"]) for name, rows in content.table.items()],
     )
+
+
+def overall(table: dict[str, dict[str, Change]]) -> list[tuple[str, Change]]:
+    """The change of each score over all prompts."""
+    return [(name, rows["all"]) for name, rows in table.items()]
 
 
 def embedded(path: Path | None, largest: int = _TILE) -> EmbeddedImage | None:

@@ -10,11 +10,12 @@ import yaml
 from huggingface_hub import ModelCardData
 from huggingface_hub.constants import ENDPOINT
 
+from rlfactory.run.evaluations import read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import evaluation_label
 from rlfactory.run.loggers.links import logger_links
 from rlfactory.run.scores import Scores
-from rlfactory.run.summary import markdown_table
+from rlfactory.run.summary import markdown_table, set_sections
 from rlfactory.tools.export.base_model import BaseModel
 from rlfactory.tools.export.portable import command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet
@@ -142,6 +143,7 @@ def _scores(info: ExportInfo) -> list[str]:
     if not (first.is_file() and last.is_file() and info.step):
         return ["These weights were not evaluated in the run."]
     lines = markdown_table(Scores.load(first), Scores.load(last))
+    lines += set_sections(set_pairs(read_sets(info.run), info.step), "###")
     measured = info.config["evaluation"]["weights"]
     if measured != info.weights:
         lines += ["", f"Measured with the `{measured}` weights, not with these."]

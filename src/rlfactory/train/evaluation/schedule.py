@@ -10,6 +10,7 @@ from rich.console import Console
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.environment import current_environment, record_environment
+from rlfactory.run.evaluations import read_sets, set_pairs
 from rlfactory.run.figures.curves import draw_curves
 from rlfactory.run.figures.gallery import STRIP_PROMPTS, gallery
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -44,13 +45,28 @@ class EvaluationFiles:
         self.gallery = gallery(media, folder.samples, self.main, good, count, evaluator.seed)
 
     def write(self, done: int, evaluation: Evaluation) -> Path:
-        """Write the scores, and draw a grid of samples; the path of the grid."""
-        with explain_disk_errors(self.folder.path, "scores"):
-            self.folder.samples.mkdir(parents=True, exist_ok=True)
-            evaluation.scores.save(self.folder.evaluation(done))
+        """Write the scores, keep the samples for strip and pairs, and draw a grid of them.
+
+        Returns:
+            The path of the grid.
+        """
+        self._save(f"{done:06d}", evaluation)
         fault_point("evaluating")
         self.gallery.record_evaluation(done, evaluation.samples)
-        name, title = f"eval_{done:06d}", f"{self.main} after {plural(done, 'iteration')}"
+        title = f"{self.main} after {plural(done, 'iteration')}"
+        return self._show(f"eval_{done:06d}", title, evaluation)
+
+    def write_as(self, name: str, evaluation: Evaluation) -> Path:
+        """The same under a name of its own, of an evaluation outside of training."""
+        self._save(name, evaluation)
+        return self._show(name, self.main, evaluation)
+
+    def _save(self, name: str, evaluation: Evaluation) -> None:
+        with explain_disk_errors(self.folder.path, "scores"):
+            self.folder.samples.mkdir(parents=True, exist_ok=True)
+            evaluation.scores.save(self.folder.evaluations / f"{name}.json")
+
+    def _show(self, name: str, title: str, evaluation: Evaluation) -> Path:
         return self.gallery.show(name, title, evaluation.samples, evaluation.scores)
 
     def finish(self) -> None:
@@ -113,7 +129,7 @@ class EvaluationReporter(Listener):
         )
         console = Console(force_jupyter=False)  # one output of a notebook's cell, not one a line
         if after is not None:
-            console.print(summary_table(before, after))
+            console.print(summary_table(before, after, set_pairs(read_sets(folder))))
         for line in where_to_look(self.folder):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
