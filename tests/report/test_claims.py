@@ -126,6 +126,15 @@ def test_a_stand_in_decides_where_the_published_score_is_not_measured() -> None:
     assert claim_column(UNMEASURED, []).measure == ""
 
 
+def test_the_stand_in_of_another_column_decides_where_a_claim_names_it() -> None:
+    published = Column("hps", "HPS", "")
+    own, other = Column("hps_stand_in", "kB", "eval/kb"), Column("sum_stand_in", "sum", "eval/sum")
+    claim = replace(UNMEASURED, stand_in="sum")
+    assert claim_column(claim, [published, other]) == other
+    assert claim_column(claim, [published, own, other]) == own
+    assert claim_column(UNMEASURED, [published, other]) == published
+
+
 def test_a_score_of_which_nothing_is_better_decides_no_claim_of_quality() -> None:
     column = Column("shapes", "Shapes", "eval/shapes", better="neither")
     rows = [Group(name, [Member(Path(), None, "failed")]) for name in ("NFT", "GRPO")]

@@ -23,7 +23,7 @@ FILES = {path.stem: path for path in sorted(packaged_folder("sweeps").glob("*.ya
 SIZES = ("full", "tiny")
 CLAIMED = yaml.safe_load((Path(__file__).parent / "claimed.yaml").read_text())["tables"]
 MEASURES = re.compile(
-    r"(eval|before|last|max)/[\w/]+|mean/[\w.*+]+|plan/(rollout|train|all)|iterations"
+    r"(eval|before|last|max)/[\w/]+|mean/[\w.*+/]+|plan/(rollout|train|all)|iterations"
 )
 ROW_KEYS = {"name", "before", "overrides", "full", "tiny", "stages", "claimed", "note", "axes"}
 ROW_KEYS |= {"method", "task", "differs"}
@@ -222,7 +222,7 @@ def test_the_rewards_of_table_1_are_plain_means(row: str, table: str, of: str) -
     mean = sum(numbers.values()) / len(numbers)
     assert published("vgrpo_table1")[row][column] == pytest.approx(mean, abs=0.0051)
     measure = content("vgrpo_table1")["columns"][column]["full"]
-    terms = {term.rpartition("*")[2] for term in measure.removeprefix("mean/").split("+")}
+    terms = {re.split(r"[*/]", term)[-1] for term in measure.removeprefix("mean/").split("+")}
     assert {term.removesuffix("_strict") for term in terms} == numbers.keys()
 
 

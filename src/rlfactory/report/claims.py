@@ -57,7 +57,8 @@ def claim_column(claim: Claim, columns: Sequence[Column]) -> Column:
     One without a measure, if the table does not have it: the claim is newer than the runs.
     """
     known = {column.name: column for column in columns}
-    named = [known[n] for n in (claim.score, f"{claim.score}_stand_in") if n in known]
+    names = [claim.score, f"{claim.score}_stand_in", f"{claim.stand_in}_stand_in"]
+    named = [known[name] for name in names if name in known]
     measured_ones = [column for column in named if column.measure]
     return next(iter([*measured_ones, *named]), Column(claim.score, claim.score, ""))
 

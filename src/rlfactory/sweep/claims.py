@@ -27,6 +27,7 @@ class Claim:
     Attributes:
         text: the claim in a sentence.
         score: the column that decides it.
+        stand_in: another column, whose stand-in decides it in sizes that have none for `score`.
         source: where it is said.
         margin: in the column's unit; may be a mapping by size.
     """
@@ -34,6 +35,7 @@ class Claim:
     text: str
     score: str
     source: str = ""
+    stand_in: str = ""
     better: str | None = None
     higher: str | None = None
     lower: str | None = None
@@ -109,6 +111,13 @@ def _of_score(
     if claim.score not in columns:
         yield _unknown(f"{place}.score", claim.score, "column", columns)
         return
+    with_one = [
+        name
+        for name, node in columns.items()
+        if any(isinstance(node.get(size), Mapping) for size in sizes)
+    ]
+    if claim.stand_in and claim.stand_in not in with_one:
+        yield _unknown(f"{place}.stand_in", claim.stand_in, "column with a stand-in", with_one)
     column = columns[claim.score]
     if claim.about_quality and column.get("better") == "neither":
         message = f"is of the column {claim.score}, in which neither more nor less is better"
