@@ -51,9 +51,9 @@ def test_each_prompt_set_has_its_scores_before_and_after(tmp_path: Path, make_ru
         (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     report = reports_of(runs)["runs"]
     assert [(c.name, c.label, c.measure) for c in report.columns][2:5] == [
-        ("signs/before", "signs/ocr before", "before/signs/ocr"),
-        ("signs/ocr", "signs/ocr", "eval/signs/ocr"),
-        ("signs/hps", "signs/hps", "eval/signs/hps"),
+        ("signs/before", "signs: ocr before", "before/signs/ocr"),
+        ("signs/ocr", "signs: ocr", "eval/signs/ocr"),
+        ("signs/hps", "signs: hps", "eval/signs/hps"),
     ]
     cells = report.rows[0].cells
     assert cells["signs/before"].mean == 0.25

@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -27,6 +29,7 @@ from transformers import (
     SwinConfig,
 )
 
+from rlfactory.prompts.ops.scenes import Clause, Placed, Scene, render, requirements
 from rlfactory.reward.base import Reward, Samples
 
 WORDS = ["the", "movie", "was", "good", "bad", "great", "a", "waste", "of", "time", "##s", "!", "<"]
@@ -111,6 +114,32 @@ def drawn() -> Callable[..., Samples]:
             torch.tensor([names.index(prompt) for prompt in prompts]),
             images=(255 * smooth).round().to(torch.uint8),
         )
+
+    return make
+
+
+Picture = NDArray[np.uint8]
+
+
+@pytest.fixture
+def red_shape() -> Callable[..., Picture]:
+    """Draws a red shape on a background of a shade, from which `tint` takes green and blue."""
+
+    def make(shade: int = 225, shape: str = "circle", tint: int = 0) -> Picture:
+        return render([Placed(shape, "red", 30, 30, 12)], (shade, shade - tint, shade - tint))
+
+    return make
+
+
+@pytest.fixture
+def circles_asked() -> Callable[[Sequence[Picture]], Samples]:
+    """Pictures as samples of prompts that ask for one circle."""
+    wanted = requirements(Scene("single_object", (Clause("circle"),)))
+
+    def make(images: Sequence[Picture]) -> Samples:
+        stacked = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
+        count = len(images)
+        return Samples([""] * count, [wanted] * count, torch.zeros(count), stacked)
 
     return make
 

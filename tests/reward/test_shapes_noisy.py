@@ -1,31 +1,18 @@
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from rlfactory.prompts.ops.scenes import Clause, Placed, Scene, render, requirements
-from rlfactory.reward.base import Samples, check_scores
+from rlfactory.reward.base import check_scores
 from rlfactory.reward.shapes_noisy import ShapesNoisy, content_keys
 
-SCENE = Scene("single_object", (Clause("circle"),))
-Picture = NDArray[np.uint8]
+Draw = Callable[..., Any]
 
 
-def samples(images: Sequence[Picture]) -> Samples:
-    stacked = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
-    count = len(images)
-    return Samples([""] * count, [requirements(SCENE)] * count, torch.zeros(count), stacked)
-
-
-def scene(shade: int = 225, shape: str = "circle", tint: int = 0) -> Picture:
-    return render([Placed(shape, "red", 30, 30, 12)], (shade, shade - tint, shade - tint))
-
-
-def test_errors_are_the_same_each_time_and_have_about_their_rate() -> None:
-    pairs = [(scene(shade), scene(shade, "square")) for shade in range(200, 251)]
+def test_errors_are_the_same_each_time_and_have_about_their_rate(red_shape: Draw, circles_asked: Draw) -> None:
+    pairs = [(red_shape(shade), red_shape(shade, "square")) for shade in range(200, 251)]
     reward = ShapesNoisy(error_rate=0.5, cell=1)
-    images = samples([image for pair in pairs for image in pair])
+    images = circles_asked([image for pair in pairs for image in pair])
     scores = reward.score(images)
     check_scores(reward, scores, len(images.prompts))
     assert torch.equal(scores["shapes_noisy"], reward.score(images)["shapes_noisy"])
@@ -34,8 +21,8 @@ def test_errors_are_the_same_each_time_and_have_about_their_rate() -> None:
     assert 0.1 < wrong.float().mean() < 0.4
 
 
-def test_without_errors_the_noisy_score_is_gold() -> None:
-    scores = ShapesNoisy(error_rate=0.0).score(samples([scene(), scene(shape="star")]))
+def test_without_errors_the_noisy_score_is_gold(red_shape: Draw, circles_asked: Draw) -> None:
+    scores = ShapesNoisy(error_rate=0.0).score(circles_asked([red_shape(), red_shape(shape="star")]))
     assert scores["shapes_noisy"].tolist() == scores["shapes"].tolist()
 
 

@@ -153,11 +153,16 @@ def _columns(runs: Sequence[RunRecord]) -> list[Column]:
 
 def _before(prompt_set: str, score: str) -> Column:
     name = f"{prompt_set}/before" if prompt_set else "before"
-    return Column(name, f"{score} before", f"before/{score}", "neither")
+    return Column(name, f"{_label(score)} before", f"before/{score}", "neither")
 
 
 def _after(score: str, runs: Sequence[RunRecord]) -> Column:
-    return Column(score, score, f"eval/{score}", declared(score, runs))
+    return Column(score, _label(score), f"eval/{score}", declared(score, runs))
+
+
+def _label(score: str) -> str:
+    """A score's head, which wraps where it is on a further prompt set: `signs: ocr`."""
+    return score.replace("/", ": ")
 
 
 def _other_prompts(runs: Sequence[RunRecord]) -> list[str]:
