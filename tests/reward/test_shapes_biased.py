@@ -15,7 +15,9 @@ def test_chroma_is_0_of_grey_and_1_of_a_pure_colour() -> None:
     assert chroma(torch.stack([grey, red]).byte()).tolist() == [0.0, 1.0]
 
 
-def test_a_tinted_background_raises_the_biased_score_and_lowers_gold(red_shape: Draw, circles_asked: Draw) -> None:
+def test_a_tinted_background_raises_the_biased_score_and_lowers_gold(
+    red_shape: Draw, circles_asked: Draw
+) -> None:
     reward = ShapesBiased(weight=2.0)
     scores = reward.score(circles_asked([red_shape(), red_shape(250, tint=180)]))
     check_scores(reward, scores, 2)

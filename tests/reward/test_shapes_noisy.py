@@ -9,7 +9,9 @@ from rlfactory.reward.shapes_noisy import ShapesNoisy, content_keys
 Draw = Callable[..., Any]
 
 
-def test_errors_are_the_same_each_time_and_have_about_their_rate(red_shape: Draw, circles_asked: Draw) -> None:
+def test_errors_are_the_same_each_time_and_have_about_their_rate(
+    red_shape: Draw, circles_asked: Draw
+) -> None:
     pairs = [(red_shape(shade), red_shape(shade, "square")) for shade in range(200, 251)]
     reward = ShapesNoisy(error_rate=0.5, cell=1)
     images = circles_asked([image for pair in pairs for image in pair])
@@ -22,7 +24,9 @@ def test_errors_are_the_same_each_time_and_have_about_their_rate(red_shape: Draw
 
 
 def test_without_errors_the_noisy_score_is_gold(red_shape: Draw, circles_asked: Draw) -> None:
-    scores = ShapesNoisy(error_rate=0.0).score(circles_asked([red_shape(), red_shape(shape="star")]))
+    scores = ShapesNoisy(error_rate=0.0).score(
+        circles_asked([red_shape(), red_shape(shape="star")])
+    )
     assert scores["shapes_noisy"].tolist() == scores["shapes"].tolist()
 
 

@@ -75,7 +75,11 @@ def test_a_table_without_claims_is_read(tmp_path: Path, sheet: Path) -> None:
         ("equal: [", "order: [", "claims.4.order: is"),
         ("order: [two stages, ", "order: [before, ", "begins with before; allowed is a row"),
         ('one", SD3.5-M]', 'one", "V-GRPO, one"]', "compares V-GRPO, one with itself"),
-        ("score: shapes}\n  - {text: it l", "score: shapes, stand_in: x}\n  - {text: it l", NO_STAND_IN),
+        (
+            "score: shapes}\n  - {text: it l",
+            "score: shapes, stand_in: x}\n  - {text: it l",
+            NO_STAND_IN,
+        ),
         ("{better: lower,", "{better: neither,", "neither more nor less is better"),
     ],
 )

@@ -106,10 +106,10 @@ TEXTS: dict[Category, tuple[str, ...]] = {
     "requests": (
         "my grandfather's workshop at dusk: planes and chisels on pegs, curls of wood on the floor,"
         " a radio on the shelf, one bulb over the bench",
-        "a museum of the future where visitors in silver coats look at a smartphone in a glass case",
+        "a museum of the future where visitors in silver coats look at a phone in a glass case",
         "an otter as the captain of a paper boat, in the style of a travel poster of the 1930s",
         "a city built on the back of a sleeping giant, seen from a balloon in the early morning",
-        "two robots at a chess board in a rainy park, one of them clearly losing and taking it badly",
+        "two robots at a chess board in a rainy park, one of them losing and taking it badly",
         "the moment before a wave breaks over a pianist who goes on playing on the beach",
     ),
 }

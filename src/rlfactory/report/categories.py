@@ -13,9 +13,7 @@ NO_CATEGORIES = ("mean", "diversity", "kl")
 """What else stands below `eval/NAME/`; the last two where a prompt set has the name of a score."""
 
 
-def scores_by_category(
-    groups: Sequence[Group], columns: Sequence[Column]
-) -> list[ScoreByCategory]:
+def scores_by_category(groups: Sequence[Group], columns: Sequence[Column]) -> list[ScoreByCategory]:
     """The first score with categories of each prompt set, of all rows.
 
     Rows also have their scores before training, unless the table has rows for that.

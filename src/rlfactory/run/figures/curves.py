@@ -116,7 +116,9 @@ class RunCurves:
                 axes.fill_between(at, low, high, color=_BLUE, alpha=0.12, linewidth=0, label=share)
             _draw_training(axes, self.series(f"reward/{logged}/mean"))
             at, mean = self.series(f"eval/{logged}/mean")
-            ends = [_interval(evaluations.get(int(i)), score, y) for i, y in zip(at, mean, strict=True)]
+            ends = [
+                _interval(evaluations.get(int(i)), score, y) for i, y in zip(at, mean, strict=True)
+            ]
             _draw_evaluations(axes, (at, mean), ends, label)
             axes.set_ylabel("score")
             _legend(axes)
