@@ -139,8 +139,9 @@ def _side(letter: str, name: str, differs: str, run: RunRecord) -> Side:
     except (OSError, ValueError, LookupError, TypeError) as error:
         message = f"its evaluations can't be read: {error}"
         raise PlanError([Problem(str(run.path), message)]) from error
-    own = (scores[0], scores[-1]) if scores else (None, None)
-    return Side(letter, name, differs, run, *own, set_pairs(read_sets(RunFolder(run.path))))
+    before, after = (scores[0], scores[-1]) if scores else (None, None)
+    sets = set_pairs(read_sets(RunFolder(run.path)))
+    return Side(letter, name, differs, run, before, after, sets)
 
 
 def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
