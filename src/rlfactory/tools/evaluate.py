@@ -26,6 +26,8 @@ def evaluate(path: Path, config: Config, best: bool) -> int:
         The exit code.
     """
 
+    folder = RunFolder(path)
+
     def score(components: Components, evaluator: Evaluator) -> None:
         evaluation = evaluator(config["evaluation"]["weights"])
         # a name by date, since a run's own evaluations are named by their iteration
@@ -40,5 +42,4 @@ def evaluate(path: Path, config: Config, best: bool) -> int:
         for file in shown:
             print(f"samples: {file}")
 
-    folder = RunFolder(path)
     return restored_run(path, config, score, best)

@@ -143,7 +143,8 @@ def _scores(info: ExportInfo) -> list[str]:
     if not (first.is_file() and last.is_file() and info.step):
         return ["These weights were not evaluated in the run."]
     lines = markdown_table(Scores.load(first), Scores.load(last))
-    lines += set_sections(set_pairs(read_sets(info.run), info.step), "###")
+    pairs = set_pairs(read_sets(info.run), info.step)
+    lines += set_sections({name: pair for name, pair in pairs.items() if pair[1]}, "###")
     measured = info.config["evaluation"]["weights"]
     if measured != info.weights:
         lines += ["", f"Measured with the `{measured}` weights, not with these."]
