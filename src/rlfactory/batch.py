@@ -238,6 +238,7 @@ class TokenBatch:
         old_log_prob: Log-probability under the behaviour policy, `[N, G]`, computed before the
             first update; NaN where that is still the policy. None: the one as sampled is meant.
         max_rows: The most responses whose logits fit in memory; None: no limit.
+        states: The `with_end_state` of the tokens, where states after the end have values too.
     """
 
     tokens: Tokens
@@ -245,6 +246,7 @@ class TokenBatch:
     returns: Tensor
     old_log_prob: Tensor | None = None
     max_rows: int | None = None
+    states: Tokens | None = None
 
     def __len__(self) -> int:
         return len(self.advantage)
@@ -267,7 +269,15 @@ class TokenBatch:
             part = tokens.part(rows)
             width = part.mask.shape[1]
             old = None if self.old_log_prob is None else self.old_log_prob[rows, :width]
-            yield TokenBatch(part, self.advantage[rows, :width], self.returns[rows, :width], old)
+            states = None if self.states is None else self.states.measured().part(rows)
+            reached = width if states is None else states.mask.shape[1]
+            yield TokenBatch(
+                part,
+                self.advantage[rows, :width],
+                self.returns[rows, :reached],
+                old,
+                states=states,
+            )
 
 
 @dataclass(frozen=True)

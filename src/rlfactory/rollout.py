@@ -136,7 +136,8 @@ class Tokens:
         mask: True on the response's tokens, an end-of-text token included, `[B, G]`.
         ended: Whether the response ended by itself rather than at the length limit, `[B]`.
         log_prob: Log-probability under the behaviour policy, `[B, G]`.
-        value: Value of the state before each token, at the rollout, `[B, G]`.
+        value: Value of the state before each token, at the rollout, `[B, G]`. By a value model also
+            of the state after an end, in the column after it.
         reference_log_prob: Log-probability under the reference policy, `[B, G]`, where a
             regularizer keeps it.
         divergence: The behaviour policy's divergence from the reference, `[B, G]`, where the
@@ -159,6 +160,16 @@ class Tokens:
     def measured(self) -> "Tokens":
         """The same with `lengths`; waits for the device, once, unless they are known."""
         return self if self.lengths is not None else replace(self, lengths=self._read_lengths())
+
+    def with_end_state(self) -> "Tokens":
+        """The same whose mask has also the column after the end of each response that ended.
+
+        Its token is padding; the state before it is the one after the end. A response that ended
+        with its last possible token has no such column.
+        """
+        column = torch.arange(self.mask.shape[1], device=self.mask.device)
+        is_after = (column == self.mask.sum(1, keepdim=True)) & self.ended[:, None]
+        return replace(self, mask=self.mask | is_after, lengths=None)
 
     def part(self, rows: slice) -> "Tokens":
         """Some rows, without the columns that are padding in all of them. Needs no wait."""
@@ -299,6 +310,7 @@ class GeneratedSamples:
             divergence per response; None where no reference is kept.
         reference_log_prob: `[N]`, `log p_reference` of each completion in nats, like `kl`.
         lengths: `[N]`, the number of tokens of each completion.
+        ended: `[N]`, whether each completion ended by itself.
     """
 
     images: Tensor | None = None
@@ -306,3 +318,4 @@ class GeneratedSamples:
     kl: Tensor | None = None
     reference_log_prob: Tensor | None = None
     lengths: Tensor | None = None
+    ended: Tensor | None = None

@@ -15,11 +15,11 @@ from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
-from rlfactory.algo.ops.token_outputs import token_outputs
+from rlfactory.algo.ops.token_outputs import end_states_added, token_outputs
 from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.text_base import TextModel
-from rlfactory.rollout import Rollout
+from rlfactory.rollout import Rollout, Tokens
 from rlfactory.utils.pytree import require, to_device
 from rlfactory.utils.types import Fraction, NonNegative, Positive
 
@@ -53,7 +53,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) + c_v value_loss(V) - c_H H,
 
     the mean over real tokens. A response's score is the reward of its last token, unless
-    `score_placement` says otherwise.
+    `score_placement` says otherwise; the value loss of a state after the end is added to that of
+    the last token.
 
     Args:
         dynamics: The token sampler, for log-likelihoods as sampled.
@@ -75,6 +76,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             by n - 1 (TRL, trlx) instead of n (OpenAI).
         score_placement: Which tokens get the score, with `baseline=value`. `last`: the last one.
             `uniform`: each of the n tokens gets 1 / n of it, so that the reward is dense.
+            `after_end`: none; the state after the end gets it and has a value too (TRL), or the
+            last token where there is no such state. It needs a value model.
         missing_end: What is done to the score of a response without an end: nothing, `penalty`
             subtracts `missing_end_value`, `replace` makes the score `-missing_end_value`.
         old_log_probs: What ratios compare with. `sampled`: as recorded while sampling.
@@ -100,7 +103,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         reward_shift: bool = True,
         whiten_token_rewards: bool = False,
         whiten_unbiased: bool = False,
-        score_placement: Literal["last", "uniform"] = "last",
+        score_placement: Literal["last", "uniform", "after_end"] = "last",
         missing_end: Literal["none", "penalty", "replace"] = "none",
         missing_end_value: float = 1.0,
         old_log_probs: OldLogProbs = "auto",
@@ -128,16 +131,22 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         if self.baseline != "value":
             return self._group_baseline(rollout, scores)
         place = uniform_rewards if self.score_placement == "uniform" else terminal_rewards
-        rewards = place(scores, mask)
+        states = mask if (ends := self._states(tokens)) is None else ends.mask
+        rewards = place(scores, states)
         if rollout.penalty is not None:
             rewards = rewards - rollout.penalty
         if self.whiten_token_rewards:
-            rewards = whiten(rewards, mask, shift_mean=False, unbiased=self.whiten_unbiased)
-        advantage = gae(rewards, tokens.value, mask, gamma=self.gamma, lam=self.lam)
+            rewards = whiten(rewards, states, shift_mean=False, unbiased=self.whiten_unbiased)
+        advantage = gae(rewards, tokens.value, states, gamma=self.gamma, lam=self.lam)
         returns = advantage + tokens.value  # before whitening: the critic predicts real returns
+        advantage = advantage.masked_fill(~mask, 0.0)
         if self.normalize == "batch":
             advantage = whiten(advantage, mask, unbiased=self.whiten_unbiased)
         return replace(rollout, advantage=advantage, returns=returns)
+
+    def _states(self, tokens: Tokens) -> Tokens | None:
+        """The tokens with the states after the end, if these have rewards and values."""
+        return tokens.with_end_state() if self.score_placement == "after_end" else None
 
     def _group_baseline(self, rollout: Rollout, scores: Tensor) -> Rollout:
         """Each token gets its response's advantage; the score is less the sum of its penalties."""
@@ -188,24 +197,36 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         # the lengths are read once for all micro-batches
         returns = require(rollout.returns, "returns")
         max_rows = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
-        return TokenBatch(tokens.measured(), advantage, returns, rollout.old_log_prob, max_rows)
+        states = self._states(tokens)
+        return TokenBatch(
+            tokens.measured(),
+            advantage,
+            returns,
+            rollout.old_log_prob,
+            max_rows,
+            states=None if states is None else states.measured(),
+        )
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
         """The class's formula over the M real tokens of a micro-batch."""
         tokens = batch.tokens
-        outputs, (entropies,) = token_outputs(model, self.dynamics, tokens, self._entropy)
-        values = outputs.value
+        outputs, (entropies,) = token_outputs(
+            model, self.dynamics, tokens, self._entropy, value_tokens=batch.states
+        )
         log_ratio, measured = token_log_ratio(outputs.log_prob, batch)
         losses, ratio = clipped_surrogate(log_ratio, tokens.real(batch.advantage), self.clip_range)
+        states = tokens if batch.states is None else batch.states
         value_losses = value_loss(
-            values, tokens.real(tokens.value), tokens.real(batch.returns), self.value_clip
+            outputs.value, states.real(states.value), states.real(batch.returns), self.value_clip
         )
+        if batch.states is not None:
+            value_losses = end_states_added(value_losses, states, tokens)
         loss = losses + self.value_weight * value_losses - self.entropy_weight * entropies
         metrics = {
             "loss/policy": losses.detach(),
             "loss/value": value_losses.detach(),
             "policy/entropy": entropies.detach(),
-            "value/mean": values.detach(),
+            "value/mean": outputs.value.detach(),
             **ratio_metrics(ratio, self.clip_range),
             **measured,
         }

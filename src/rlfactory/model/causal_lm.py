@@ -83,7 +83,7 @@ class CausalLM(TextModel):
                 width, shape=value_head, start=value_start, detach=value_detach, seed=seed
             )
         else:
-            critic = ValueModel(value_path, len(self.tokenizer))
+            critic = ValueModel(value_path, len(self.tokenizer), self.tokenizer)
         self.critic = critic.to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None
@@ -167,18 +167,21 @@ class CausalLM(TextModel):
             tokens = decode(read, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
         if not isinstance(self.critic, ValueHead):
             with torch.no_grad():
-                measured = tokens.measured()
-                tokens = replace(tokens, value=measured.pad(self._model_values(measured)))
+                states = tokens.with_end_state().measured()
+                tokens = replace(tokens, value=states.pad(self._model_values(states)))
         return tokens
 
     def measure(
-        self, tokens: Tokens, work: Work, *columns: Tensor
+        self, tokens: Tokens, work: Work, *columns: Tensor, value_tokens: Tokens | None = None
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         """See the contract; a value model makes a pass of its own."""
         results, states = self.inside(self._measure, tokens, work, *columns)
-        if isinstance(self.critic, ValueHead):
-            return results, self.critic(states), states
-        return results, self._model_values(tokens), states
+        if isinstance(self.critic, ValueModel):
+            valued = tokens if value_tokens is None else value_tokens
+            return results, self._model_values(valued), states
+        if value_tokens is not None:
+            raise ModelError("the state after the end has a value only with model.value_path=PATH")
+        return results, self.critic(states), states
 
     def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
         """See the contract."""

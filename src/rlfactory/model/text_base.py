@@ -116,7 +116,7 @@ class TextModel(ABC):
 
     @abstractmethod
     def measure(
-        self, tokens: Tokens, work: Work, *columns: Tensor
+        self, tokens: Tokens, work: Work, *columns: Tensor, value_tokens: Tokens | None = None
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         """One pass over prompts and responses, with gradient, whose logits need not fit in memory.
 
@@ -125,9 +125,15 @@ class TextModel(ABC):
                 real response tokens, and the same rows of the columns; it is called for
                 `logits_at_once` of them at a time.
             columns: tensors `[M, ...]`.
+            value_tokens: the same responses by `with_end_state`, where states after the end have
+                values too; None: `tokens`.
 
         Returns:
-            The results for all M tokens, the critic's values `[M]`, and the hidden states `[M, d]`.
+            The results for all M tokens, the critic's values `[M]` (or of each of `value_tokens`),
+            and the hidden states `[M, d]`.
+
+        Raises:
+            ModelError: `value_tokens` are given, and the critic is no value model.
         """
 
     @abstractmethod

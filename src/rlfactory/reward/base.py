@@ -52,6 +52,8 @@ class Samples:
         images: `[B, 3, H, W]` uint8 on the CPU; None where texts are generated.
         texts: The `B` completions without their prompts, decoded, cut at the end of text; None
             where images are generated.
+        ended: Whether each completion ended by itself rather than at the length limit, `[B]` bool
+            on the CPU; None where that is not known.
     """
 
     prompts: Sequence[str]
@@ -59,6 +61,7 @@ class Samples:
     groups: Tensor
     images: Tensor | None = None
     texts: Sequence[str] | None = None
+    ended: Tensor | None = None
 
 
 class Reward(ABC):

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from rlfactory.model.lm.score_format import ScoreFormat
 from rlfactory.reward.backbones.classifier import Classifier, Precision, ScoredText, scored_texts
 from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.utils.types import PositiveInt
@@ -12,7 +13,10 @@ class RewardModel(Reward):
     """`reward_model`: the only logit of a sequence classifier, as preference training leaves it.
 
     `judge` is the text that is scored: "text", the prompt and the completion, or "completion".
-    RewardError where the classifier can't be loaded or has several labels.
+    `with_end`: whether the end of text follows a completion that ended, so that the score is read
+    after it. What `prefix` and `with_end` leave open (null) is as the model was trained, if its
+    config.json says so. RewardError where the classifier can't be loaded, has several labels, or
+    should read an end of text and is not causal.
     """
 
     media = "texts"
@@ -26,13 +30,13 @@ class RewardModel(Reward):
         path: str,
         judge: ScoredText = "text",
         use_attention_mask: bool = True,
-        prefix: str = "",
+        prefix: str | None = None,
+        with_end: bool | None = None,
         dtype: Precision = "float32",
         batch_size: PositiveInt = 64,
         max_tokens: PositiveInt = 512,
     ) -> None:
         self.judge = judge
-        self.prefix = prefix
         self.classifier = Classifier(
             path,
             device,
@@ -48,7 +52,18 @@ class RewardModel(Reward):
                 " model has one; for the probability of a label type reward=sentiment"
             )
 
+        trained = ScoreFormat.of(self.classifier.model.config)
+        self.prefix = trained.prefix if prefix is None else prefix
+        self.with_end = trained.with_end if with_end is None else with_end
+        self.mean = trained.mean
+        if self.with_end:
+            self.classifier.read_at_end()
+
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, unbounded; NaN for an empty text."""
-        logits = self.classifier.logits(scored_texts(samples, self.judge, self.prefix))
-        return {"reward_model": logits[:, 0].float()}
+        texts = scored_texts(samples, self.judge, self.prefix)
+        if self.with_end:
+            ended = [True] * len(texts) if samples.ended is None else samples.ended.tolist()
+            end = self.classifier.tokenizer.eos_token
+            texts = [text + end * has_end for text, has_end in zip(texts, ended, strict=True)]
+        return {"reward_model": self.classifier.logits(texts)[:, 0].float() - self.mean}

@@ -263,11 +263,13 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     *(
         (
             checks.optimisation.require_value_for_dense_scores,
-            {"algo": {"score_placement": "uniform", "baseline": baseline}},
+            {"algo": {"score_placement": placement, "baseline": baseline}},
             {},
             "algo.score_placement",
         )
-        for baseline in ("group", "rloo")
+        for placement in ("uniform", "after_end")
+        for baseline in ("group", "rloo", "value")
+        if (placement, baseline) != ("uniform", "value")
     ),
     (checks.optimisation.require_groups_of_two, {"group_size": 1}, {}, "group_size"),
     (
@@ -856,6 +858,14 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
             {"score_placement": "uniform", "baseline": "value"},
             {"score_placement": "last", "baseline": "rloo"},
         )
+    ),
+    (
+        checks.optimisation.require_value_for_dense_scores,
+        {
+            "algo": {"score_placement": "after_end", "baseline": "value"},
+            "model": {"value_path": "owner/name"},
+        },
+        {},
     ),
     (
         checks.optimisation.require_groups_of_two,

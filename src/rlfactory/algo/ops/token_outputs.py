@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rlfactory.batch import TokenOutputs
 from rlfactory.dynamics.token import Token, TokenStep
@@ -16,6 +17,7 @@ def token_outputs(
     dynamics: Token,
     tokens: Tokens,
     *statistics: Callable[[TokenStep], Tensor],
+    value_tokens: Tokens | None = None,
 ) -> tuple[TokenOutputs, list[Tensor]]:
     """Likelihoods and values of the M real response tokens, and statistics of their distributions.
 
@@ -24,6 +26,7 @@ def token_outputs(
 
     Args:
         statistics: functions from a step of m tokens to `[m]`.
+        value_tokens: The same responses by `with_end_state`, if values are of these states.
     """
     holds_all = model.logits_at_once(tokens.count) >= tokens.count
 
@@ -33,8 +36,25 @@ def token_outputs(
         whole = [step.log_probs] if holds_all else []
         return step.log_prob, compared_log_prob(dynamics, step), *found, *whole
 
-    results, value, states = model.measure(tokens, measure, tokens.real(tokens.response))
+    results, value, states = model.measure(
+        tokens, measure, tokens.real(tokens.response), value_tokens=value_tokens
+    )
     log_prob, compared, *found = results
     if holds_all:
         return TokenOutputs(log_prob, found.pop(), value, compared), found
     return TokenOutputs(log_prob, None, value, compared, states), found
+
+
+def end_states_added(values: Tensor, states: Tokens, tokens: Tokens) -> Tensor:
+    """Values `[S]` of states as `[M]`, that of a state after an end added to its last token's.
+
+    Args:
+        values: One for each state of `states`.
+        states: The `with_end_state` of `tokens`.
+        tokens: Responses of M tokens.
+    """
+    width = tokens.mask.shape[1]
+    missing = width + 1 - states.mask.shape[1]
+    table, mask = pad(states.pad(values), (0, missing)), pad(states.mask, (0, missing))
+    is_end = mask[:, 1:] & ~pad(tokens.mask, (0, 1))[:, 1:]
+    return tokens.real(table[:, :width] + table[:, 1:].where(is_end, 0.0))

@@ -33,7 +33,7 @@ _READS: Mapping[Rule, str] = {
     regularizer.require_valid_terms: "regularizer._target_ regularizer.terms",
     regularizer.require_nonzero_gradient: "regularizer",
     optimisation.require_groups_of_two: "algo advantage group_size",
-    optimisation.require_value_for_dense_scores: "algo",
+    optimisation.require_value_for_dense_scores: "algo model.value_path",
     optimisation.require_nonzero_weights: "advantage.weights",
     optimisation.require_buffer_fits: "advantage",
     optimisation.require_warmup_before_end: "ema old",

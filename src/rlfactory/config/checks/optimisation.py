@@ -27,10 +27,13 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A score is spread over tokens only where each token has an advantage of its own."""
+    """A score is placed elsewhere only where each token, and a state after the end, has a value."""
     placement, baseline = (config["algo"].get(key) for key in ("score_placement", "baseline"))
-    if placement == "uniform" and baseline in ("group", "rloo"):
-        message = f"is uniform, and algo.baseline={baseline} gives all tokens one advantage"
+    if placement in ("uniform", "after_end") and baseline in ("group", "rloo"):
+        message = f"is {placement}, and algo.baseline={baseline} gives all tokens one advantage"
+        yield Problem("algo.score_placement", message, "algo.score_placement=last")
+    elif placement == "after_end" and config["model"].get("value_path") is None:
+        message = "is after_end, and a value head has no value there; set model.value_path, or last"
         yield Problem("algo.score_placement", message, "algo.score_placement=last")
 
 

@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from rlfactory.model.lm.loading import disable_dropout, fuse_activations, skip_padding_check
+from rlfactory.model.lm.score_format import ScoreFormat, has_state_scores, state_scores
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import no_bars
 from rlfactory.model.pipelines.local_models import resolve
@@ -62,13 +63,14 @@ class ValueModel(nn.Module):
     tokenizer. A language model without a score layer gets one of zeros.
 
     Raises:
-        ModelError: `path` is no causal sequence classifier, or knows fewer tokens than the policy.
+        ModelError: `path` is no causal sequence classifier, knows fewer tokens than the policy, or
+            has a tokenizer in which one of the policy's tokens has another id.
     """
 
-    def __init__(self, path: str, vocabulary: int) -> None:
+    def __init__(self, path: str, vocabulary: int, tokenizer: Any = None) -> None:
         super().__init__()
         self.network, missing = _load(path)
-        if not isinstance(getattr(self.network, "score", None), nn.Linear):
+        if not has_state_scores(self.network):
             raise ModelError(
                 f"model.value_path={path} is a {type(self.network).__name__}, which has no score to"
                 " read at each token; name a causal reward model"
@@ -78,20 +80,19 @@ class ValueModel(nn.Module):
                 f"model.value_path={path} knows {self.network.config.vocab_size} tokens, and the"
                 f" policy's tokenizer has {vocabulary}; they must be the same"
             )
+        if tokenizer is not None and (fault := _token_fault(path, tokenizer)):
+            raise ModelError(f"model.value_path={path} {fault}")
         if missing:
             nn.init.zeros_(self.network.score.weight)
         disable_dropout(self.network)
         fuse_activations(self.network)
         skip_padding_check(self.network)
         self.network.eval().requires_grad_(True)
+        self.mean = ScoreFormat.of(self.network.config).mean
 
     def forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
         """Values `[B, L]`, float32, after each of the tokens `ids` `[B, L]`."""
-        hidden = self.network.base_model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False
-        ).last_hidden_state
-        value: Tensor = self.network.score(hidden)
-        return value[..., 0].float()
+        return state_scores(self.network, ids, mask, positions)[..., 0].float() - self.mean
 
 
 def _load(path: str) -> tuple[PreTrainedModel, set[str]]:
@@ -113,3 +114,23 @@ def _missing_weights(info: dict[str, Any]) -> set[str]:
     if others := missing - {"score.weight"}:
         raise ValueError(f"it has no fitting weights for {', '.join(sorted(others)[:4])}")
     return missing
+
+
+def _token_fault(path: str, tokenizer: Any) -> str | None:
+    """How the tokenizer beside a value model differs from the policy's; None if it has none."""
+    with explained(path, "a model with one score", key="model.value_path") as locate, no_bars():
+        location = locate(resolve(path, "config.json"))
+        try:
+            own = AutoTokenizer.from_pretrained(location).get_vocab()
+        except (OSError, ValueError):
+            return None
+    wanted = tokenizer.get_vocab()
+    # a folder without a vocabulary yields special tokens alone
+    if len(own) < len(wanted) // 2 or all(own.get(token) == i for token, i in wanted.items()):
+        return None
+    token, number = next((t, i) for t, i in wanted.items() if own.get(t) != i)
+    place = f"has id {own[token]}" if token in own else "does not exist"
+    return (
+        f"has another tokenizer than the policy: {token!r}, token {number}, {place} there; train the"
+        " reward model from the policy's own base with rlfactory reward-model"
+    )

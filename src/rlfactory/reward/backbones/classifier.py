@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
+from rlfactory.model.lm.score_format import end_scores, has_state_scores
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.backbones.pretrained import (
     load_full_model,
@@ -14,7 +15,7 @@ from rlfactory.reward.backbones.pretrained import (
     loading,
     max_positions,
 )
-from rlfactory.reward.base import Samples, require_texts
+from rlfactory.reward.base import RewardError, Samples, require_texts
 
 Precision = Literal["float32", "float16"]
 ScoredText = Literal["text", "completion"]
@@ -57,6 +58,21 @@ class Classifier:
         self.max_tokens = min(max_tokens, max_positions(self.model, self.tokenizer))
         # a tokenizer that adds a first token gives even an empty text something to score
         self._scores_empty = bool(self.tokenizer("")["input_ids"])
+        self._at_end = False
+
+    def read_at_end(self) -> None:
+        """Read scores after the last token, also where that is an end of text.
+
+        RewardError where the network does not score each token, or the tokenizer has no such end.
+        """
+        kind = type(self.model).__name__
+        if not has_state_scores(self.model):
+            message = f"reward.with_end=true: {kind} has no score to read after the end of text"
+            raise RewardError(f"{message}; set reward.with_end=false")
+        if self.tokenizer.eos_token is None:
+            message = "reward.with_end=true: its tokenizer has no end of text"
+            raise RewardError(f"{message}; set reward.with_end=false")
+        self._at_end = True
 
     @property
     def labels(self) -> list[str]:
@@ -94,6 +110,8 @@ class Classifier:
             max_length=self.max_tokens,
             return_tensors="pt",
         ).to(self.device)
+        if self._at_end:
+            return end_scores(self.model, inputs.input_ids, inputs.attention_mask).cpu()
         if not self.use_attention_mask:
             inputs.pop("attention_mask", None)
         logits: Tensor = self.model(**inputs).logits

@@ -145,6 +145,7 @@ class Evaluator:
             groups=self._groups()[numbers],
             images=drawn.images,
             texts=drawn.texts,
+            ended=drawn.ended,
         )
 
     def _further_rewards(self) -> dict[str, Reward]:
@@ -203,6 +204,7 @@ def _gather(local: GeneratedSamples, shard: Shard) -> GeneratedSamples:
         kl=shard.all_gather_optional(local.kl),
         reference_log_prob=shard.all_gather_optional(local.reference_log_prob),
         lengths=shard.all_gather_optional(local.lengths),
+        ended=shard.all_gather_optional(local.ended),
     )
 
 

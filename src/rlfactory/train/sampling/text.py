@@ -65,7 +65,8 @@ class TextSampler(Sampler):
         uniform = rng.uniform(seed, stream, [], index.tolist(), [self.dynamics.length])
         tokens = concat([*self._tokens(prompts, index, uniform)])
         lengths = tokens.measured().response_lengths
-        drawn = GeneratedSamples(texts=self.model.texts(tokens), lengths=lengths)
+        texts, ended = self.model.texts(tokens), tokens.ended.cpu()
+        drawn = GeneratedSamples(texts=texts, lengths=lengths, ended=ended)
         if REFERENCE not in self.model.weights:
             return drawn
         reference = self._log_prob(tokens, REFERENCE)

@@ -18,12 +18,14 @@ from rlfactory.utils.pytree import require
 
 def samples_of(rollout: Rollout) -> Samples:
     """The fields of a rollout that rewards see."""
+    tokens = rollout.tokens
     return Samples(
         prompts=rollout.prompts,
         metadata=rollout.metadata,
         groups=rollout.groups,
         images=rollout.images,
         texts=rollout.texts,
+        ended=None if tokens is None else tokens.ended.cpu(),
     )
 
 

@@ -1,0 +1,62 @@
+"""How a reward model reads a text, as its configuration records it, and its score of a state.
+
+transformers' own classifiers look for the last token that is no padding. Where the end of text
+serves as padding, as in GPT-2, that is the token before it; here a mask says where the text ends.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+KEY = "rlfactory_score"
+"""The key of a reward model's config.json that holds its `ScoreFormat`."""
+
+
+@dataclass(frozen=True)
+class ScoreFormat:
+    """What `rlfactory reward-model` records.
+
+    Attributes:
+        prefix: the text before each prompt: an end of text where the policy has one there.
+        with_end: whether the score is read after the end of text, or after the last token of a
+            response without an end; False: after the last token of the text.
+        mean: the mean score of reference completions, which is subtracted from every score.
+    """
+
+    prefix: str = ""
+    with_end: bool = False
+    mean: float = 0.0
+
+    @classmethod
+    def of(cls, config: Any) -> "ScoreFormat":
+        """That of a transformers configuration; the default where it has none."""
+        found = getattr(config, KEY, None)
+        return cls(**found) if isinstance(found, Mapping) else cls()
+
+    def record(self, config: Any) -> None:
+        """Write it into a transformers configuration."""
+        setattr(config, KEY, asdict(self))
+
+
+def has_state_scores(network: nn.Module) -> bool:
+    """Whether a classifier scores each token by a layer `score`, as transformers' causal ones."""
+    return isinstance(getattr(network, "score", None), nn.Linear)
+
+
+def state_scores(
+    network: Any, ids: Tensor, mask: Tensor | None = None, positions: Tensor | None = None
+) -> Tensor:
+    """Scores `[B, L, labels]` of the states after each of the tokens `ids` `[B, L]`."""
+    hidden = network.base_model(
+        input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False
+    ).last_hidden_state
+    scores: Tensor = network.score(hidden)
+    return scores
+
+
+def end_scores(network: Any, ids: Tensor, mask: Tensor) -> Tensor:
+    """Scores `[B, labels]` of texts `[B, L]`, padded on the right, after their last tokens."""
+    last = mask.sum(1) - 1
+    return state_scores(network, ids, mask)[range(len(ids)), last]
