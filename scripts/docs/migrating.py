@@ -28,7 +28,7 @@ PEERS: Mapping[str, tuple[str, ...]] = {
 }
 """The libraries of each page, as the table of names has them."""
 PRESETS: Mapping[str, tuple[str, ...]] = {
-    "trl": ("peer/trl_ddpo", "trl_v2", "trl_legacy"),
+    "trl": ("peer/trl_ddpo", "trl_v2", "trl_tldr", "trl_legacy"),
     "flow_factory": (
         *("peer/flow_factory_grpo", "peer/flow_factory_grpo_flux", "peer/flow_factory_guard"),
         "peer/flow_factory_nft",

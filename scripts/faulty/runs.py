@@ -26,10 +26,15 @@ FLUX = (*SMALL, "model=tiny_flux", STEPS, "model.finetune=lora")
 OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "flow_dppo", "grpo", "grpo_guard", "nft", "vgrpo")
 TREE = ("group_size=4", "branches=4", "tree.splits=[0,1]")
 OF_TEXTS = ("grpo_token", "ppo", "rloo")
+WHOLE_TEXTS = (
+    *("algo.column=null", "group_size=1", "prompts_per_iteration=4", "updates_per_iteration=2"),
+)
+"""Learned as they are: the beginnings of reviews, in place of completions."""
 ALGORITHMS = {
     **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
     "branch_grpo": words(*IMAGES, "algo=branch_grpo", *TREE, *SHORT),
     **{name: words(*TEXTS, f"algo={name}", *SHORT) for name in OF_TEXTS},
+    "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
 }
 OTHERS = {
     "ddpo of tiny_sd": words(*SMALL, "model=tiny_sd", STEPS, "window.size=2", *SHORT),

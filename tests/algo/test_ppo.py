@@ -140,6 +140,7 @@ def test_token_rewards_are_whitened(rollout: Rollout, unbiased: bool) -> None:
         ("openai_sentiment", False),  # lm-human-preferences: tf.nn.moments
         ("trl_legacy", True),  # masked_var(unbiased=True), as of TRL's later versions
         ("trl_v2", True),
+        ("trl_tldr", True),
         ("trlx_randomwalks", True),  # torch.var_mean; only its code for several processes is biased
         ("trlx_sentiments", True),
         ("gpt2_negative", True),  # the walkthrough's Tensor.std

@@ -194,9 +194,7 @@ def test_the_state_after_the_end_is_trained_to_predict_the_score(
     model: CausalLM, rollout: Rollout
 ) -> None:
     tokens = require(rollout.tokens, "tokens")
-    returns = require(
-        PPO(TOKEN, **OPTIONS).compute_advantages(rollout, "main").returns, "returns"
-    )
+    returns = require(PPO(TOKEN, **OPTIONS).compute_advantages(rollout, "main").returns, "returns")
     for row in (0, 1, 2, 3, 7):
         assert returns[row, int(tokens.mask[row].sum())].item() == pytest.approx(SCORES[row].item())
 

@@ -28,6 +28,11 @@ NEEDS = {
     "prompts/preferences": ["reward=compressibility"],
     "prompts/pick_a_pic": ["reward=compressibility"],
     "prompts/hpdv2": ["reward=compressibility"],
+    "algo/sft": [*("model=gpt2", "prompts=file", "prompts.path=prompts.jsonl", "algo.column=null")],
+    "experiment/four_models": [
+        *("model.path=owner/sft", "model.value_path=owner/rm", "reward.path=owner/rm"),
+        "prompts.path=prompts.jsonl",
+    ],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],

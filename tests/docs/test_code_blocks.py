@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,8 @@ NOT_RUN = {
     "docs/migrating/trl.md": "names objects of the reader; docs/python.md runs this call",
     "docs/gpu_testing.md": "a sketch of a test; tests/device has such tests",
 }
+MADE = {"docs/guides/reward_models.md": ("sft/checkpoints/step_000030", "value_model")}
+"""What earlier commands of a page make; a small language model stands in for each."""
 SMALL = {
     "iterations=10": "iterations=1",
     'run_dir="redness_in_python",': 'run_dir="r", group_size=2, evaluation={"prompts": 2},',
@@ -130,6 +133,15 @@ def files_of(page: str, folder: Path) -> None:
         for line in commands(block):
             if line.startswith("printf "):
                 subprocess.run(line, shell=True, cwd=folder, check=True)
+            if line.startswith("python scripts/examples/"):
+                subprocess.run(
+                    [sys.executable, ROOT / line.split()[1], *line.split()[2:]],
+                    cwd=folder,
+                    check=True,
+                )
+    for path in MADE.get(page, ()):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).symlink_to(zoo_path("tiny_gpt2"))
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +205,7 @@ def accept_rlfactory(words: list[str]) -> None:
     parsers = {
         **{"sample": arguments.sample_arguments, "resume": arguments.resume_arguments},
         **{"inspect": arguments.inspect_arguments, "export": arguments.export_arguments},
+        "reward-model": arguments.reward_model_arguments,
         "report": report_commands.report_arguments,
         "compare": report_commands.compare_arguments,
     }

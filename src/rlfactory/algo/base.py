@@ -15,6 +15,7 @@ run-time objects; `train/build.py` passes those that the constructor names, out 
 Order of calls in each iteration:
 
     1. samples are drawn with the weight set `behaviour`, and scored
+       (with `samples_from = "data"`, `completion` gives the sample of each row of the data)
     2. `reward_names`         samples that lack one of these scores are dropped
     3. `compute_advantages`   on the samples of all ranks
     4. `training_items` and `log_likelihoods`, without gradient, for the log-likelihoods before the
@@ -33,6 +34,7 @@ from torch import Tensor
 
 from rlfactory.algo.advantage.base import Advantage
 from rlfactory.model.weight_sets import POLICY
+from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
 
@@ -74,6 +76,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             `forward_process` (final samples alone, to be noised again).
         compared_weight_sets: Weight sets other than the policy that `loss` evaluates.
         stores_step_mean: Whether each transition also keeps the mean of its step's distribution.
+        samples_from: Where the samples of an iteration come from: the `policy`, or the `data`, of
+            which `completion` says what a sample is. Such samples have no likelihood as sampled.
         on_policy: Whether an iteration allows a single update only.
         has_surrogate_likelihood: Whether `log_likelihoods` is defined, and the loss returns
             `Outputs.log_ratio`.
@@ -96,6 +100,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     requires: ClassVar[Literal["transitions", "forward_process", "tokens"]]
     compared_weight_sets: ClassVar[tuple[str, ...]] = ()
     stores_step_mean: ClassVar[bool] = False
+    samples_from: ClassVar[Literal["policy", "data"]] = "policy"
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False
     one_ratio_per_sample: bool = False
@@ -136,6 +141,23 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             The scores that a sample must have to be trained on.
         """
         return [main] if self.advantage is None else self.advantage.names(main)
+
+    def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
+        """A sample of the data, for algorithms with `samples_from = "data"`.
+
+        Args:
+            prompt: A row of the data.
+            member: The number of the sample within the prompt's group.
+
+        Returns:
+            The text that is given, and the one that is learned.
+
+        Raises:
+            PromptError: The row lacks what the algorithm learns from.
+            NotImplementedError: The algorithm learns from what the policy draws.
+        """
+        del prompt, member
+        raise NotImplementedError
 
     def normalise_update(self, samples: Rollout) -> Rollout:
         """Normalise the advantages within one update; by default nothing changes.

@@ -83,6 +83,10 @@ def dispatch(argv: Sequence[str]) -> int:
         import rlfactory.cli.run_commands as run_commands
 
         return int(getattr(run_commands, command)(argv[1:]))
+    if command == "reward-model":
+        import rlfactory.cli.run_commands as run_commands
+
+        return run_commands.reward_model(argv[1:])
     if command == "import":
         from rlfactory.cli.import_config import import_config
 

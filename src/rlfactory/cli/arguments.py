@@ -98,6 +98,44 @@ def export_arguments(words: Sequence[str]) -> argparse.Namespace:
     return parsed
 
 
+def reward_model_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of `rlfactory reward-model`."""
+    parser = argparse.ArgumentParser(
+        prog="rlfactory reward-model",
+        description="Train a reward model on pairs of completions (Bradley-Terry), for"
+        " reward=reward_model and model.value_path.",
+    )
+    parser.add_argument(
+        "base", metavar="BASE", help="a language model: a run folder, a folder, zoo:NAME or hub id"
+    )
+    parser.add_argument(
+        "--pairs",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a .jsonl file: prompt, chosen and rejected in each line; reference if there is one",
+    )
+    parser.add_argument("--to", type=Path, required=True, help="a new or empty folder")
+    parser.add_argument("--epochs", type=int, default=1, help="passes over the pairs")
+    parser.add_argument("--lr", type=float, default=1e-5, help="falls linearly to 0")
+    parser.add_argument("--batch", type=int, default=64, help="pairs of an optimizer step")
+    parser.add_argument("--micro-batch", type=int, default=16, help="pairs of a pass")
+    parser.add_argument(
+        "--held-out", type=float, default=0.1, help="share of the prompts to measure accuracy on"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parsed = parser.parse_intermixed_args(words)
+    for flag in ("epochs", "batch", "micro_batch"):
+        _require_positive(f"--{flag.replace('_', '-')}", getattr(parsed, flag))
+    for flag, value in (("--lr", parsed.lr), ("--held-out", parsed.held_out)):
+        if not 0 < value < 1:
+            raise PlanError([Problem(flag, f"is {value:g}; allowed is a number between 0 and 1")])
+    if parsed.seed < 0:
+        raise PlanError([Problem("--seed", f"is {parsed.seed}; allowed are 0 or more")])
+    parsed.to = _unused_folder("--to", parsed.to)
+    return parsed
+
+
 def _parser(command: str, purpose: str, *, best: bool = True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"rlfactory {command}", description=purpose)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")

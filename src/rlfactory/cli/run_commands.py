@@ -82,6 +82,19 @@ def export(words: Sequence[str]) -> int:
     return run_export(a.run, a.to, a.merge, weights, a.best, moved, style=style, upload=upload)
 
 
+def reward_model(words: Sequence[str]) -> int:
+    """Train a reward model on pairs of completions."""
+    from rlfactory.cli.arguments import reward_model_arguments
+
+    a = reward_model_arguments(words)
+    silence_notices()
+    from rlfactory.tools.reward_model.command import reward_model as run_reward_model
+    from rlfactory.tools.reward_model.training import Options
+
+    options = Options(a.epochs, a.lr, a.batch, a.micro_batch, a.seed)
+    return run_reward_model(a.base, a.pairs.expanduser(), a.to, a.held_out, options)
+
+
 def evaluate(words: Sequence[str]) -> int:
     """Evaluate a run's weights; overrides of EVALUATION_KEYS change how."""
     best, words = "--best" in words, [word for word in words if word != "--best"]

@@ -15,6 +15,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
 from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_windowed
 from rlfactory.model.lm.chunks import Work, in_chunks
+from rlfactory.model.lm.completions import encode_completions
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.kv_cache import preallocated_cache
@@ -136,6 +137,12 @@ class CausalLM(TextModel):
         if not begin and "" in prompts:
             raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
         return [begin + prompt for prompt in prompts]
+
+    def encode_completions(
+        self, texts: Sequence[str], length: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See the contract."""
+        return encode_completions(self.tokenizer, texts, length)
 
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor

@@ -100,6 +100,17 @@ class TextModel(ABC):
         """Token ids of prompts, `[B, P]`, padded on the left, and the mask of the real ones."""
 
     @abstractmethod
+    def encode_completions(
+        self, texts: Sequence[str], length: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Token ids of given completions with an end of text, cut after `length` tokens.
+
+        Returns:
+            `[B, length]`, padded on the right; the mask of the real ones; and `[B]`, whether the
+            end is among them. All on the CPU.
+        """
+
+    @abstractmethod
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
     ) -> Tokens:

@@ -34,6 +34,7 @@ from rlfactory.train.components import (
 )
 from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.train.sampling.base import Advance, Sampler
+from rlfactory.train.sampling.given import GivenSampler
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.train.sampling.tree import TreeSpec
@@ -107,6 +108,9 @@ def build(
     )
     if algo.requires == "forward_process":
         times.require_steps(sigmas)
+    if algo.samples_from == "data":
+        for prompt in prompts.known():
+            algo.completion(prompt, 0)  # a row that lacks something ends the run now, not later
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
         of_sets = [prompt.text for listed in sets.values() for prompt in listed]
@@ -269,6 +273,10 @@ def _build_sampler(
     advance: Advance,
 ) -> Sampler:
     batch = config["sample_batch"]
+    if model.media == "texts" and algo.samples_from == "data":
+        return GivenSampler(
+            model, completion=algo.completion, dynamics=dynamics, batch=batch, advance=advance
+        )
     if model.media == "texts":
         return TextSampler(model, dynamics=dynamics, batch=batch, advance=advance)
     size, steps = config["evaluation"]["size"], config["evaluation"]["steps"]

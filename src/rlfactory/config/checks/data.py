@@ -5,7 +5,7 @@ from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits, own_rewards, rewards_of
 from rlfactory.config.checks.prompt_files import known_rows
-from rlfactory.config.problems import Problem
+from rlfactory.config.problems import Problem, closest
 from rlfactory.model.pipelines.local_models import is_offline
 from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
 from rlfactory.prompts.ops.quoted_words import quotation_problem
@@ -40,6 +40,45 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
             columns = " and ".join(missing)
             message = f"reads {columns} of each prompt, and these prompts have no such metadata"
             yield Problem(key, message, _other_reward(config, traits, key))
+
+
+def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Prompts bring the column of completions that an algorithm on data learns from."""
+    column = config["algo"].get("column")
+    if traits["algo"].get("samples_from") != "data" or column is None:
+        return
+    rows = known_rows(config, traits)
+    provided = traits["prompts"].get("metadata") if rows is None else rows.columns
+    if provided is not None and column not in provided:
+        texts = [name for name in provided if name != config["prompts"].get("column", "prompt")]
+        message = f"is {column}, and these prompts have no such column"
+        message += f"; they have {', '.join(texts)}" if texts else ""
+        guess = closest(column, texts) or next(iter(texts), None)
+        fix = f"algo.column={guess}" if guess else "prompts=file prompts.path=FILE.jsonl"
+        yield Problem(
+            "algo.column", f"{message}; data come by prompts=file or prompts=datasets", fix
+        )
+        return
+    for row in rows.rows if rows is not None else ():
+        text = row.get(column)
+        if not isinstance(text, str) or not text.strip():
+            message = (
+                f"is {column}, which is {text!r} for the prompt {str(row.get('prompt'))[:40]!r}"
+            )
+            yield Problem("algo.column", f"{message}; it must be a text")
+            return
+
+
+def require_rows_once(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Supervised learning takes each row once, and its data are no samples of a policy."""
+    if traits["algo"].get("samples_from") != "data":
+        return
+    if config["group_size"] != 1:
+        message = "and a row of the data is one sample; allowed is 1"
+        yield Problem("group_size", f"is {config['group_size']}, {message}", "group_size=1")
+    if traits["regularizer"].get("requires") != "nothing":
+        message = "penalises divergence on the policy's own samples, and these are of the data"
+        yield Problem("regularizer", message, "regularizer=none")
 
 
 def require_prompt_feature(config: Config, traits: Traits) -> Iterator[Problem]:

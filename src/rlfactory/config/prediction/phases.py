@@ -198,8 +198,9 @@ def _text_work(config: Config, traits: Traits) -> IterationWork | None:
     if shape is None:
         return None
     samples = config["prompts_per_iteration"] * config["group_size"] / processes_of(config)
+    is_given = traits["algo"].get("samples_from") == "data"
     phases = {
-        "sampling": _generation(config, shape, samples),
+        "sampling": [] if is_given else _generation(config, shape, samples),
         "scoring": _scoring(config, traits, samples),
         "learning": [
             *_text_learning(config, traits, shape, samples),

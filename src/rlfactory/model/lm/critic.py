@@ -69,7 +69,7 @@ class ValueModel(nn.Module):
 
     def __init__(self, path: str, vocabulary: int, tokenizer: Any = None) -> None:
         super().__init__()
-        self.network, missing = _load(path)
+        self.network, missing = load_scorer(path)
         if not has_state_scores(self.network):
             raise ModelError(
                 f"model.value_path={path} is a {type(self.network).__name__}, which has no score to"
@@ -95,10 +95,13 @@ class ValueModel(nn.Module):
         return state_scores(self.network, ids, mask, positions)[..., 0].float() - self.mean
 
 
-def _load(path: str) -> tuple[PreTrainedModel, set[str]]:
-    """The network in float32, and which weights its folder lacks: the score layer's at most."""
-    kind = "a model with one score"
-    with explained(path, kind, key="model.value_path") as locate, no_bars():
+def load_scorer(path: str, key: str = "model.value_path") -> tuple[PreTrainedModel, set[str]]:
+    """The network in float32, and which weights its folder lacks: the score layer's at most.
+
+    Raises:
+        ModelError: there is no such model; the message names `key`.
+    """
+    with explained(path, "a model with one score", key=key) as locate, no_bars():
         network, info = AutoModelForSequenceClassification.from_pretrained(
             locate(resolve(path, "config.json")),
             num_labels=1,

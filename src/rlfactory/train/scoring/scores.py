@@ -53,6 +53,8 @@ def drop_unscored(rollout: Rollout, names: Sequence[str], max_failed: float) -> 
     Raises:
         TrainingError: more than `max_failed` of them lack one, or no sample has one of a name.
     """
+    if not names:
+        return rollout
     missing = [name for name in names if name not in rollout.rewards]
     if missing:
         raise TrainingError(
@@ -92,8 +94,10 @@ def _quantiles(name: str, values: Tensor) -> dict[str, float]:
 def zero_variance_groups(rollout: Rollout, names: Sequence[str]) -> dict[str, float]:
     """`advantage/zero_groups`: the share of groups in which all samples have equal scores.
 
-    Groups of one sample do not count; nothing where there are no others.
+    Groups of one sample do not count; nothing where there are no others, or no score trains.
     """
+    if not names:
+        return {}
     member, size = group_index(rollout.groups)
     is_constant = torch.stack(
         [is_constant_group(rollout.rewards[name], rollout.groups) for name in names]

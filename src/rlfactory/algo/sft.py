@@ -1,0 +1,104 @@
+"""Supervised fine-tuning: the likelihood of given completions."""
+
+from dataclasses import replace
+from typing import Literal
+
+from torch import Tensor
+
+from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.ops.token_kl import entropy
+from rlfactory.algo.ops.token_outputs import token_outputs
+from rlfactory.batch import TokenBatch
+from rlfactory.dynamics.token import Token, TokenStep
+from rlfactory.model.text_base import TextModel
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require
+
+PLAIN = Token()
+"""At temperature 1 and not truncated: a model of the data, however it is sampled later."""
+
+
+class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
+    """With `y` a completion of the data, an end of text included,
+
+        loss = -mean log p(y_t | prompt, y_<t),
+
+    the mean over tokens. The samples of an iteration are rows of the data, and evaluations draw
+    from the policy. The critic is not trained.
+
+    Args:
+        column: The column of the prompts' data that holds the completion; null: there is none, and
+            the prompts are whole texts.
+        train_on: Whose tokens are learned: those of the `completion`, or those of the whole `text`,
+            prompt included.
+    """
+
+    requires = "tokens"
+    samples_from = "data"
+
+    def __init__(
+        self,
+        *,
+        column: str | None = "completion",
+        train_on: Literal["completion", "text"] = "completion",
+    ) -> None:
+        self.column = column
+        self.train_on = train_on
+
+    def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
+        """The text that is given, and the one that is learned; each member of a group is equal."""
+        del member
+        if self.column is None:
+            return "", prompt.text
+        text = prompt.metadata.get(self.column)
+        if not isinstance(text, str) or not text.strip():
+            actual = f"it is {text!r}" if self.column in prompt.metadata else "there is none"
+            raise PromptError(
+                f"the prompt {prompt.text[:60]!r}: its {self.column!r} must be a text, and {actual};"
+                f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.column)"
+            )
+        return ("", prompt.text + text) if self.train_on == "text" else (prompt.text, text)
+
+    def reward_names(self, main: str) -> list[str]:
+        """None: the scores of the data are reported only."""
+        del main
+        return []
+
+    def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
+        """An advantage of 1 for each token: the loss is that of a policy gradient on the data."""
+        del main
+        tokens = require(rollout.tokens, "tokens")
+        return replace(rollout, advantage=tokens.mask.float(), returns=tokens.value)
+
+    def training_items(
+        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
+    ) -> TokenBatch:
+        """One item for each completion."""
+        del seed, iteration
+        tokens = require(rollout.tokens, "tokens")
+        advantage = require(rollout.advantage, "advantages")
+        returns = require(rollout.returns, "returns")
+        max_rows = model.rows_at_once(tokens.mask.shape[1], max(1, len(rollout)))
+        return TokenBatch(tokens.measured(), advantage, returns, max_rows=max_rows)
+
+    def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
+        """The class's formula over the real tokens of a micro-batch."""
+        tokens = batch.tokens
+        outputs, (entropies, hits) = token_outputs(model, PLAIN, tokens, _entropy, _hits)
+        losses = -tokens.real(batch.advantage) * outputs.log_prob
+        metrics = {
+            "loss/policy": losses.detach(),
+            "policy/entropy": entropies,
+            "policy/accuracy": hits,
+        }
+        return Loss(losses.mean(), outputs, metrics)
+
+
+def _entropy(step: TokenStep) -> Tensor:
+    return entropy(step.log_probs.detach())
+
+
+def _hits(step: TokenStep) -> Tensor:
+    """1 where the likeliest token is that of the data."""
+    return (step.log_probs.argmax(-1) == step.next).float()

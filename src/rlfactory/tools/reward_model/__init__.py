@@ -1,0 +1,1 @@
+"""Training a reward model on pairs of completions, for PPO."""

@@ -1,0 +1,140 @@
+"""The Bradley-Terry loss (arXiv 2009.01325, eq. 1), and training a network by it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from rlfactory.model.lm.score_format import end_scores
+from rlfactory.tools.reward_model.pairs import Pair
+from rlfactory.train.lr_schedule import learning_rate_factor
+from rlfactory.utils.errors import TrainingError
+
+MAX_GRAD_NORM = 1.0
+Ids = list[int]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a reward model is trained; see the flags of `rlfactory reward-model`."""
+
+    epochs: int = 1
+    lr: float = 1e-5
+    batch: int = 64
+    micro_batch: int = 16
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """The token ids of a pair: prompt and completion, from the text before to the end of text."""
+
+    chosen: Ids
+    rejected: Ids
+    reference: Ids
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest of the three."""
+        return max(len(self.chosen), len(self.rejected), len(self.reference))
+
+
+def encode_pair(tokenizer: Any, pair: Pair, prefix: str) -> EncodedPair:
+    """Prompt and completion are encoded apart, as the policy that is scored later writes them."""
+    prompt = tokenizer(prefix + pair.prompt, add_special_tokens=False).input_ids
+
+    def whole(completion: str) -> Ids:
+        ids = tokenizer(completion, add_special_tokens=False).input_ids
+        return [*prompt, *ids, tokenizer.eos_token_id]
+
+    return EncodedPair(whole(pair.chosen), whole(pair.rejected), whole(pair.reference))
+
+
+def bradley_terry(chosen: Tensor, rejected: Tensor) -> Tensor:
+    """`-log sigmoid(r(chosen) - r(rejected))` of each pair, `[B]`."""
+    return -logsigmoid(chosen - rejected)
+
+
+def scores_of(network: Any, texts: Sequence[Ids], batch: int) -> Tensor:
+    """Scores `[N]` on the CPU, without gradient, of token ids after their last ones."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found = torch.empty(len(texts))
+    with torch.no_grad():
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            found[rows] = _scores(network, [texts[i] for i in rows]).cpu()
+    return found
+
+
+def _scores(network: Any, texts: Sequence[Ids]) -> Tensor:
+    """Scores `[B]` in one pass, in float32."""
+    width, device = max(map(len, texts)), next(network.parameters()).device
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in texts], device=device)
+    lengths = torch.tensor([len(row) for row in texts], device=device)
+    mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    return end_scores(network, ids, mask)[:, 0].float()
+
+
+def train(
+    network: nn.Module,
+    pairs: Sequence[EncodedPair],
+    options: Options,
+    after_epoch: Callable[[int, float], None],
+) -> None:
+    """Train all of a network, with AdamW at a rate that falls linearly to 0.
+
+    Args:
+        pairs: of which each epoch takes each once, in an order keyed by the seed.
+        after_epoch: called with the number of epochs done, and the mean loss of the last.
+
+    Raises:
+        TrainingError: a gradient is not finite.
+    """
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=options.lr, weight_decay=0.0)
+    steps = options.epochs * -(-len(pairs) // options.batch)
+    step = 0
+    for epoch in range(options.epochs):
+        total = 0.0
+        for rows in _batches(len(pairs), options, epoch):
+            factor = learning_rate_factor(
+                step, iterations=steps + 1, warmup=0, final_scale=0.0, zero_first=False
+            )
+            optimizer.param_groups[0]["lr"] = factor * options.lr
+            total += len(rows) * _step(network, [pairs[i] for i in rows], options, optimizer)
+            step += 1
+        after_epoch(epoch + 1, total / len(pairs))
+
+
+def _batches(count: int, options: Options, epoch: int) -> Iterator[list[int]]:
+    order = np.random.default_rng([options.seed, epoch]).permutation(count).tolist()
+    for start in range(0, count, options.batch):
+        yield order[start : start + options.batch]
+
+
+def _step(
+    network: nn.Module,
+    pairs: Sequence[EncodedPair],
+    options: Options,
+    optimizer: torch.optim.Optimizer,
+) -> float:
+    """One step on the mean loss of a batch, which is returned."""
+    total = 0.0
+    for start in range(0, len(pairs), options.micro_batch):
+        part = pairs[start : start + options.micro_batch]
+        scores = _scores(network, [*(p.chosen for p in part), *(p.rejected for p in part)])
+        loss = bradley_terry(*scores.split(len(part))).sum() / len(pairs)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    parameters = optimizer.param_groups[0]["params"]
+    norm = nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
+    if not torch.isfinite(norm):
+        message = f"the gradient's norm is {float(norm)}: training diverged; try a smaller --lr"
+        raise TrainingError(message)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return total

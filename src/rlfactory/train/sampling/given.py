@@ -1,0 +1,83 @@
+"""The sampler of language models that learn from completions of the data."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import Rollout, Tokens
+from rlfactory.train.sampling.base import row_numbers
+from rlfactory.train.sampling.text import TextSampler
+from rlfactory.utils.pytree import index_rows, to_device
+
+Completion = Callable[[Prompt, int], tuple[str, str]]
+"""From a prompt and the number of a sample in its group, the text given and the one learned."""
+
+
+class GivenSampler(TextSampler):
+    """Takes the samples of a rollout from the data, and draws those of evaluations.
+
+    Args:
+        completion: what a row of the data holds.
+        options: those of `TextSampler`.
+    """
+
+    def __init__(self, model: Any, *, completion: Completion, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.completion = completion
+
+    def batches(
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
+    ) -> Iterator[Rollout]:
+        """The tokens of the data, with likelihoods and values of 0, as nothing compares with them.
+
+        Completions longer than `dynamics.length` tokens are cut, and have no end.
+        """
+        del seed, iteration
+        pairs = [
+            self.completion(prompts[group], member)
+            for group, member in zip(groups.tolist(), _members(groups), strict=True)
+        ]
+        index = row_numbers(len(groups), rows)
+        # all rows at once, so that batches have the same width on every rank
+        ids, mask = self.model.encode([given for given, _ in pairs])
+        completions = self.model.encode_completions(
+            [learned for _, learned in pairs], self.dynamics.length
+        )
+        for chunk in self._chunks(index):
+            own = index[chunk]
+            response, real, ended = (index_rows(column, own) for column in completions)
+            zeros = torch.zeros(response.shape, device=self.model.device)
+            tokens = Tokens(
+                *(index_rows(ids, own), index_rows(mask, own)),
+                *(to_device(column, self.model.device) for column in (response, real, ended)),
+                *(zeros, zeros),
+            ).measured()
+            self.advance(len(chunk))
+            drawn = index_rows([prompts[group] for group in groups], own)
+            yield Rollout(
+                prompts=[prompt.text for prompt in drawn],
+                metadata=[prompt.metadata for prompt in drawn],
+                groups=groups[own],
+                index=own,
+                tokens=tokens,
+                texts=self.model.texts(tokens),
+            )
+
+
+def _members(groups: Tensor) -> list[int]:
+    """The number of each sample within its group."""
+    seen, members = Counter[int](), []
+    for group in groups.tolist():
+        members.append(seen[group])
+        seen[group] += 1
+    return members

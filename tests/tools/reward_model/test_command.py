@@ -1,0 +1,188 @@
+"""`rlfactory reward-model`: from pairs to a folder, and from there to PPO with four networks."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from rlfactory.cli import app
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.reward.base import Samples
+from rlfactory.reward.reward_model import RewardModel
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.scores import Scores
+from rlfactory.tools.reward_model.pairs import read_pairs
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "examples" / "summaries.py"
+FEW = ["--epochs", "2", "--lr", "1e-3", "--batch", "16"]
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("summaries", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
+    rows = [
+        {"prompt": f"Film {i}:", "chosen": " good.", "rejected": " dull stuff."} for i in range(80)
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def scorer(gpt2_folder: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("made") / "rm"
+    words = ["reward-model", str(gpt2_folder), "--pairs", str(pairs), "--to", str(to), *FEW]
+    assert app.dispatch(words) == 0
+    return to
+
+
+def test_it_prefers_the_chosen_and_says_so(scorer: Path) -> None:
+    report = json.loads((scorer / "reward_model.json").read_text())
+    assert (report["pairs"], report["held_out"], report["dropped"]) == (72, 8, 0)
+    assert [row["epoch"] for row in report["epochs"]] == [0, 1, 2]
+    assert report["accuracy"] == 1.0
+    assert report["epochs"][-1]["held_out_loss"] < report["epochs"][0]["held_out_loss"]
+    assert "100.0%" in (scorer / "README.md").read_text()
+
+
+def test_reference_completions_score_0_on_average(scorer: Path, pairs: Path) -> None:
+    rows = read_pairs(pairs)
+    samples = Samples(
+        [row.prompt for row in rows],
+        [{}] * len(rows),
+        torch.arange(len(rows)),
+        texts=[row.chosen for row in rows],
+    )
+    scores = RewardModel(torch.device("cpu"), path=str(scorer)).score(samples)["reward_model"]
+    # those of the training pairs are; the held-out eighth is of the same kind
+    assert abs(float(scores.mean())) < 0.1 * float(scores.abs().max() + 1)
+    worse = RewardModel(torch.device("cpu"), path=str(scorer)).score(
+        Samples(samples.prompts, samples.metadata, samples.groups, texts=[" dull stuff."] * 80)
+    )["reward_model"]
+    assert (worse < scores).all()
+
+
+def test_the_value_model_begins_from_it(scorer: Path, gpt2_folder: Path) -> None:
+    model: Any = CausalLM(torch.device("cpu"), path=str(gpt2_folder), value_path=str(scorer))
+    mean = json.loads((scorer / "reward_model.json").read_text())["reference_mean"]
+    assert model.critic.mean == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--held-out", "1.5"], "--held-out: is 1.5"),
+        (["--lr", "0"], "--lr: is 0"),
+        (["--epochs", "0"], "--epochs: is 0"),
+        (["--micro-batch", "0"], "--micro-batch: is 0"),
+        (["--seed", "-1"], "--seed: is -1"),
+    ],
+)
+def test_flags_out_of_range_are_errors(
+    words: list[str], message: str, pairs: Path, tmp_path: Path
+) -> None:
+    given = ["reward-model", "zoo:tiny_gpt2", "--pairs", str(pairs), "--to", str(tmp_path / "to")]
+    with pytest.raises(PlanError) as caught:
+        app.dispatch([*given, *words])
+    assert message in "\n".join(f"{p.key}: {p.message}" for p in caught.value.problems)
+
+
+def test_nothing_is_overwritten(scorer: Path, pairs: Path) -> None:
+    with pytest.raises(PlanError):
+        app.dispatch(["reward-model", "x", "--pairs", str(pairs), "--to", str(scorer)])
+
+
+@pytest.mark.parametrize("base", ["./nowhere", "zoo:nothing", "empty"])
+def test_a_base_that_is_no_model_is_one_message(
+    base: str, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    base = str(tmp_path / base) if base == "empty" else base
+    to = tmp_path / "to"
+    assert app.dispatch(["reward-model", base, "--pairs", str(pairs), "--to", str(to)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
+    assert not (to / "config.json").exists()
+
+
+def test_pairs_that_are_too_long_are_left_out(
+    gpt2_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model has 64 positions, a byte each."""
+    rows = [
+        {"prompt": f"{i}" + "a" * (60 * (i % 2)), "chosen": " good", "rejected": " bad"}
+        for i in range(100)
+    ]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    words = ["--pairs", str(file), "--to", str(tmp_path / "to")]
+    assert app.dispatch(["reward-model", str(gpt2_folder), *words]) == 0
+    assert "50 pairs have more than 64 tokens" in capsys.readouterr().out
+
+
+def test_the_examples_score_counts_right_statements() -> None:
+    correct = loaded().correct
+    truth = " good plot, bad cast, good music."
+    texts = [truth, " good plot, good cast, good music.", "nothing", truth + " bad story."]
+    assert correct(texts, [truth] * 4) == pytest.approx([1.0, 2 / 3, 0.0, 2 / 3])
+    assert correct([truth.replace(".", ", bad story.")], [truth]) == [0.0]
+
+
+SMALL = [
+    *("hardware=cpu", "iterations=2", "prompts_per_iteration=16", "dynamics.length=16"),
+    *("evaluation.prompts=8", "evaluation.preview_every=0", "micro_batch=16"),
+]
+
+
+@pytest.mark.slow
+def test_the_whole_pipeline_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of docs/guides/reward_models.md, small."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["summaries.py", "data", "--count", "100"])
+    loaded().main()
+    gold = ["reward=function", f"reward.function={SCRIPT}:correct"]
+    sft = ["model=tiny_gpt2", "algo=sft", "prompts=file", "prompts.path=data/demonstrations.jsonl"]
+    assert app.dispatch([*sft, *gold, *SMALL, "run_dir=sft"]) == 0
+    lines = [json.loads(line) for line in RunFolder(Path("sft")).metrics.read_text().splitlines()]
+    losses = [line["loss/policy"] for line in lines if "loss/policy" in line]
+    assert losses[-1] < losses[0]
+    rm = ["reward-model", "sft", "--pairs", "data/pairs.jsonl", "--to", "rm", "--epochs", "1"]
+    assert app.dispatch(rm) == 0
+    policy = str(RunFolder(Path("sft")).checkpoints / "step_000002")
+    ppo = [
+        *("experiment=four_models", f"model.path={policy}", "model.value_path=rm"),
+        *("reward.path=rm", "prompts.path=data/prompts.jsonl"),
+        *("eval_rewards.of=[function]", f"eval_rewards.parts.function.function={SCRIPT}:correct"),
+    ]
+    assert app.dispatch([*ppo, *SMALL, "run_dir=ppo"]) == 0
+    folder = RunFolder(Path("ppo"))
+    config = yaml.safe_load(folder.config.read_text())
+    assert config["algo"]["score_placement"] == "after_end"
+    means = Scores.load(folder.evaluation(2)).means()
+    assert {"reward_model", "correct"} <= means.keys()
+
+
+def test_presets_place_the_score_after_the_end() -> None:
+    config = plan_from_words("experiment=trl_tldr").config
+    algo, model = config["algo"], config["model"]
+    assert (algo["score_placement"], algo["missing_end"]) == ("after_end", "penalty")
+    assert algo["whiten_unbiased"] is True
+    assert model["value_path"] == config["reward"]["path"]
+    assert model["value_lr"] == config["optimizer"]["lr"] == 3e-6
+    assert config["iterations"] * config["prompts_per_iteration"] == pytest.approx(1e6, rel=1e-3)

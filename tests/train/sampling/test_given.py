@@ -1,0 +1,68 @@
+"""Samples of the data: their tokens, ends and masks, whatever the batches."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.prompts.base import Prompt
+from rlfactory.train.sampling.given import GivenSampler
+from rlfactory.utils.pytree import require
+
+PROMPTS = [Prompt("a", {"of": [" one", " two"]}), Prompt("It was", {"of": [" a long text", " x"]})]
+GROUPS = torch.tensor([0, 0, 1, 1])
+
+
+def listed(prompt: Prompt, member: int) -> tuple[str, str]:
+    return prompt.text, prompt.metadata["of"][member]
+
+
+@pytest.fixture
+def model(gpt2_folder: Path) -> CausalLM:
+    return CausalLM(torch.device("cpu"), path=str(gpt2_folder))
+
+
+def sampler(model: CausalLM, batch: int = 100) -> GivenSampler:
+    return GivenSampler(
+        model,
+        completion=listed,
+        dynamics=Token(length=6),
+        batch=batch,
+        advance=lambda count: None,
+    )
+
+
+def test_members_of_a_group_get_their_own_completions(model: CausalLM) -> None:
+    rollout = sampler(model).rollout(PROMPTS, GROUPS, seed=0, iteration=0)
+    assert rollout.texts == [" one", " two", " a lon", " x"]
+    assert rollout.prompts == ["a", "a", "It was", "It was"]
+    tokens = require(rollout.tokens, "tokens")
+    assert tokens.ended.tolist() == [True, True, False, True]
+    assert tokens.mask.sum(1).tolist() == [5, 5, 6, 3]
+    ends = tokens.response[torch.arange(4), tokens.mask.sum(1) - 1] == model.tokenizer.eos_token_id
+    assert ends.tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_batching_changes_nothing(model: CausalLM, batch: int) -> None:
+    one = sampler(model).rollout(PROMPTS, GROUPS, seed=0, iteration=0)
+    other = sampler(model, batch).rollout(PROMPTS, GROUPS, seed=5, iteration=3)
+    a, b = require(one.tokens, "tokens"), require(other.tokens, "tokens")
+    assert torch.equal(a.response, b.response)
+    assert torch.equal(a.prompt, b.prompt)
+    assert torch.equal(a.mask, b.mask)
+
+
+def test_a_rank_takes_its_own_rows(model: CausalLM) -> None:
+    rows = torch.tensor([2, 3])
+    (part,) = sampler(model).batches(PROMPTS, GROUPS, seed=0, iteration=0, rows=rows)
+    assert part.texts == [" a lon", " x"]
+    assert part.index.tolist() == [2, 3]
+
+
+def test_evaluations_are_drawn_from_the_policy(model: CausalLM) -> None:
+    drawn = sampler(model).draw(["a", "a"], seed=0, stream="evaluation")
+    assert len({*(drawn.texts or [])}) == 2
+    assert drawn.ended is not None
