@@ -1,4 +1,6 @@
-"""Data of a small summarisation task, and its exact score: `python scripts/examples/summaries.py TO`.
+"""Data of a small summarisation task, and its exact score.
+
+python scripts/examples/summaries.py TO    # write the files
 
 A review praises or pans three aspects of a film, and its summary names them in order as good or
 bad. Demonstrations have errors, as people's do; of two completions the chosen one is nearer to the

@@ -134,11 +134,8 @@ def files_of(page: str, folder: Path) -> None:
             if line.startswith("printf "):
                 subprocess.run(line, shell=True, cwd=folder, check=True)
             if line.startswith("python scripts/examples/"):
-                subprocess.run(
-                    [sys.executable, ROOT / line.split()[1], *line.split()[2:]],
-                    cwd=folder,
-                    check=True,
-                )
+                script, *rest = line.split()[1:]
+                subprocess.run([sys.executable, ROOT / script, *rest], cwd=folder, check=True)
     for path in MADE.get(page, ()):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).symlink_to(zoo_path("tiny_gpt2"))

@@ -55,8 +55,8 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         if not isinstance(text, str) or not text.strip():
             actual = f"it is {text!r}" if self.column in prompt.metadata else "there is none"
             raise PromptError(
-                f"the prompt {prompt.text[:60]!r}: its {self.column!r} must be a text, and {actual};"
-                f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.column)"
+                f"the prompt {prompt.text[:60]!r}: its {self.column!r} must be a text, and"
+                f" {actual}; its columns are {', '.join(prompt.metadata) or 'none'} (algo.column)"
             )
         return ("", prompt.text + text) if self.train_on == "text" else (prompt.text, text)
 

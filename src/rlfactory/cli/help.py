@@ -108,9 +108,7 @@ def show_help(command: str = "") -> int:
     print("  rlfactory sample|... RUN model.path=FOLDER     where its model was moved to")
     print("  rlfactory export RUN --to PATH [--merge]       for diffusers, transformers and PEFT")
     print("  rlfactory export RUN --push USER/NAME          to the Hugging Face hub, with a card")
-    print(
-        "  rlfactory reward-model BASE --pairs FILE --to FOLDER   a reward model from preferences"
-    )
+    print("  rlfactory reward-model BASE --pairs FILE --to PATH  a reward model from preferences")
     print("  rlfactory serve reward=NAME [host= port= ...]  a reward for other machines' runs")
     print("  rlfactory sweep [NAME] [size=tiny] [--plan]    the runs of a published table")
     print(

@@ -108,9 +108,6 @@ def build(
     )
     if algo.requires == "forward_process":
         times.require_steps(sigmas)
-    if algo.samples_from == "data":
-        for prompt in prompts.known():
-            algo.completion(prompt, 0)  # a row that lacks something ends the run now, not later
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
         of_sets = [prompt.text for listed in sets.values() for prompt in listed]

@@ -66,6 +66,17 @@ STEPWISE: dict[str, Any] = {
 }
 
 
+OF_DATA: tuple[dict[str, Any], dict[str, Any]] = (
+    {"algo": {"column": "include"}},
+    {
+        "algo": {"requires": "tokens", "samples_from": "data"},
+        "model": {"media": "texts", "process": "tokens"},
+        "regularizer": {"requires": "nothing"},
+    },
+)
+"""The column is one that the prompts have."""
+
+
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return {**base, **changes}
 
@@ -259,6 +270,14 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"regularizer": {"terms": {"approx": {}}}},
         terms({"requires": "velocity"}, "approx"),
         "regularizer.terms.approx",
+    ),
+    (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
+    (checks.data.require_rows_once, {}, OF_DATA[1], "group_size"),
+    (
+        checks.data.require_rows_once,
+        {"group_size": 1},
+        {**OF_DATA[1], "regularizer": {"requires": "tokens"}},
+        "regularizer",
     ),
     *(
         (
@@ -859,6 +878,11 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
             {"score_placement": "last", "baseline": "rloo"},
         )
     ),
+    (checks.data.require_completions, *OF_DATA),
+    (checks.data.require_completions, {"algo": {"column": None}}, OF_DATA[1]),
+    (checks.data.require_completions, {"algo": {"column": "none"}}, {}),
+    (checks.data.require_rows_once, {"group_size": 1}, OF_DATA[1]),
+    (checks.data.require_rows_once, {"group_size": 6}, {}),
     (
         checks.optimisation.require_value_for_dense_scores,
         {

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlfactory.algo.ppo import PPO
+from rlfactory.algo.sft import SFT
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.prompts.base import Prompt
-from rlfactory.train.sampling.given import GivenSampler
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.train.sampling.given import GivenSampler, require_completions
 from rlfactory.utils.pytree import require
 
 PROMPTS = [Prompt("a", {"of": [" one", " two"]}), Prompt("It was", {"of": [" a long text", " x"]})]
@@ -66,3 +69,19 @@ def test_evaluations_are_drawn_from_the_policy(model: CausalLM) -> None:
     drawn = sampler(model).draw(["a", "a"], seed=0, stream="evaluation")
     assert len({*(drawn.texts or [])}) == 2
     assert drawn.ended is not None
+
+
+def test_rollouts_of_the_policy_are_drawn(model: CausalLM) -> None:
+    rollout = sampler(model).of_policy.rollout(PROMPTS, GROUPS, seed=0, iteration=0)
+    assert not {*(rollout.texts or [])} & {" one", " two", " x"}
+
+
+def test_all_rows_are_checked_before_a_run() -> None:
+    rows = GivenRows([Prompt("a", {"completion": "b"}), Prompt("c", {})])
+    with pytest.raises(PromptError, match="'c'.*'completion' must be a text"):
+        require_completions(SFT(), rows)
+    require_completions(PPO(Token()), rows)
+
+
+class GivenRows(PromptList):
+    metadata = None

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rlfactory.config.checks.base import Config, Traits, own_rewards, rewards_of
+from rlfactory.config.checks.base import (
+    Config,
+    Traits,
+    is_algorithm_mismatched,
+    own_rewards,
+    rewards_of,
+)
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.model.pipelines.local_models import is_offline
@@ -45,7 +51,8 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
 def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
     """Prompts bring the column of completions that an algorithm on data learns from."""
     column = config["algo"].get("column")
-    if traits["algo"].get("samples_from") != "data" or column is None:
+    learns_from_data = traits["algo"].get("samples_from") == "data"
+    if not learns_from_data or column is None or is_algorithm_mismatched(traits):
         return
     rows = known_rows(config, traits)
     provided = traits["prompts"].get("metadata") if rows is None else rows.columns
@@ -55,17 +62,15 @@ def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
         message += f"; they have {', '.join(texts)}" if texts else ""
         guess = closest(column, texts) or next(iter(texts), None)
         fix = f"algo.column={guess}" if guess else "prompts=file prompts.path=FILE.jsonl"
-        yield Problem(
-            "algo.column", f"{message}; data come by prompts=file or prompts=datasets", fix
-        )
+        message += "; data come by prompts=file or prompts=datasets"
+        yield Problem("algo.column", message, fix)
         return
     for row in rows.rows if rows is not None else ():
         text = row.get(column)
         if not isinstance(text, str) or not text.strip():
-            message = (
-                f"is {column}, which is {text!r} for the prompt {str(row.get('prompt'))[:40]!r}"
-            )
-            yield Problem("algo.column", f"{message}; it must be a text")
+            where = f"the prompt {str(row.get('prompt'))[:40]!r}"
+            message = f"is {column}, which is {text!r} for {where}; it must be a text"
+            yield Problem("algo.column", message)
             return
 
 

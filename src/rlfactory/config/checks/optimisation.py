@@ -33,7 +33,9 @@ def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[P
         message = f"is {placement}, and algo.baseline={baseline} gives all tokens one advantage"
         yield Problem("algo.score_placement", message, "algo.score_placement=last")
     elif placement == "after_end" and config["model"].get("value_path") is None:
-        message = "is after_end, and a value head has no value there; set model.value_path, or last"
+        message = (
+            "is after_end, where a value head has no value; type model.value_path=PATH, or last"
+        )
         yield Problem("algo.score_placement", message, "algo.score_placement=last")
 
 

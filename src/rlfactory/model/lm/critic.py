@@ -134,6 +134,6 @@ def _token_fault(path: str, tokenizer: Any) -> str | None:
     token, number = next((t, i) for t, i in wanted.items() if own.get(t) != i)
     place = f"has id {own[token]}" if token in own else "does not exist"
     return (
-        f"has another tokenizer than the policy: {token!r}, token {number}, {place} there; train the"
-        " reward model from the policy's own base with rlfactory reward-model"
+        f"has another tokenizer than the policy: {token!r}, token {number}, {place} there; train"
+        " the reward model from the policy's own base with rlfactory reward-model"
     )

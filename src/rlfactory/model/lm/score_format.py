@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 KEY = "rlfactory_score"
@@ -58,5 +59,5 @@ def state_scores(
 
 def end_scores(network: Any, ids: Tensor, mask: Tensor) -> Tensor:
     """Scores `[B, labels]` of texts `[B, L]`, padded on the right, after their last tokens."""
-    last = mask.sum(1) - 1
-    return state_scores(network, ids, mask)[range(len(ids)), last]
+    rows = torch.arange(len(ids), device=ids.device)
+    return state_scores(network, ids, mask)[rows, mask.sum(1) - 1]

@@ -185,7 +185,7 @@ def _inspect(
     if not isinstance(model, CausalLM):
         raise InspectionError(f"{type(model).__name__} can't be inspected, only model=gpt2 can")
     result = survey(
-        model, components.sampler, components.reward, prompts, weights=weights, seed=seed
+        model, components.sampler.of_policy, components.reward, prompts, weights=weights, seed=seed
     )
     out = folder.inspection
     out.mkdir(exist_ok=True)

@@ -30,6 +30,11 @@ class Sampler(ABC):
         """All `batches` in one rollout."""
         return concat([*self.batches(prompts, groups, seed=seed, iteration=iteration)])
 
+    @property
+    def of_policy(self) -> "Sampler":
+        """A sampler whose rollouts are drawn from the policy, also where these are of the data."""
+        return self
+
     @abstractmethod
     def batches(
         self,

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.prompts.base import Prompt
+from rlfactory.algo.base import Algorithm
+from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.rollout import Rollout, Tokens
 from rlfactory.train.sampling.base import row_numbers
 from rlfactory.train.sampling.text import TextSampler
@@ -28,6 +29,12 @@ class GivenSampler(TextSampler):
     def __init__(self, model: Any, *, completion: Completion, **options: Any) -> None:
         super().__init__(model, **options)
         self.completion = completion
+
+    @property
+    def of_policy(self) -> TextSampler:
+        """See the contract."""
+        options = {"dynamics": self.dynamics, "batch": self.batch, "advance": self.advance}
+        return TextSampler(self.model, **options)
 
     def batches(
         self,
@@ -72,6 +79,16 @@ class GivenSampler(TextSampler):
                 tokens=tokens,
                 texts=self.model.texts(tokens),
             )
+
+
+def require_completions(algo: Algorithm[Any, Any, Any], prompts: Prompts) -> None:
+    """Check all rows of the data before an algorithm learns from them.
+
+    Raises:
+        PromptError: a row lacks what the algorithm learns from.
+    """
+    for prompt in prompts.known() if algo.samples_from == "data" else ():
+        algo.completion(prompt, 0)
 
 
 def _members(groups: Tensor) -> list[int]:
