@@ -22,7 +22,7 @@ def help_of(*words: str) -> str:
 
 def commands(overview: str) -> list[str]:
     """The commands that the overview names, in its order."""
-    words = re.findall(r"^  rlfactory ([a-z]+)(?: |$)", overview, flags=re.M)
+    words = re.findall(r"^  rlfactory ([a-z][a-z-]*)(?: |$)", overview, flags=re.M)
     return list(dict.fromkeys(words))
 
 

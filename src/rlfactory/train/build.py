@@ -270,12 +270,11 @@ def _build_sampler(
     advance: Advance,
 ) -> Sampler:
     batch = config["sample_batch"]
-    if model.media == "texts" and algo.samples_from == "data":
-        return GivenSampler(
-            model, completion=algo.completion, dynamics=dynamics, batch=batch, advance=advance
-        )
     if model.media == "texts":
-        return TextSampler(model, dynamics=dynamics, batch=batch, advance=advance)
+        options = {"dynamics": dynamics, "batch": batch, "advance": advance}
+        if algo.samples_from == "data":
+            return GivenSampler(model, completion=algo.completion, **options)
+        return TextSampler(model, **options)
     size, steps = config["evaluation"]["size"], config["evaluation"]["steps"]
     resolution = model.resolution if size is None else model.resolution_of(size)
     transitions = None
