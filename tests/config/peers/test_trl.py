@@ -56,6 +56,20 @@ def test_ppo_is_the_experiment_of_its_version() -> None:
     assert [d for d in found if d[0] != "micro_batch"] == []
 
 
+def test_ppo_with_a_reward_model_has_four_networks() -> None:
+    content = {
+        "total_episodes": 1_000_000, "num_ppo_epochs": 4, "per_device_train_batch_size": 16,
+        "gradient_accumulation_steps": 4, "missing_eos_penalty": 1.0, "learning_rate": 3e-6,
+        "model_name_or_path": "EleutherAI/pythia-1b-deduped", "dataset_name": "trl-lib/tldr",
+        "sft_model_path": "cleanrl/EleutherAI_pythia-1b-deduped__sft__tldr",
+        "reward_model_path": "cleanrl/EleutherAI_pythia-1b-deduped__reward__tldr",
+    }  # fmt: skip
+    wanted = plan_composed(compose(["experiment=trl_tldr"])).config
+    found = differences(wanted, planned(content, 8).config)
+    own = ("micro_batch", "sample_batch", "hardware", "reward.", "prompts.", "model.begin_with_end")
+    assert [d for d in found if not d[0].startswith(own)] == []
+
+
 def test_ddpo_is_its_preset() -> None:
     content = {"sample_num_steps": 50, "sample_batch_size": 1, "train_batch_size": 1, "seed": 42}
     wanted = plan_composed(compose(["experiment=peer/trl_ddpo", "recipe=none"])).config

@@ -62,6 +62,7 @@ def translate(content: Mapping[str, Any], processes: int) -> Translation:
         algo = "rloo"
     fields, into = Fields({**DEFAULTS[algo], **content}), Translation(NAME)
     path = str(fields.take("model_name_or_path", "openai-community/gpt2"))
+    path = str(fields.take("sft_model_path", path))  # PPO: the policy and its reference
     into.type(f"algo={algo}", "model=gpt2", f"model.path={path}", "learning_rate.final_scale=0.0")
     if algo == "ppo":
         _ppo(fields, into, processes)
@@ -130,12 +131,21 @@ def _ppo(fields: Fields, into: Translation, processes: int) -> None:
     into.type("group_size=1", "regularizer.placement=reward", "regularizer.estimator=k1")
     if (episodes := fields.take("total_episodes")) is not None:
         into.set("iterations", max(1, round(episodes / (samples * minibatches))))
-    # its value head is a linear layer that trains the network too, its whitening divides the
-    # variance by n - 1, and it never clips gradients
-    into.type("model.value_head=linear", "model.value_detach=false", "algo.whiten_unbiased=true")
-    into.type("max_grad_norm=1e9")
-    into.type(f"model.value_lr={typed_value(fields.left.get('learning_rate'))}")
+    _critic(fields, into)
+    # its whitening divides the variance by n - 1, and it never clips gradients
+    into.type("algo.whiten_unbiased=true", "max_grad_norm=1e9")
     fields.take("max_grad_norm")
+
+
+def _critic(fields: Fields, into: Translation) -> None:
+    """A value model from the reward model; without one a linear layer that trains the network."""
+    scorer = str(fields.left.get("reward_model_path"))
+    if scorer not in options("reward") and values.is_hub_id(scorer):
+        into.type(f"model.value_path={scorer}", "algo.score_placement=after_end")
+        into.type("reward.with_end=true")
+    else:
+        into.type("model.value_head=linear", "model.value_detach=false")
+    into.type(f"model.value_lr={typed_value(fields.left.get('learning_rate'))}")
 
 
 def _rewards(fields: Fields, into: Translation) -> None:
