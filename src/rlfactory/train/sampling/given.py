@@ -33,8 +33,9 @@ class GivenSampler(TextSampler):
     @property
     def of_policy(self) -> TextSampler:
         """See the contract."""
-        options = {"dynamics": self.dynamics, "batch": self.batch, "advance": self.advance}
-        return TextSampler(self.model, **options)
+        return TextSampler(
+            self.model, dynamics=self.dynamics, batch=self.batch, advance=self.advance
+        )
 
     def batches(
         self,
@@ -50,27 +51,19 @@ class GivenSampler(TextSampler):
         Completions longer than `dynamics.length` tokens are cut, and have no end.
         """
         del seed, iteration
+        all_prompts = [prompts[group] for group in groups.tolist()]
         pairs = [
-            self.completion(prompts[group], member)
-            for group, member in zip(groups.tolist(), _members(groups), strict=True)
+            self.completion(prompt, member)
+            for prompt, member in zip(all_prompts, _members(groups), strict=True)
         ]
         index = row_numbers(len(groups), rows)
         # all rows at once, so that batches have the same width on every rank
-        ids, mask = self.model.encode([given for given, _ in pairs])
-        completions = self.model.encode_completions(
-            [learned for _, learned in pairs], self.dynamics.length
-        )
+        whole = self._tokens_of(pairs)
         for chunk in self._chunks(index):
             own = index[chunk]
-            response, real, ended = (index_rows(column, own) for column in completions)
-            zeros = torch.zeros(response.shape, device=self.model.device)
-            tokens = Tokens(
-                *(index_rows(ids, own), index_rows(mask, own)),
-                *(to_device(column, self.model.device) for column in (response, real, ended)),
-                *(zeros, zeros),
-            ).measured()
+            tokens = index_rows(whole, to_device(own, self.model.device)).measured()
             self.advance(len(chunk))
-            drawn = index_rows([prompts[group] for group in groups], own)
+            drawn = index_rows(all_prompts, own)
             yield Rollout(
                 prompts=[prompt.text for prompt in drawn],
                 metadata=[prompt.metadata for prompt in drawn],
@@ -79,6 +72,15 @@ class GivenSampler(TextSampler):
                 tokens=tokens,
                 texts=self.model.texts(tokens),
             )
+
+    def _tokens_of(self, pairs: Sequence[tuple[str, str]]) -> Tokens:
+        prompt, prompt_mask = self.model.encode([given for given, _ in pairs])
+        encoded = self.model.encode_completions(
+            [learned for _, learned in pairs], self.dynamics.length
+        )
+        response, mask, ended = (to_device(column, self.model.device) for column in encoded)
+        zeros = torch.zeros(response.shape, device=self.model.device)
+        return Tokens(prompt, prompt_mask, response, mask, ended, zeros, zeros)
 
 
 def require_completions(algo: Algorithm[Any, Any, Any], prompts: Prompts) -> None:
