@@ -61,7 +61,7 @@ class GivenSampler(TextSampler):
         whole = self._tokens_of(pairs)
         for chunk in self._chunks(index):
             own = index[chunk]
-            tokens = index_rows(whole, to_device(own, self.model.device)).measured()
+            tokens = index_rows(whole, own).measured()
             self.advance(len(chunk))
             drawn = index_rows(all_prompts, own)
             yield Rollout(
