@@ -127,7 +127,8 @@ def _step(
     for start in range(0, len(pairs), options.micro_batch):
         part = pairs[start : start + options.micro_batch]
         scores = _scores(network, [*(p.chosen for p in part), *(p.rejected for p in part)])
-        loss = bradley_terry(*scores.split(len(part))).sum() / len(pairs)
+        chosen, rejected = scores[: len(part)], scores[len(part) :]
+        loss = bradley_terry(chosen, rejected).sum() / len(pairs)
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
     parameters = optimizer.param_groups[0]["params"]
