@@ -56,9 +56,10 @@ HELD_OUT_BATCHES = 16
 
 @dataclass(frozen=True)
 class JudgedTask:
-    """A task of the leaderboard: the words and the score of its evaluation, and its target."""
+    """A task of the leaderboard: the words, reward and score of its evaluation, its target."""
 
-    words: list[str]
+    words: tuple[str, ...]
+    reward: str
     score: str
     target: float
 
@@ -123,9 +124,12 @@ def judged_tasks() -> dict[str, JudgedTask]:
     found = {}
     for name, task in sheet.tasks.items():
         words = next(line.overrides or [] for line in sheet.rows if line.task == name)
-        own = [word for word in words if word.startswith(("reward=", "prompts."))]
+        reward = next(word for word in words if word.startswith("reward="))
+        prompts = [word for word in words if word.startswith("prompts.")]
         score = measures[task.score].removeprefix("eval/")
-        found[name] = JudgedTask([*sheet.sizes[SIZE], *own], score, task.target)
+        found[name] = JudgedTask(
+            (*sheet.sizes[SIZE], *prompts), reward.removeprefix("reward="), score, task.target
+        )
     return found
 
 
@@ -181,10 +185,13 @@ def held_out_loss(pipe: StableDiffusion3Pipeline, data: Captioned) -> float:
 
 
 def scores(path: Path, tasks: Mapping[str, JudgedTask]) -> dict[str, float]:
-    """The score of a saved pipeline on each task."""
-    return {
-        name: evaluate(path, *task.words).scores.means()[task.score] for name, task in tasks.items()
-    }
+    """The score of a saved pipeline on each task; tasks of the same prompts share samples."""
+    means = {}
+    for words in dict.fromkeys(task.words for task in tasks.values()):
+        first, *others = dict.fromkeys(t.reward for t in tasks.values() if t.words == words)
+        rewards = [f"reward={first}", f"eval_rewards.of=[{','.join(others)}]"]
+        means[words] = evaluate(path, *words, *rewards).scores.means()
+    return {name: means[task.words][task.score] for name, task in tasks.items()}
 
 
 def entries_of(

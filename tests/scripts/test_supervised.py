@@ -46,8 +46,9 @@ def test_tasks_are_evaluated_as_the_rows_of_the_leaderboard(script: ModuleType) 
     of_method = ("algo=", "algo.", "optimizer.")
     for line in sheet.rows:
         own = [word for word in line.overrides or [] if not word.startswith(of_method)]
-        assert tasks[line.task].words == [*sheet.sizes["tiny"], *own]
-        assert tasks[line.task].target == sheet.tasks[line.task].target
+        task = tasks[line.task]
+        assert [*task.words, f"reward={task.reward}"] == [*sheet.sizes["tiny"], *own[1:], own[0]]
+        assert task.target == sheet.tasks[line.task].target
 
 
 def test_no_scene_has_a_held_out_caption(script: ModuleType) -> None:
@@ -95,7 +96,7 @@ def test_only_the_transformer_learns_until_the_budget_is_spent(
 
 
 def test_gain_is_the_share_of_the_way_to_the_target(script: ModuleType, tmp_path: Path) -> None:
-    tasks = {"JPEG": script.JudgedTask([], "jpeg_kb", 0.69)}
+    tasks = {"JPEG": script.JudgedTask((), "compressibility", "jpeg_kb", 0.69)}
     entries = script.entries_of(tasks, 3, {"JPEG": 1.69}, {"JPEG": 1.44})
     assert entries == [Entry("supervised", "JPEG", 3, 1.69, 1.44, pytest.approx(0.25), [], [])]
     draw_leaderboard(entries, tmp_path / "figure.png")  # it has no curve of training
@@ -104,9 +105,9 @@ def test_gain_is_the_share_of_the_way_to_the_target(script: ModuleType, tmp_path
 
 @pytest.mark.slow
 def test_a_short_run_writes_entries_and_its_search(script: ModuleType, tmp_path: Path) -> None:
-    few = ["evaluation.prompts=8", "evaluation.noises=1"]
+    few = ("evaluation.prompts=8", "evaluation.noises=1")
     tasks = {
-        name: replace(task, words=[*task.words, *few])
+        name: replace(task, words=(*task.words, *few))
         for name, task in script.judged_tasks().items()
     }
     script.run(tmp_path, tasks, [0, 1], [3e-1, 1e-5], 200, script.Budget(2))
