@@ -128,9 +128,10 @@ def time_lines(found: Sequence[Any]) -> Iterator[str]:
     """Figure 1: how much mean and variance of the loss depend on the time."""
     count = len(found[0]["times"]["x"][0])
     yield f"**Figure 1.** Mean and variance of the loss over samples at {count} times, each sample"
-    yield "with its own noise; of both curves the largest value over the smallest. The paper's"
-    yield "figure has no numbers in our notes: it shows that the size of the loss depends much on"
-    yield "the time.\n"
+    yield "with its own noise: of either curve the largest value over the smallest. The velocity's"
+    yield "error is what the model was trained with; the clean sample's is t times as large. The"
+    yield "notes have no numbers of the paper's figure: it shows that the size of the loss depends"
+    yield "much on the time. Shaded is the range over rollouts.\n"
     rows = [
         [label, *(cell(found, spread_of(name, c), digits=1) for c in (0, 1))]
         for name, label in LOSSES.items()
