@@ -99,8 +99,8 @@ def run(
 ) -> None:
     """Search the rate, train each seed with it, and write the entries of the leaderboard."""
     folder.mkdir(parents=True, exist_ok=True)
-    data = captioned(base(), scenes, SCENES_SEED, folder / "latents.safetensors")
-    unseen = captioned(base(), scenes // 10, SCENES_SEED + 1, folder / "unseen.safetensors")
+    data = captioned(base(), scenes, SCENES_SEED, folder)
+    unseen = captioned(base(), scenes // 10, SCENES_SEED + 1, folder)
     losses = {
         rate: held_out_loss(trained(data, rate, SEARCH_SEED, budget), unseen) for rate in rates
     }
@@ -148,10 +148,11 @@ def trainable_scenes(count: int, seed: int) -> tuple[Tensor, list[str]]:
     return images[kept], [captions[i] for i in kept]
 
 
-def captioned(pipe: StableDiffusion3Pipeline, count: int, seed: int, cache: Path) -> Captioned:
-    """The latents and captions of scenes to train on."""
+def captioned(pipe: StableDiffusion3Pipeline, count: int, seed: int, folder: Path) -> Captioned:
+    """The latents and captions of scenes to train on; the latents are kept in `folder`."""
     images, captions = trainable_scenes(count, seed)
     config = pipe.vae.config
+    cache = folder / f"latents_{count}_{seed}.safetensors"
     latents = (encoded(pipe.vae, images, cache) - config.shift_factor) * config.scaling_factor
     return Captioned(latents, tokenize(pipe, captions), tokenize(pipe, [""]))
 
