@@ -133,7 +133,7 @@ def time_lines(found: Sequence[Any]) -> Iterator[str]:
     yield "notes have no numbers of the paper's figure: it shows that the size of the loss depends"
     yield "much on the time. Shaded is the range over rollouts.\n"
     rows = [
-        [label, *(cell(found, spread_of(name, c), digits=1) for c in (0, 1))]
+        [label, *(cell(found, spread_of(name, c), digits=1 - c) for c in (0, 1))]
         for name, label in LOSSES.items()
     ]
     yield from table(["loss", "mean, largest / smallest", "variance, largest / smallest"], rows)
