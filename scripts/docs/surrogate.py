@@ -8,6 +8,7 @@ rollouts; the difference of two settings is taken on the same resampled rollouts
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,8 @@ def gradient_lines(found: Sequence[Any]) -> Iterator[str]:
     count = len(points(found, "full")[0])
     yield f"**Figure 2.** R² of a quadratic fit of the gradient's norm over the loss, of {count}"
     yield "samples with one draw of times and noise each. The gradient is that of the loss of one"
-    yield "sample, before it is multiplied by an advantage.\n"
+    yield "sample, before it is multiplied by an advantage. The notes lack the symbol of the paper's"
+    yield "two numbers, read here as R², and do not say what a point of its figure is.\n"
     rows = [
         [LABELS[name], cell(found, fit_of(name)), f"{published:.3f}"]
         for name, published in PUBLISHED_FIT.items()
@@ -215,7 +217,8 @@ def draw_gradients(found: Sequence[Any]) -> None:
 PART = Generated(PAGE, BEGIN, END, text)
 
 if __name__ == "__main__":
-    rollouts: Sequence[Mapping[str, Any]] = read()["rollouts"]
-    draw_times(rollouts)
-    draw_gradients(rollouts)
+    if "--check" not in sys.argv:
+        rollouts: Sequence[Mapping[str, Any]] = read()["rollouts"]
+        draw_times(rollouts)
+        draw_gradients(rollouts)
     raise SystemExit(PART.main(__doc__.splitlines()[0]))
