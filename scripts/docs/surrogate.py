@@ -146,8 +146,8 @@ def gradient_lines(found: Sequence[Any]) -> Iterator[str]:
     count = len(points(found, "full")[0])
     yield f"**Figure 2.** R² of a quadratic fit of the gradient's norm over the loss, of {count}"
     yield "samples with one draw of times and noise each. The gradient is that of the loss of one"
-    yield "sample, before it is multiplied by an advantage. The notes lack the symbol of the paper's"
-    yield "two numbers, read here as R², and do not say what a point of its figure is.\n"
+    yield "sample, before it is multiplied by an advantage. The notes lack the symbol of the"
+    yield "paper's two numbers, read here as R², and do not say what a point of its figure is.\n"
     rows = [
         [LABELS[name], cell(found, fit_of(name)), f"{published:.3f}"]
         for name, published in PUBLISHED_FIT.items()
