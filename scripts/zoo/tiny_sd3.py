@@ -108,7 +108,7 @@ def flow_loss(pipe: StableDiffusion3Pipeline, batch: Batch) -> Tensor:
         timestep=1000 * batch.time,
         return_dict=False,
     )[0]
-    return F.mse_loss(velocity, batch.eps + batch.x0)
+    return F.mse_loss(velocity, batch.eps - batch.x0)
 
 
 def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Progress:
