@@ -1,117 +1,209 @@
-"""The leaderboard's control: the base model trained longer by supervision, for as many passes.
+"""The leaderboard's control: the base model trained longer by supervision.
 
-    python scripts/bench/supervised.py --to FOLDER --seed 0 --rate 1e-4
+    OMP_NUM_THREADS=1 python scripts/bench/supervised.py --to FOLDER --seconds 90
+    OMP_NUM_THREADS=1 python scripts/bench/supervised.py --to FOLDER --samples 20000
 
-The transformer of `model=tiny_sd3` is trained further by its recipe's own loss, rectified flow on
-drawn scenes with their captions, for as many samples as a run of the leaderboard makes forward
-passes; its average is evaluated on the leaderboard's prompts and noise. Each of these samples also
-costs a backward pass, so the control takes longer than a run. FOLDER gets leaderboard.json.
+Either for the seconds that a run of the leaderboard trains on one core, or on as many samples as a
+run makes forward passes; with its backward pass a sample takes three times as long as such a pass.
+
+The transformer of `model=tiny_sd3` is trained further by its recipe's loss, rectified flow on newly
+drawn scenes, none of which has a held-out caption. Each rate is tried with seed 100 and judged by
+the loss on further scenes; at the best one each seed is trained, and the average of its weights is
+evaluated as the leaderboard's runs are. FOLDER gets leaderboard.json, which
+scripts/docs/leaderboard.py reads, and search.json with the loss of each rate. Seconds are those of
+the processor, so that other programs do not matter; drawing and encoding the scenes, once for all
+seeds, is not counted.
 """
 
 import argparse
+import json
+import math
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from diffusers import StableDiffusion3Pipeline
-from torch import nn
+from torch import Tensor
 
-from rlfactory.config.overrides import plan_from_words
+from rlfactory.prompts.ops.scenes import is_held_out
 from rlfactory.report.entry import ENTRIES_FILE, Entry, write_entries
+from rlfactory.run.atomic_write import write_text
+from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet
-from rlfactory.train.build import build, build_evaluator
-from rlfactory.train.components import NoProgress
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts" / "zoo"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
 
-BASE = ROOT / "src" / "rlfactory" / "model" / "zoo" / "weights" / "tiny_sd3"
+from autoencoder import encoded
+from card import evaluate
+from drawing import draw_scenes
+from muon import adamw
+from noising import Captioned, noisy_batches
+from tiny_sd3 import OUT, SHIFT, flow_loss, tokenize
+from training import step_optimizer
+
 METHOD = "supervised"
+SIZE = "tiny"
 BATCH = 64
-COMPOSITION = ("two_object", "position", "color_attr")
+DECAY = 0.98
+SEARCH_SEED = 100
+SCENES_SEED = 1_000
+"""Scenes that the recipe did not draw; those of the next seed judge the rates."""
+HELD_OUT_BATCHES = 16
+
+
+@dataclass(frozen=True)
+class JudgedTask:
+    """A task of the leaderboard: the words, reward and score of its evaluation, its target."""
+
+    words: tuple[str, ...]
+    reward: str
+    score: str
+    target: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The end of a training run: after `steps`, or after `seconds` if that is sooner."""
+
+    steps: int
+    seconds: float = math.inf
 
 
 def main() -> None:
-    from autoencoder import encoded
-    from drawing import draw_scenes
-    from noising import Captioned
-    from tiny_sd3 import tokenize
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--to", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rate", type=float, default=1e-4, help="learning rate of AdamW")
-    parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--rates", type=float, nargs="+", default=[3e-5, 1e-4, 3e-4])
     parser.add_argument("--scenes", type=int, default=20_000)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--samples", type=int, default=20_000)
+    length.add_argument("--seconds", type=float, help="in place of a number of samples")
     args = parser.parse_args()
-    args.to.mkdir(parents=True, exist_ok=True)
-    pipe = StableDiffusion3Pipeline.from_pretrained(BASE, torch_dtype=torch.float32)
-    # scenes that the recipe did not draw
-    images, captions = draw_scenes(args.scenes, 1_000 + args.seed)
-    latents = encoded(pipe.vae, images, args.to / "latents.safetensors")
-    config = pipe.vae.config
-    scaled = (latents - config.shift_factor) * config.scaling_factor
-    data = Captioned(scaled, tokenize(pipe, captions), tokenize(pipe, [""]))
-    before = scores(BASE)
-    began = time.perf_counter()
-    train(pipe, data, args.samples // BATCH, args.rate, args.seed)
-    print(f"trained for {time.perf_counter() - began:.0f} s")
-    pipe.save_pretrained(args.to / "pipeline")
-    after = scores(args.to / "pipeline")
-    nfe = [0.0, float(args.samples)]
-    entries = [
-        Entry(METHOD, task, args.seed, first, last, (last - first) / (1.0 - first), nfe, [])
-        for (task, first), last in zip(before.items(), after.values(), strict=True)
-    ]
-    for entry in entries:
-        print(f"{entry.task}: {entry.before:.3f} -> {entry.after:.3f}")
-    write_entries(entries, args.to / ENTRIES_FILE)
+    steps = args.samples // BATCH
+    budget = Budget(steps) if args.seconds is None else Budget(sys.maxsize, args.seconds)
+    run(args.to, judged_tasks(), args.seeds, args.rates, args.scenes, budget)
 
 
-def train(pipe: StableDiffusion3Pipeline, data: object, steps: int, rate: float, seed: int) -> None:
-    """Train the transformer, and leave the average of its weights in it."""
-    from noising import noisy_batches
-    from tiny_sd3 import embed
+def run(
+    folder: Path,
+    tasks: Mapping[str, JudgedTask],
+    seeds: list[int],
+    rates: list[float],
+    scenes: int,
+    budget: Budget,
+) -> None:
+    """Search the rate, train each seed with it, and write the entries of the leaderboard."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = captioned(base(), scenes, SCENES_SEED, folder)
+    unseen = captioned(base(), scenes // 10, SCENES_SEED + 1, folder)
+    losses = {
+        rate: held_out_loss(trained(data, rate, SEARCH_SEED, budget), unseen) for rate in rates
+    }
+    best = min(rates, key=losses.__getitem__)
+    found = {"before": held_out_loss(base(), unseen), **{f"{r:g}": x for r, x in losses.items()}}
+    print(f"loss on further scenes: {found}", flush=True)
+    write_text(folder / "search.json", json.dumps(found, indent=1) + "\n")
+    before = scores(OUT, tasks)
+    entries: list[Entry] = []
+    for seed in seeds:
+        trained(data, best, seed, budget).save_pretrained(folder / "pipeline")
+        entries += entries_of(tasks, seed, before, scores(folder / "pipeline", tasks))
+        print(*entries[-len(tasks) :], sep="\n", flush=True)
+        write_entries(entries, folder / ENTRIES_FILE)
 
-    network = pipe.transformer.train()
-    average = torch.optim.swa_utils.AveragedModel(
-        network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.98)
-    )
-    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4)
-    for _, batch in noisy_batches(data, range(steps), 1_000 + seed, shift=3.0, size=BATCH):
-        with torch.no_grad():
-            sequence, pooled = embed(pipe, *batch.words)
-        velocity = network(
-            batch.on_the_line,
-            encoder_hidden_states=sequence,
-            pooled_projections=pooled,
-            timestep=1000 * batch.time,
-            return_dict=False,
-        )[0]
-        loss = F.mse_loss(velocity, batch.eps - batch.x0)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        average.update_parameters(network)
-    network.load_state_dict(average.module.state_dict())
 
-
-def scores(path: Path) -> dict[str, float]:
-    """The strict score of a pipeline on the leaderboard's two tasks of prompt following."""
-    common = [w for w in read_sheet(file_of("leaderboard")).sizes["tiny"]]
-    words = [*common, f"model.path={path.absolute()}", "reward=shapes"]
-    narrow = f"prompts.categories=[{','.join(COMPOSITION)}]"
+def judged_tasks() -> dict[str, JudgedTask]:
+    """The tasks as the leaderboard's runs are evaluated on them."""
+    sheet = read_sheet(file_of("leaderboard"))
+    measures = {column.name: column.measure for column in columns_of(sheet, SIZE)}
     found = {}
-    for task, more in (("shapes", []), ("composition", [narrow])):
-        config = plan_from_words(*words, *more).config
-        evaluation = build_evaluator(config, build(config), NoProgress())("policy")
-        found[task] = evaluation.scores.means()["shapes_strict"]
+    for name, task in sheet.tasks.items():
+        words = next(line.overrides or [] for line in sheet.rows if line.task == name)
+        reward = next(word for word in words if word.startswith("reward="))
+        prompts = [word for word in words if word.startswith("prompts.")]
+        score = measures[task.score].removeprefix("eval/")
+        found[name] = JudgedTask(
+            (*sheet.sizes[SIZE], *prompts), reward.removeprefix("reward="), score, task.target
+        )
     return found
+
+
+def base() -> StableDiffusion3Pipeline:
+    """The untouched base model; only its transformer is to be trained."""
+    pipe = StableDiffusion3Pipeline.from_pretrained(OUT, torch_dtype=torch.float32)
+    for encoder in (pipe.text_encoder, pipe.text_encoder_2, pipe.text_encoder_3):
+        encoder.requires_grad_(False)
+    return pipe
+
+
+def trainable_scenes(count: int, seed: int) -> tuple[Tensor, list[str]]:
+    """Those of `count` drawn scenes whose captions no run is evaluated on."""
+    images, captions = draw_scenes(count, seed)
+    kept = [i for i, caption in enumerate(captions) if not is_held_out(caption)]
+    return images[kept], [captions[i] for i in kept]
+
+
+def captioned(pipe: StableDiffusion3Pipeline, count: int, seed: int, folder: Path) -> Captioned:
+    """The latents and captions of scenes to train on; the latents are kept in `folder`."""
+    images, captions = trainable_scenes(count, seed)
+    config = pipe.vae.config
+    cache = folder / f"latents_{count}_{seed}.safetensors"
+    latents = (encoded(pipe.vae, images, cache) - config.shift_factor) * config.scaling_factor
+    return Captioned(latents, tokenize(pipe, captions), tokenize(pipe, [""]))
+
+
+def trained(data: Captioned, rate: float, seed: int, budget: Budget) -> StableDiffusion3Pipeline:
+    """The base model trained further at a constant rate; it has the average of the weights."""
+    pipe = base()
+    network = pipe.transformer
+    average = torch.optim.swa_utils.AveragedModel(
+        network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(DECAY)
+    )
+    optimizer = adamw(network.parameters(), rate)
+    began = time.process_time()
+    for _, batch in noisy_batches(data, range(budget.steps), seed, SHIFT, BATCH):
+        step_optimizer(optimizer, flow_loss(pipe, batch), 1.0)
+        average.update_parameters(network)
+        spent = time.process_time() - began
+        if spent >= budget.seconds:
+            break
+    steps = int(average.n_averaged)
+    print(f"seed {seed}, rate {rate:g}: {steps} steps in {spent:.0f} s", flush=True)
+    network.load_state_dict(average.module.state_dict())
+    return pipe
+
+
+@torch.no_grad()
+def held_out_loss(pipe: StableDiffusion3Pipeline, data: Captioned) -> float:
+    """The loss on scenes that were not trained on, at the same times and noise for all."""
+    drawn = noisy_batches(data, range(HELD_OUT_BATCHES), SEARCH_SEED, SHIFT, BATCH)
+    return sum(float(flow_loss(pipe, batch)) for _, batch in drawn) / HELD_OUT_BATCHES
+
+
+def scores(path: Path, tasks: Mapping[str, JudgedTask]) -> dict[str, float]:
+    """The score of a saved pipeline on each task; tasks of the same prompts share samples."""
+    means = {}
+    for words in dict.fromkeys(task.words for task in tasks.values()):
+        first, *others = dict.fromkeys(t.reward for t in tasks.values() if t.words == words)
+        rewards = [f"reward={first}", f"eval_rewards.of=[{','.join(others)}]"]
+        means[words] = evaluate(path, *words, *rewards).scores.means()
+    return {name: means[task.words][task.score] for name, task in tasks.items()}
+
+
+def entries_of(
+    tasks: Mapping[str, JudgedTask], seed: int, before: dict[str, float], after: dict[str, float]
+) -> list[Entry]:
+    """A seed's entries of the leaderboard; a supervised run has no training reward."""
+    return [
+        Entry(METHOD, name, seed, first, last, (last - first) / (task.target - first), [], [])
+        for name, task in tasks.items()
+        for first, last in [(before[name], after[name])]
+    ]
 
 
 if __name__ == "__main__":

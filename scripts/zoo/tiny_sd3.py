@@ -24,7 +24,7 @@ from diffusers import (
 )
 from drawing import draw_scenes
 from muon import Pair, adamw
-from noising import Captioned, noisy_batches
+from noising import Batch, Captioned, noisy_batches
 from saving import save_half
 from torch import Tensor, nn
 from training import Leg, Progress, cosine, step_optimizer
@@ -39,6 +39,7 @@ from words import (
 )
 
 ADAMW_STEPS = 2_000
+SHIFT = 3.0
 OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "tiny_sd3"
 ABOUT = [
     "A complete `StableDiffusion3Pipeline`, small and trained from nothing on drawn, captioned",
@@ -67,7 +68,7 @@ def build_pipeline(folder: Path, seed: int) -> StableDiffusion3Pipeline:
     vae = build_vae()
     return StableDiffusion3Pipeline(
         transformer=transformer,
-        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
         vae=vae,
         text_encoder=clip_encoder(clip),
         tokenizer=clip,
@@ -97,20 +98,25 @@ def tokenize(pipe: StableDiffusion3Pipeline, captions: list[str]) -> tuple[Tenso
     return tokenized([pipe.tokenizer, pipe.tokenizer_3], captions)
 
 
+def flow_loss(pipe: StableDiffusion3Pipeline, batch: Batch) -> Tensor:
+    """Rectified flow's loss: the squared error of the predicted velocity."""
+    sequence, pooled = embed(pipe, *batch.words)
+    velocity = pipe.transformer(
+        batch.on_the_line,
+        encoder_hidden_states=sequence,
+        pooled_projections=pooled,
+        timestep=1000 * batch.time,
+        return_dict=False,
+    )[0]
+    return F.mse_loss(velocity, batch.eps - batch.x0)
+
+
 def train_flow(pipe: StableDiffusion3Pipeline, leg: Leg, data: Captioned) -> Progress:
     """Train by rectified flow, with times shifted towards noise."""
     progress = Progress(leg.path, leg.parts, leg.optimizer, decay=0.998)
     steps = range(progress.step, leg.steps)
-    for step, batch in noisy_batches(data, steps, leg.seed, shift=3.0):
-        sequence, pooled = embed(pipe, *batch.words)
-        velocity = pipe.transformer(
-            batch.on_the_line,
-            encoder_hidden_states=sequence,
-            pooled_projections=pooled,
-            timestep=1000 * batch.time,
-            return_dict=False,
-        )[0]
-        loss = F.mse_loss(velocity, batch.eps - batch.x0)
+    for step, batch in noisy_batches(data, steps, leg.seed, SHIFT):
+        loss = flow_loss(pipe, batch)
         step_optimizer(leg.optimizer, loss, leg.rate(step))
         progress.advance(step, leg.steps, loss)
     return progress
