@@ -1,9 +1,9 @@
 """Trains the scorer of `reward=shapes_learned`, on samples of `zoo:tiny_sd3` and their scores.
 
-    python scripts/zoo/shapes_scorer.py  # about ten minutes on one thread
+    python scripts/zoo/shapes_scorer.py  # about five minutes on one thread
 
 It sees few samples of an untrained generator, of training prompts only, each with its own prompt
-and with another one. So it is a proxy of `shapes` that holds near that generator and is exploited
+and with others. So it is a proxy of `shapes` that holds near that generator and is exploited
 far from it. Deterministic given the seed and the number of threads.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import StableDiffusion3Pipeline
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from training import batches, cosine, step_optimizer
 
@@ -29,6 +29,8 @@ from rlfactory.reward.shapes import Shapes
 OUT = WEIGHTS / "shapes_scorer"
 BATCH = 64
 HELD_OUT = 384
+OTHERS = 6  # other prompts that a picture is judged by
+BRIGHTNESS, SHIFT = 24, 4  # augmentation: levels, pixels
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ def draw(prompts: list[Prompt], seed: int) -> Tensor:
     return torch.cat(parts).contiguous()
 
 
+def kept(path: Path, prompts: list[Prompt], seed: int) -> Tensor:
+    """`draw`, kept on disk for another training."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({"images": draw(prompts, seed)}, path)
+    return load_file(path)["images"]
+
+
 def judge(images: Tensor, prompts: list[Prompt]) -> Judged:
     """Each picture with a prompt's fields and the score of `shapes`."""
     metadata = [prompt.metadata for prompt in prompts]
@@ -71,10 +81,19 @@ def judge(images: Tensor, prompts: list[Prompt]) -> Judged:
 
 
 def with_others(images: Tensor, prompts: list[Prompt]) -> Judged:
-    """Each picture once with its own prompt and once with the one before it."""
-    own, other = judge(images, prompts), judge(images, [prompts[-1], *prompts[:-1]])
-    pairs = [(own.images, other.images), (own.asked, other.asked), (own.scores, other.scores)]
-    return Judged(*(torch.cat(pair) for pair in pairs))
+    """Each picture with its own prompt, and with those of the `OTHERS` pictures before it."""
+    shifted = [judge(images, [*prompts[-i:], *prompts[:-i]]) for i in range(1, OTHERS + 1)]
+    parts = [judge(images, prompts), *shifted]
+    asked, scores = (torch.cat([getattr(p, key) for p in parts]) for key in ("asked", "scores"))
+    return Judged(images.repeat(len(parts), 1, 1, 1), asked, scores)
+
+
+def varied(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Pictures at another brightness, all shifted alike: neither changes what a prompt asks for."""
+    levels = torch.randint(-BRIGHTNESS, BRIGHTNESS + 1, (len(images), 1, 1, 1), generator=generator)
+    shift = torch.randint(-SHIFT, SHIFT + 1, (2,), generator=generator).tolist()
+    moved = images.float().roll(shift, dims=(2, 3)) + levels
+    return moved.clamp(0, 255)
 
 
 def train(data: Judged, steps: int, seed: int) -> SceneScorer:
@@ -82,8 +101,8 @@ def train(data: Judged, steps: int, seed: int) -> SceneScorer:
     torch.manual_seed(seed)
     model = SceneScorer()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
-    for step, rows, _ in batches(len(data.scores), BATCH, range(steps), seed):
-        logits = model(data.images[rows], data.asked[rows])
+    for step, rows, generator in batches(len(data.scores), BATCH, range(steps), seed):
+        logits = model(varied(data.images[rows], generator), data.asked[rows])
         loss = F.binary_cross_entropy_with_logits(logits, data.scores[rows])
         step_optimizer(optimizer, loss, cosine(step, steps, 50))
         if (step + 1) % 250 == 0:
@@ -122,21 +141,23 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--samples", type=int, default=3_000)
-    parser.add_argument("--steps", type=int, default=2_500)
+    parser.add_argument("--work", type=Path, default=Path("outputs/zoo/shapes_scorer"))
+    parser.add_argument("--samples", type=int, default=2_400)
+    parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     source = ShapesPrompts()
     prompts = source.draw(args.samples, seed=args.seed, iteration=0)
-    data = with_others(draw(prompts, args.seed), prompts)
+    data = with_others(kept(args.work / "pictures.safetensors", prompts, args.seed), prompts)
     model = train(data, args.steps, args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
     state = {name: value.half().contiguous() for name, value in model.state_dict().items()}
     save_file(state, args.out / FILE)
     unseen = source.held_out(HELD_OUT)
+    pictures = kept(args.work / "held_out.safetensors", unseen, args.seed + 1)
     tests = {
-        f"its training samples ({len(data.scores):,})": data,
-        f"samples of {HELD_OUT} held-out prompts": judge(draw(unseen, args.seed + 1), unseen),
+        f"its {args.samples:,} training samples, {1 + OTHERS} prompts each": data,
+        f"samples of {HELD_OUT} held-out prompts": judge(pictures, unseen),
     }
     saved = load_scorer(args.out, torch.device("cpu"))
     found = {name: correlation(saved, test) for name, test in tests.items()}
