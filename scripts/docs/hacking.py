@@ -197,6 +197,9 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
         " stronger warning of two; a coin has 0.5."
     )
     yield ""
+    if len(tasks) < 2:
+        yield f"There are runs of {len(tasks)} proxy, and none can be left out: no AUROC yet."
+        return
     sets = {"all four": ALL, **{f"{name} alone": (name,) for name in ALL}}
     found = {title: auroc_by_task(known, names) for title, names in sets.items()}
     yield f"| left-out proxy | runs | evaluations | fallen | {' | '.join(sets)} |"
@@ -208,8 +211,9 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
         cells += [_number(found[title][task]) for title in sets]
         yield f"| {' | '.join(cells)} |"
     usable = [task for task in tasks if not math.isnan(found["all four"][task])]
-    means = [np.mean([found[title][task] for task in usable]) for title in sets]
-    yield f"| mean | | | | {' | '.join(_number(m) for m in means)} |"
+    if usable:
+        means = [float(np.mean([found[title][task] for task in usable])) for title in sets]
+        yield f"| mean | | | | {' | '.join(_number(m) for m in means)} |"
     yield ""
     yield (
         f"This rests on {len(runs)} short runs of {len(tasks)} proxies, and evaluations of one run"

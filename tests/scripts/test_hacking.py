@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -103,3 +104,23 @@ def test_the_page_is_what_its_runs_give(page: ModuleType) -> None:
     stored = page.read_runs(page.STORE)
     assert (ROOT / "docs" / "hacking.md").read_text(encoding="utf-8") == page.page(stored)
     assert stored
+
+
+def test_a_hacked_row_needs_both_decided(page: ModuleType, runs: ModuleType) -> None:
+    run = runs.run_of(record(), "hacking", "V-GRPO, biased")
+    assert page.summary({"a": [run] * 2}).endswith("both decided: no row.")
+    assert page.summary({"a": [run] * 3}).endswith("both decided: a.")
+
+
+def test_rows_are_compared_with_the_baseline_s_seeds(page: ModuleType, runs: ModuleType) -> None:
+    run = runs.run_of(record(), "hacking", "V-GRPO, biased")
+    other = replace(run, seed=4)
+    assert page.beside([run], [run]) == "–"
+    assert page.beside([other], [run]) == "–", "no seed in common"
+    better = replace(run, points=[run.first, replace(run.last, gold=0.5)])
+    assert page.beside([better], [run]) == "+0.30, undecided"
+
+
+def test_one_proxy_alone_has_no_detector(page: ModuleType, runs: ModuleType) -> None:
+    run = runs.run_of(record(), "hacking", "V-GRPO, biased")
+    assert [*page.detector_lines([run])][-1].endswith("no AUROC yet.")
