@@ -52,7 +52,8 @@ python scripts/docs/hacking.py outputs/sweeps/hacking-tiny outputs/sweeps/hackin
 ```
 
 These are runs of ten iterations of 24 pictures (twenty of 64 texts) at a high learning rate, with
-64 (128) held-out prompts. A row with fewer than {runs} runs is undecided, whatever its numbers are.
+64 (128) held-out prompts. Rows "gold" train on the gold score at the same rate: what they lose is
+the rate's doing and not a proxy's. A row with fewer than {runs} runs is undecided, whatever its numbers are.
 Intervals are of means over seeds (95 %, Student's t), each by itself, without a correction for
 their number; the claims of the sweeps are decided by the rules of [results](results/README.md).
 
@@ -275,7 +276,7 @@ def draw_row(
     """Single runs as thin lines, their mean as a thick one with its ends marked."""
     paths = np.array([[(x(p), p.gold) for p in run.points] for run in runs])
     for run in paths:
-        axes.plot(run[:, 0], run[:, 1], color=colour, alpha=0.25, linewidth=0.8)
+        axes.plot(run[:, 0], run[:, 1], color=colour, alpha=0.4, linewidth=0.8)
     middle = paths.mean(0)
     axes.plot(middle[:, 0], middle[:, 1], color=colour, label=label)
     axes.plot(*middle[-1], "o", color=colour, markersize=5)
