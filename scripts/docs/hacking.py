@@ -53,9 +53,10 @@ python scripts/docs/hacking.py outputs/sweeps/hacking-tiny outputs/sweeps/hackin
 
 These are runs of ten iterations of 24 pictures (twenty of 64 texts) at a high learning rate, with
 64 (128) held-out prompts. Rows "gold" train on the gold score at the same rate: what they lose is
-the rate's doing and not a proxy's. A row with fewer than {runs} runs is undecided, whatever its numbers are.
-Intervals are of means over seeds (95 %, Student's t), each by itself, without a correction for
-their number; the claims of the sweeps are decided by the rules of [results](results/README.md).
+the rate's doing and not a proxy's. A row with fewer than {runs} runs is undecided, whatever its
+numbers are. Intervals are of means over seeds (95 %, Student's t), each by itself, without a
+correction for their number; the claims of the sweeps are decided by the rules of
+[results](results/README.md).
 
 Written by `python scripts/docs/hacking.py`.
 """
