@@ -77,10 +77,15 @@ def warnings_of_left_out_tasks(
 
 
 def auroc_by_task(examples: Sequence[Example], names: Sequence[str]) -> dict[str, float]:
-    """The AUROC on each task that was left out; NaN where all its labels are equal."""
+    """The AUROC on each task that was left out.
+
+    NaN where all its labels are equal, or all those that the model was fitted on.
+    """
     found = {}
     for task, scores in warnings_of_left_out_tasks(examples, names).items():
-        found[task] = auroc(scores, [e.fallen for e in examples if e.task == task])
+        own = [e.fallen for e in examples if e.task == task]
+        fitted = {e.fallen for e in examples if e.task != task}
+        found[task] = auroc(scores, own) if len(fitted) == 2 else float("nan")
     return found
 
 

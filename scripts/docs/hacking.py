@@ -76,8 +76,12 @@ def page(runs: Sequence[Run]) -> str:
     """The page."""
     lines = [HEAD.format(runs=MIN_RUNS)]
     for sweep, title in (("hacking", "Images"), ("hacking_text", "Texts")):
-        if of_sweep(runs, sweep):
-            lines += [f"## {title}", "", *section(sweep, of_sweep(runs, sweep))]
+        own = of_sweep(runs, sweep)
+        lines += [
+            f"## {title}",
+            "",
+            *(section(sweep, own) if own else ["No finished run yet.", ""]),
+        ]
     lines += ["## A warning without the gold score", "", *detector_lines(runs)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -109,6 +113,7 @@ def section(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     yield ""
     yield summary(rows)
     yield ""
+    yield from controls(rows)
     yield f"![Gold against proxy, and against distance](images/{sweep}.png)"
     yield ""
     yield caption(texts)
@@ -185,6 +190,23 @@ def summary(rows: Mapping[str, Sequence[Run]]) -> str:
     return text
 
 
+def controls(rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """What training on the gold score itself does to it, beside the same algorithm's proxy."""
+    found = []
+    for name, runs in rows.items():
+        if name.split(", ")[1:2] == ["gold"]:
+            other = rows.get(name.replace("gold", "biased"), [])
+            apart = beside(other, runs) if other else "–"
+            found.append(f"{name}: {spread(gold_changes(runs))}, biased beside it: {apart}")
+    if found:
+        yield (
+            f"Change of gold in controls, which train on gold itself: {'; '.join(found)}. Where a"
+            " control loses too, the rate alone lowers the gold score: then only what a biased row"
+            " loses beyond its control is the proxy's doing."
+        )
+        yield ""
+
+
 def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
     """What the detector sees, and its AUROC on tasks that it was not fitted on."""
     known = [*examples(runs)]
@@ -219,9 +241,9 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
     yield ""
     yield (
         f"This rests on {len(runs)} short runs of {len(tasks)} proxies, and evaluations of one run"
-        f" are not independent: the AUROC of a proxy is a mean over few pairs. {len(usable)} of"
-        f" the {len(tasks)} proxies have evaluations of both kinds; the others have no AUROC and"
-        " only help to fit. It shows neither that the four metrics suffice for other models and"
+        " are not independent: the AUROC of a proxy is a mean over few pairs. It needs evaluations"
+        " with a fallen gold score and without, both of the left-out proxy and of the others:"
+        f" {len(usable)} of the {len(tasks)} proxies have them. It shows neither that the four metrics suffice for other models and"
         " rewards nor which threshold to warn at."
     )
 
@@ -232,7 +254,11 @@ def _number(value: float) -> str:
 
 def panels_of(rows: Mapping[str, Sequence[Run]]) -> dict[str, list[str]]:
     """The rows of each column of the figure: algorithms on one proxy, remedies, other proxies."""
-    columns: dict[str, list[str]] = {"Algorithms": [], "Remedies": [], "Other proxies": []}
+    columns: dict[str, list[str]] = {
+        "Algorithms": [],
+        "Remedies": [],
+        "Others, and gold": [],
+    }
     for name in rows:
         algorithm, _, rest = name.partition(", ")
         if rest == "biased":
@@ -240,7 +266,7 @@ def panels_of(rows: Mapping[str, Sequence[Run]]) -> dict[str, list[str]]:
         if rest.startswith("biased") and (rest != "biased" or algorithm == "V-GRPO"):
             columns["Remedies"].append(name)
         if rest and not rest.startswith("biased"):
-            columns["Other proxies"].append(name)
+            columns["Others, and gold"].append(name)
     return {title: names for title, names in columns.items() if names}
 
 

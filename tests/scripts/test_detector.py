@@ -84,3 +84,9 @@ def test_a_task_is_judged_by_the_others_alone(detector: ModuleType) -> None:
     assert found["z"] < 0.1
     alike = detector.auroc_by_task([e for e in data if e.task != "z"], ["a", "b"])
     assert min(alike.values()) > 0.9
+
+
+def test_a_model_of_one_label_alone_has_no_auroc(detector: ModuleType) -> None:
+    both = examples(detector, 1.0, "x")
+    fallen = [detector.Example("y", e.features, True) for e in examples(detector, 1.0, "y")]
+    assert all(np.isnan(v) for v in detector.auroc_by_task([*both, *fallen], ["a", "b"]).values())

@@ -124,3 +124,11 @@ def test_rows_are_compared_with_the_baseline_s_seeds(page: ModuleType, runs: Mod
 def test_one_proxy_alone_has_no_detector(page: ModuleType, runs: ModuleType) -> None:
     run = runs.run_of(record(), "hacking", "V-GRPO, biased")
     assert [*page.detector_lines([run])][-1].endswith("no AUROC yet.")
+
+
+def test_a_control_is_set_beside_its_proxy(page: ModuleType, runs: ModuleType) -> None:
+    run = runs.run_of(record(), "hacking", "V-GRPO, biased")
+    better = replace(run, points=[run.first, replace(run.last, gold=0.5)])
+    (text, _) = page.controls({"V-GRPO, biased": [run], "V-GRPO, gold": [better]})
+    assert "V-GRPO, gold: -0.10, biased beside it: -0.30, undecided." in text
+    assert [*page.controls({"V-GRPO, biased": [run]})] == []
