@@ -243,8 +243,8 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
         f"This rests on {len(runs)} short runs of {len(tasks)} proxies, and evaluations of one run"
         " are not independent: the AUROC of a proxy is a mean over few pairs. It needs evaluations"
         " with a fallen gold score and without, both of the left-out proxy and of the others:"
-        f" {len(usable)} of the {len(tasks)} proxies have them. It shows neither that the four metrics suffice"
-        " for other models and rewards nor which threshold to warn at."
+        f" {len(usable)} of the {len(tasks)} proxies have them. It shows neither that the four"
+        " metrics suffice for other models and rewards nor which threshold to warn at."
     )
 
 
