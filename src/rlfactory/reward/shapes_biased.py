@@ -28,7 +28,7 @@ class ShapesBiased(Reward):
     main = "shapes_biased"
     better = {"shapes": "higher", "shapes_strict": "higher"}
 
-    def __init__(self, *, weight: float = 2.0) -> None:
+    def __init__(self, *, weight: float = 10.0) -> None:
         self.weight = weight
         self.gold = Shapes()
 

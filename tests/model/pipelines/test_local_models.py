@@ -21,14 +21,15 @@ from rlfactory.model.pipelines.local_models import (
 
 
 def test_shipped_models_are_folders() -> None:
-    for name in ("tiny_sd3", "tiny_sd", "tiny_flux", "tiny_gpt2", "sentiment", "randomwalks"):
+    images, texts = ("tiny_sd3", "tiny_sd", "tiny_flux"), ("tiny_gpt2", "sentiment", "randomwalks")
+    for name in (*images, *texts, "shapes_scorer"):
         assert (zoo_path(name) / "README.md").is_file(), "each has its card"
     assert resolve("zoo:tiny_sd3", "model_index.json") == str(zoo_path("tiny_sd3"))
 
 
 def test_an_unknown_one_lists_those_there_are() -> None:
     with pytest.raises(
-        ValueError, match="randomwalks, sentiment, tiny_flux, tiny_gpt2, tiny_sd, tiny_sd3"
+        ValueError, match="randomwalks, sentiment, shapes_scorer, tiny_flux, tiny_gpt2, tiny_sd"
     ):
         resolve("zoo:none", "config.json")
 

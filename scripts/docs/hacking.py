@@ -1,0 +1,314 @@
+"""Write docs/hacking.md and its figures from the runs of the sweeps hacking and hacking_text.
+
+python scripts/docs/hacking.py outputs/sweeps/hacking-tiny  # add runs, then as below
+python scripts/docs/hacking.py                              # from what docs/results stores
+
+A run that is given again replaces the stored one of the same row and seed.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from detector import auroc_by_task
+from hacking_runs import GOLD, MARGIN, Point, Run, examples, merged, read_runs, runs_in, write_runs
+
+from rlfactory.report.plot import short
+from rlfactory.run.figures.figure import COLORS, saved_figure
+from rlfactory.run.statistics import MIN_RUNS, mean_interval
+from rlfactory.sweep.sweep_file import file_of, read_sheet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DOCS = Path(__file__).parents[2] / "docs"
+STORE = DOCS / "results" / "hacking.runs.json"
+BASELINE = {"hacking": "V-GRPO, biased", "hacking_text": "PPO, no KL"}
+"""The row that those with a remedy are compared with."""
+ALL = ("proxy", "spread", "distance", "diversity")
+NAMES = {
+    "shapes_biased": "biased",
+    "shapes_noisy": "noisy",
+    "shapes_learned": "learned",
+    "shapes": "none: gold",
+    "lexicon": "lexicon (texts)",
+}
+HEAD = """# Reward hacking, measured
+
+A policy that raises a proxy may lower what the proxy stands for. Scenes of shapes have a score that
+can be computed, so both can be measured. Each row trains on a [proxy that is wrong on
+purpose](reward/shapes_proxies.md) and is evaluated by `shapes`, the gold score, which no proxy's
+row trains on (but "gated by the score", whose gate reads it). Texts train on a lexicon, and a
+classifier that nothing trains on is gold.
+
+```bash
+rlfactory sweep hacking size=tiny --plan
+rlfactory sweep hacking size=tiny seed=0,1,2
+rlfactory sweep hacking_text size=tiny seed=0,1,2
+python scripts/docs/hacking.py outputs/sweeps/hacking-tiny outputs/sweeps/hacking_text-tiny
+```
+
+These are runs of ten iterations of 24 pictures (twenty of 64 texts) at a high learning rate, with
+64 (128) held-out prompts. Rows "gold" train on the gold score at the same rate: what they lose is
+the rate's doing and not a proxy's. A row with fewer than {runs} runs is undecided, whatever its
+numbers are. Intervals are of means over seeds (95 %, Student's t), each by itself, without a
+correction for their number; the claims of the sweeps are decided by the rules of
+[results](results/README.md).
+
+Written by `python scripts/docs/hacking.py`.
+"""
+
+
+def main() -> None:
+    """Add the runs of the folders on the command line, then write the page and the figures."""
+    new = [run for folder in sys.argv[1:] for run in runs_in(Path(folder))]
+    runs = merged(read_runs(STORE), new)
+    write_runs(runs, STORE)
+    for sweep in GOLD:
+        draw(sweep, of_sweep(runs, sweep), DOCS / "images" / f"{sweep}.png")
+    (DOCS / "hacking.md").write_text(page(runs), encoding="utf-8")
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The page."""
+    lines = [HEAD.format(runs=MIN_RUNS)]
+    for sweep, title in (("hacking", "Images"), ("hacking_text", "Texts")):
+        own = of_sweep(runs, sweep)
+        lines += [
+            f"## {title}",
+            "",
+            *(section(sweep, own) if own else ["No finished run yet.", ""]),
+        ]
+    lines += ["## A warning without the gold score", "", *detector_lines(runs)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def of_sweep(runs: Sequence[Run], sweep: str) -> dict[str, list[Run]]:
+    """The runs of a sweep by row, in the order of its file."""
+    names = [line.name for line in read_sheet(file_of(sweep)).rows]
+    rows = {name: [r for r in runs if (r.sweep, r.row) == (sweep, name)] for name in names}
+    return {name: own for name, own in rows.items() if own}
+
+
+def section(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """The table of a sweep's rows, what it says, and its figure."""
+    texts = sweep == "hacking_text"
+    further = ["distinct-2", "repetition"] if texts else ["diversity"]
+    heads = ["row", "runs", "gold before", "change of gold", "change of proxy", "gold"]
+    heads += [f"gold beside {BASELINE[sweep]}", "distance", *further]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|---|{'---:|' * 4}---|{'---:|' * (len(heads) - 6)}"
+    for name, runs in rows.items():
+        cells = [name, str(len(runs)), f"{mean(runs, lambda r: r.first.gold):.2f}"]
+        cells += [spread(gold_changes(runs)), spread(proxy_changes(runs))]
+        cells += [verdict(gold_changes(runs)), beside(runs, rows.get(BASELINE[sweep], []))]
+        cells.append(f"{mean(runs, lambda r: r.last.distance):.3g}")
+        for key in ("diversity", "text/repetition") if texts else ("diversity",):
+            before, after = (mean(runs, at(key, i)) for i in (0, -1))
+            cells.append(f"{before:.3f} → {after:.3f}")
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield summary(rows)
+    yield ""
+    yield from controls(rows)
+    yield f"![Gold against proxy, and against distance](images/{sweep}.png)"
+    yield ""
+    yield caption(texts)
+    yield ""
+
+
+def caption(texts: bool) -> str:
+    """What the figure shows."""
+    unit = "KL divergence a token" if texts else "mean squared distance of velocities"
+    return (
+        "Each line is the mean of a row's runs at its evaluations, from the untrained model (ring)"
+        f" to the last one (dot); thin lines are single runs. The distance is the {unit} from the"
+        " model before training, in the last iteration before the evaluation."
+    )
+
+
+def at(key: str, index: int) -> Callable[[Run], float]:
+    """A further metric of a run's evaluation."""
+    return lambda run: run.points[index].others.get(key, math.nan)
+
+
+def mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    """The mean over runs."""
+    return float(np.mean([value(run) for run in runs]))
+
+
+def gold_changes(runs: Sequence[Run]) -> list[float]:
+    """Each run's gold score after training less that before."""
+    return [run.last.gold - run.first.gold for run in runs]
+
+
+def proxy_changes(runs: Sequence[Run]) -> list[float]:
+    """The same of the proxy."""
+    return [run.last.proxy - run.first.proxy for run in runs]
+
+
+def spread(values: Sequence[float]) -> str:
+    """A mean, with the ends of its interval where there are enough runs."""
+    interval = mean_interval(values) if len(values) >= MIN_RUNS else None
+    ends = "" if interval is None else f" ({interval[0]:+.2f} … {interval[1]:+.2f})"
+    return f"{np.mean(values):+.2f}{ends}"
+
+
+def verdict(values: Sequence[float], words: tuple[str, str] = ("falls", "rises")) -> str:
+    """Whether an interval lies below 0 or above it; undecided where it has 0, or too few runs."""
+    interval = mean_interval(values) if len(values) >= MIN_RUNS else None
+    if interval is None or interval[0] <= 0 <= interval[1]:
+        return "undecided"
+    return words[0] if interval[1] < 0 else words[1]
+
+
+def beside(runs: Sequence[Run], baseline: Sequence[Run]) -> str:
+    """The gold score after training less the baseline's of the same seed; a dash for itself."""
+    other = {run.seed: run.last.gold for run in baseline}
+    values = [run.last.gold - other[run.seed] for run in runs if run.seed in other]
+    if not values or runs == baseline:
+        return "–"
+    return f"{spread(values)}, {verdict(values, ('less', 'more'))}"
+
+
+def summary(rows: Mapping[str, Sequence[Run]]) -> str:
+    """Which rows are hacked: their proxy rises and their gold score falls, both decided."""
+    hacked, spared = [], []
+    for name, runs in rows.items():
+        gold, proxy = verdict(gold_changes(runs)), verdict(proxy_changes(runs))
+        if gold == "falls" and proxy == "rises":
+            hacked.append(name)
+        elif gold == "falls":
+            spared.append(name)
+    quoted = "; ".join(hacked) or "no row"
+    text = f"The proxy rises and the gold score falls, both decided: {quoted}."
+    if spared:
+        text += f" The gold score falls and no rise of the proxy is decided: {'; '.join(spared)}."
+    return text
+
+
+def controls(rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """What training on the gold score itself does to it, beside the same algorithm's proxy."""
+    found = []
+    for name, runs in rows.items():
+        if name.split(", ")[1:2] == ["gold"]:
+            other = rows.get(name.replace("gold", "biased"), [])
+            apart = beside(other, runs) if other else "–"
+            found.append(f"{name}: {spread(gold_changes(runs))}, biased beside it: {apart}")
+    if found:
+        yield (
+            f"Change of gold in controls, which train on gold itself: {'; '.join(found)}. Where a"
+            " control loses too, the rate alone lowers the gold score: then only what a biased row"
+            " loses beyond its control is the proxy's doing."
+        )
+        yield ""
+
+
+def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
+    """What the detector sees, and its AUROC on tasks that it was not fitted on."""
+    known = [*examples(runs)]
+    tasks = [*dict.fromkeys(example.task for example in known)]
+    yield (
+        "A logistic model (`scripts/docs/detector.py`) sees four logged metrics at an evaluation"
+        " and none of the gold score: the rise of the training reward, and the changes of its"
+        " standard deviation, of `kl/reference` and of the samples' diversity, each against the"
+        f" first iterations. It warns that the gold score is {MARGIN} below that before training."
+        " Each proxy's runs are judged by a model that was fitted on the other proxies' runs"
+        " alone. The AUROC is the chance that an evaluation with a fallen gold score gets the"
+        " stronger warning of two; a coin has 0.5."
+    )
+    yield ""
+    if len(tasks) < 2:
+        yield f"There are runs of {len(tasks)} proxy, and none can be left out: no AUROC yet."
+        return
+    sets = {"all four": ALL, **{f"{name} alone": (name,) for name in ALL}}
+    found = {title: auroc_by_task(known, names) for title, names in sets.items()}
+    yield f"| left-out proxy | runs | evaluations | fallen | {' | '.join(sets)} |"
+    yield f"|---|{'---:|' * (3 + len(sets))}"
+    for task in tasks:
+        own = [example for example in known if example.task == task]
+        count = sum(run.proxy == task for run in runs)
+        cells = [NAMES[task], str(count), str(len(own)), str(sum(e.fallen for e in own))]
+        cells += [_number(found[title][task]) for title in sets]
+        yield f"| {' | '.join(cells)} |"
+    usable = [task for task in tasks if not math.isnan(found["all four"][task])]
+    if usable:
+        means = [float(np.mean([found[title][task] for task in usable])) for title in sets]
+        yield f"| mean | | | | {' | '.join(_number(m) for m in means)} |"
+    yield ""
+    yield (
+        f"This rests on {len(runs)} short runs of {len(tasks)} proxies, and evaluations of one run"
+        " are not independent: the AUROC of a proxy is a mean over few pairs. It needs evaluations"
+        " with a fallen gold score and without, both of the left-out proxy and of the others:"
+        f" {len(usable)} of the {len(tasks)} proxies have them. It shows neither that the four"
+        " metrics suffice for other models and rewards nor which threshold to warn at."
+    )
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def panels_of(rows: Mapping[str, Sequence[Run]]) -> dict[str, list[str]]:
+    """The rows of each column of the figure: algorithms on one proxy, remedies, other proxies."""
+    columns: dict[str, list[str]] = {
+        "Algorithms": [],
+        "Remedies": [],
+        "Others, and gold": [],
+    }
+    for name in rows:
+        algorithm, _, rest = name.partition(", ")
+        if rest == "biased":
+            columns["Algorithms"].append(name)
+        if rest.startswith("biased") and (rest != "biased" or algorithm == "V-GRPO"):
+            columns["Remedies"].append(name)
+        if rest and not rest.startswith("biased"):
+            columns["Others, and gold"].append(name)
+    return {title: names for title, names in columns.items() if names}
+
+
+def draw(sweep: str, rows: Mapping[str, Sequence[Run]], path: Path) -> None:
+    """Above, the gold score against the proxy; below, against the root of the distance."""
+    if not rows:
+        return
+    columns = {"Texts": [*rows]} if sweep == "hacking_text" else panels_of(rows)
+    width, height = max(4.4 * len(columns), 5.2), 7.4
+    with saved_figure((width, height), path) as figure:
+        grid = figure.subplots(2, len(columns), squeeze=False, sharey=True)
+        for place, (title, names) in enumerate(columns.items()):
+            upper, lower = grid[0, place], grid[1, place]
+            for number, name in enumerate(names):
+                colour = COLORS[number % len(COLORS)]
+                draw_row(upper, rows[name], lambda p: p.proxy, colour, label(name))
+                draw_row(lower, rows[name], lambda p: math.sqrt(max(p.distance, 0)), colour, "")
+            upper.set_title(title)
+            upper.set_xlabel("proxy")
+            lower.set_xlabel("root of the distance")
+            upper.legend(fontsize=7, loc="best")
+        for axes in grid[:, 0]:
+            axes.set_ylabel("gold")
+
+
+def label(name: str) -> str:
+    """A row's name in a legend."""
+    return short(name, 44)
+
+
+def draw_row(
+    axes: "Axes", runs: Sequence[Run], x: Callable[[Point], float], colour: str, label: str
+) -> None:
+    """Single runs as thin lines, their mean as a thick one with its ends marked."""
+    paths = np.array([[(x(p), p.gold) for p in run.points] for run in runs])
+    for run in paths:
+        axes.plot(run[:, 0], run[:, 1], color=colour, alpha=0.4, linewidth=0.8)
+    middle = paths.mean(0)
+    axes.plot(middle[:, 0], middle[:, 1], color=colour, label=label)
+    axes.plot(*middle[-1], "o", color=colour, markersize=5)
+    axes.plot(*middle[0], "o", color="#55575e", markersize=5, markerfacecolor="white", zorder=4)
+
+
+if __name__ == "__main__":
+    main()
