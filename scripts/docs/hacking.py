@@ -51,9 +51,9 @@ rlfactory sweep hacking_text size=tiny seed=0,1,2
 python scripts/docs/hacking.py outputs/sweeps/hacking-tiny outputs/sweeps/hacking_text-tiny
 ```
 
-These are runs of ten iterations of 24 pictures (twenty of 64 texts) at a high learning rate, with
-64 (128) held-out prompts. Rows "gold" train on the gold score at the same rate: what they lose is
-the rate's doing and not a proxy's. A row with fewer than {runs} runs is undecided, whatever its
+These are runs of fifteen iterations of 24 pictures (twenty of 64 texts), with 64 (128) held-out
+prompts. Rows "gold" train on the gold score itself in the same way: what they lose is not a
+proxy's doing. A row with fewer than {runs} runs is undecided, whatever its
 numbers are. Intervals are of means over seeds (95 %, Student's t), each by itself, without a
 correction for their number; the claims of the sweeps are decided by the rules of
 [results](results/README.md).
