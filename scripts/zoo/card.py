@@ -8,8 +8,9 @@ import numpy as np
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.run.figures.image_grid import grid
 from rlfactory.run.scores import Scores
-from rlfactory.train.build import build, build_evaluator
+from rlfactory.train.build import build
 from rlfactory.train.components import NoProgress
+from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.evaluator import Evaluation
 
 

@@ -18,14 +18,11 @@ from rlfactory.regularizer.sum import Sum
 from rlfactory.reward.base import RewardError
 from rlfactory.train.build import (
     build,
-    build_evaluator,
     build_optimizer,
     instantiate_group,
     known_prompts,
     training_budget,
 )
-from rlfactory.train.components import NoProgress
-from rlfactory.train.evaluation.evaluator import evaluation_metrics
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.utils.errors import ModelError
 
@@ -241,16 +238,6 @@ def test_prompts_with_an_end_are_known_before_a_run_begins(
     assert len(found) <= count
 
 
-def test_an_evaluation_has_its_noises_and_its_own_seed() -> None:
-    few = ("evaluation.prompts=6", "seed=3")
-    made = config(*few)
-    one = build_evaluator(made, build(made), NoProgress())
-    assert (one.seed, one.noises, len(one.prompts)) == (3, 1, 6)
-    made = config(*few, "evaluation.noises=2", "evaluation.seed=7")
-    two = build_evaluator(made, build(made), NoProgress())
-    assert (two.seed, two.noises, two.prompts) == (7, 2, one.prompts * 2)
-
-
 def test_prompts_without_an_end_are_not_known() -> None:
     values = config()
     assert known_prompts(values, instantiate_group(values, "prompts")) == ()
@@ -268,14 +255,3 @@ def test_a_reward_refuses_prompts_before_a_model_is_loaded(
     monkeypatch.setattr("rlfactory.train.build.PromptCache", None)
     with pytest.raises(RewardError, match="'b': its metadata lacks include, which Shapes reads"):
         build(values)
-
-
-def test_texts_are_evaluated_on_several_prompt_sets() -> None:
-    words = ["model=tiny_gpt2", "reward=length", "evaluation.prompts=2", "dynamics.length=4"]
-    sets = ["eval_sets.of=[movies,randomwalks]", "eval_sets.rewards.movies=[length]"]
-    planned = config(*words, *sets)
-    evaluator = build_evaluator(planned, build(planned), NoProgress())
-    metrics = evaluation_metrics(evaluator("policy"))
-    assert len(evaluator.sets["randomwalks"].prompts) == 2
-    for name in ("movies", "randomwalks"):
-        assert {f"eval/{name}/length/mean", f"eval/{name}/text/repetition"} <= metrics.keys()

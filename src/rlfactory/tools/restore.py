@@ -11,8 +11,9 @@ from rlfactory.run.checkpoint.load import load_checkpoint
 from rlfactory.run.checkpoint.retention import best_step
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import with_inputs
-from rlfactory.train.build import Config, build, build_evaluator
+from rlfactory.train.build import Config, build
 from rlfactory.train.components import Components, NoProgress
+from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.train.process.distributed import single_process_config
 from rlfactory.train.process.worker import read_config

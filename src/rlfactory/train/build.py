@@ -4,7 +4,6 @@ import copy
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
-from rlfactory.config.evaluation_prompts import set_counts, set_rewards
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
@@ -22,17 +20,16 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
-from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.base import Prompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger
 from rlfactory.run.loggers.fault_tolerant import fault_tolerant
 from rlfactory.train.components import (
     Components,
     NoProgress,
-    ProgressListener,
     TrainingBudget,
 )
-from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.train.sampling.given import GivenSampler
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
@@ -85,16 +82,9 @@ def build(
     hardware = hardware or build_hardware(config)
     device = reward_device(config, hardware.device)
     reward, eval_rewards = build_rewards(config, device)
-    held_out = prompts.held_out(config["evaluation"]["prompts"])
     sets = build_prompt_sets(config)
     # before the model is loaded, which takes longest
-    reward.check_prompts([*prompts.known(), *held_out])
-    for name, other in eval_rewards.items():
-        if name in config["eval_rewards"]["of"]:
-            other.check_prompts(held_out)
-    for name, listed in sets.items():
-        for judge in filter(None, set_judges(config, name, reward, eval_rewards)):
-            judge.check_prompts(listed)
+    check_prompts(config, prompts, sets, reward, eval_rewards)
     model = _build_model(config, prompts, hardware)
     model.evaluations.on_pass = partial(advance, 0)
     dynamics = instantiate_group(config, "dynamics", process=model.forward_process)
@@ -115,12 +105,7 @@ def build(
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
-    # copies of the initial weights, from the start: later these would be others
-    evaluated = {config["evaluation"]["weights"]}
-    if _policy_fraction(config) < 1 and model.media == "images":
-        evaluated.add(REFERENCE)
-    for name in {algo.behaviour, *evaluated, *regularizer.references}:
-        model.weights.add(name)
+    _add_weight_sets(config, model, {algo.behaviour, *regularizer.references})
     return Components(
         model=model,
         sampler=_build_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
@@ -138,22 +123,16 @@ def build(
     )
 
 
-def build_prompt_sets(config: Config) -> dict[str, list[Prompt]]:
-    """The prompts of each further prompt set of evaluations, by its name."""
-    sets = config.get("eval_sets") or {"of": []}  # older runs have none
-    counts = set_counts(config)
-    built = {name: instantiate(sets["parts"][name], f"eval_sets.parts.{name}") for name in counts}
-    return {name: source.held_out(counts[name]) for name, source in built.items()}
+def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> None:
+    """Add the weight sets that are `needed`, and those that evaluations read.
 
-
-def set_judges(
-    config: Config, name: str, reward: Reward, others: Mapping[str, Reward]
-) -> list[Reward | None]:
-    """What scores a prompt set: the training reward or None, then the other rewards."""
-    named = set_rewards(config, name)
-    if named is None:
-        return [reward, *(others[other] for other in config["eval_rewards"]["of"])]
-    return [None, *(others[other] for other in named)]
+    From the start, as copies of the initial weights: later these would be others.
+    """
+    evaluated = {config["evaluation"]["weights"]}
+    if policy_fraction(config) < 1 and model.media == "images":
+        evaluated.add(REFERENCE)
+    for name in needed | evaluated:
+        model.weights.add(name)
 
 
 def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
@@ -286,16 +265,11 @@ def _build_sampler(
         sigmas=sigmas,
         evaluation_sigmas=noise_levels(schedule, resolution, steps),
         evaluation_shape=resolution.shape,
-        policy_fraction=_policy_fraction(config),
+        policy_fraction=policy_fraction(config),
         transitions=transitions,
         batch=batch,
         advance=advance,
     )
-
-
-def _policy_fraction(config: Config) -> float:
-    """The fraction of an evaluation's steps by the evaluated weights; older runs have 1."""
-    return float(config["evaluation"].get("policy_fraction", 1.0))
 
 
 def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
@@ -319,45 +293,3 @@ def training_budget(config: Config) -> TrainingBudget:
     nested = config["learning_rate"]
     names = set(inspect.signature(TrainingBudget).parameters) - nested.keys()
     return TrainingBudget(**{name: config[name] for name in names}, **nested)
-
-
-def build_evaluator(
-    config: Config, components: Components, progress: ProgressListener
-) -> Evaluator:
-    """The evaluator of a run's weights on its evaluation prompts."""
-    evaluation = config["evaluation"]
-    wanted, noises = evaluation["prompts"], evaluation.get("noises", 1)  # older runs have one
-    prompts = components.prompts.held_out(wanted)
-    if len(prompts) < wanted:
-        message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
-        log.warning(message, wanted, len(prompts))
-    own = Evaluator(
-        model=components.model,
-        sampler=components.sampler,
-        reward=components.reward,
-        others=_named(components, config["eval_rewards"]["of"]),
-        scorer=components.scorer,
-        max_failed=config["max_failed"],
-        prompts=prompts * noises,
-        noises=noises,
-        separate=bool(components.prompts.separate),
-        seed=config["seed"] if evaluation.get("seed") is None else evaluation["seed"],
-        progress=progress,
-        hardware=components.hardware,
-    )
-    trained = {*components.prompts.texts()} if components.prompt_sets else set()
-    sets = {}
-    for name, listed in components.prompt_sets.items():
-        named = set_rewards(config, name)
-        sets[name] = replace(
-            own,
-            prompts=listed * noises,
-            separate=not trained & {prompt.text for prompt in listed},
-            reward=components.reward if named is None else None,
-            others=own.others if named is None else _named(components, named),
-        )
-    return replace(own, sets=sets)
-
-
-def _named(components: Components, names: Sequence[str]) -> dict[str, Reward]:
-    return {name: components.eval_rewards[name] for name in names}

@@ -22,7 +22,6 @@ from rlfactory.run.scores import Scores
 from rlfactory.train.build import (
     Config,
     build,
-    build_evaluator,
     build_hardware,
     build_logger,
     training_budget,
@@ -36,6 +35,7 @@ from rlfactory.train.checkpointing.resume_point import (
 from rlfactory.train.checkpointing.savepoint import Savepoint
 from rlfactory.train.checkpointing.schedule import CheckpointSchedule
 from rlfactory.train.components import Metrics, ProgressListener
+from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule
 from rlfactory.train.guards.failure_dump import FailureDump
 from rlfactory.train.guards.update_guard import Guard

@@ -1,0 +1,102 @@
+"""Builds what evaluates the weights of an experiment: prompt sets, their rewards, the evaluator."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlfactory.config.evaluation_prompts import set_counts, set_rewards
+from rlfactory.config.schema.targets import instantiate
+from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.reward.base import Reward
+from rlfactory.train.components import Components, ProgressListener
+from rlfactory.train.evaluation.evaluator import Evaluator
+
+Config = Mapping[str, Any]
+log = logging.getLogger(__name__)
+
+
+def build_prompt_sets(config: Config) -> dict[str, list[Prompt]]:
+    """The prompts of each further prompt set of evaluations, by its name."""
+    sets = config.get("eval_sets") or {"of": []}  # older runs have none
+    counts = set_counts(config)
+    built = {name: instantiate(sets["parts"][name], f"eval_sets.parts.{name}") for name in counts}
+    return {name: source.held_out(counts[name]) for name, source in built.items()}
+
+
+def set_judges(
+    config: Config, name: str, reward: Reward, others: Mapping[str, Reward]
+) -> list[Reward | None]:
+    """What scores a prompt set: the training reward or None, then the other rewards."""
+    named = set_rewards(config, name)
+    if named is None:
+        return [reward, *(others[other] for other in config["eval_rewards"]["of"])]
+    return [None, *(others[other] for other in named)]
+
+
+def check_prompts(
+    config: Config,
+    prompts: Prompts,
+    sets: Mapping[str, list[Prompt]],
+    reward: Reward,
+    others: Mapping[str, Reward],
+) -> None:
+    """Have each reward check the prompts that it will score.
+
+    Raises:
+        RewardError: a reward does not fit them.
+    """
+    held_out = prompts.held_out(config["evaluation"]["prompts"])
+    reward.check_prompts([*prompts.known(), *held_out])
+    for name in config["eval_rewards"]["of"]:
+        others[name].check_prompts(held_out)
+    for name, listed in sets.items():
+        for judge in filter(None, set_judges(config, name, reward, others)):
+            judge.check_prompts(listed)
+
+
+def policy_fraction(config: Config) -> float:
+    """The fraction of an evaluation's steps by the evaluated weights; older runs have 1."""
+    return float(config["evaluation"].get("policy_fraction", 1.0))
+
+
+def build_evaluator(
+    config: Config, components: Components, progress: ProgressListener
+) -> Evaluator:
+    """The evaluator of a run's weights on its evaluation prompts."""
+    evaluation = config["evaluation"]
+    wanted, noises = evaluation["prompts"], evaluation.get("noises", 1)  # older runs have one
+    prompts = components.prompts.held_out(wanted)
+    if len(prompts) < wanted:
+        message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
+        log.warning(message, wanted, len(prompts))
+    own = Evaluator(
+        model=components.model,
+        sampler=components.sampler,
+        reward=components.reward,
+        others=_named(components, config["eval_rewards"]["of"]),
+        scorer=components.scorer,
+        max_failed=config["max_failed"],
+        prompts=prompts * noises,
+        noises=noises,
+        separate=bool(components.prompts.separate),
+        seed=config["seed"] if evaluation.get("seed") is None else evaluation["seed"],
+        progress=progress,
+        hardware=components.hardware,
+    )
+    trained = {*components.prompts.texts()} if components.prompt_sets else set()
+    sets = {}
+    for name, listed in components.prompt_sets.items():
+        named = set_rewards(config, name)
+        sets[name] = replace(
+            own,
+            prompts=listed * noises,
+            separate=not trained & {prompt.text for prompt in listed},
+            reward=components.reward if named is None else None,
+            others=own.others if named is None else _named(components, named),
+        )
+    return replace(own, sets=sets)
+
+
+def _named(components: Components, names: Sequence[str]) -> dict[str, Reward]:
+    return {name: components.eval_rewards[name] for name in names}
