@@ -101,6 +101,7 @@ def test_a_part_is_as_wide_as_its_longest_texts() -> None:
 def test_real_tokens_are_those_of_the_mask() -> None:
     tokens = ragged()
     for part in (tokens, tokens.measured(), tokens.measured().part(slice(0, 2))):
+        assert torch.equal(part.ended_on_cpu, part.ended)
         values = part.real(part.log_prob)
         assert torch.equal(values, part.log_prob[part.mask])
         assert torch.equal(part.pad(values), part.log_prob * part.mask)

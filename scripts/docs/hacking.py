@@ -51,7 +51,7 @@ rlfactory sweep hacking_text size=tiny seed=0,1,2
 python scripts/docs/hacking.py outputs/sweeps/hacking-tiny outputs/sweeps/hacking_text-tiny
 ```
 
-These are runs of fifteen iterations of 24 pictures (twenty of 64 texts), with 64 (128) held-out
+These are runs of fifteen iterations of 24 pictures (twenty of 64 texts), with 256 held-out
 prompts. Rows "gold" train on the gold score itself in the same way: what they lose is not a
 proxy's doing. A row with fewer than {runs} runs is undecided, whatever its
 numbers are. Intervals are of means over seeds (95 %, Student's t), each by itself, without a

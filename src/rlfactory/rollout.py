@@ -142,8 +142,9 @@ class Tokens:
             regularizer keeps it.
         divergence: The behaviour policy's divergence from the reference, `[B, G]`, where the
             reward is reduced by it.
-        lengths: How many tokens each prompt and each response has, `[B, 2]` on the CPU, where that
-            was read: shapes then follow without a wait for the device.
+        lengths: How many tokens each prompt and each response has, and whether it ended (1 or 0),
+            `[B, 3]` on the CPU, where that was read: shapes then follow without a wait for the
+            device.
     """
 
     prompt: Tensor
@@ -174,7 +175,7 @@ class Tokens:
     def part(self, rows: slice) -> "Tokens":
         """Some rows, without the columns that are padding in all of them. Needs no wait."""
         lengths = self._known_lengths()[rows]
-        prompt, response = lengths.amax(0).tolist()
+        prompt, response, _ = lengths.amax(0).tolist()
         first = self.prompt.shape[1] - prompt
         columns: dict[str, Any] = {}
         for name in (f.name for f in fields(self)):
@@ -192,6 +193,11 @@ class Tokens:
     def response_lengths(self) -> Tensor:
         """How many tokens each response has, `[B]`, on the CPU."""
         return self._known_lengths()[:, 1]
+
+    @property
+    def ended_on_cpu(self) -> Tensor:
+        """`ended`, on the CPU."""
+        return self._known_lengths()[:, 2].bool()
 
     @property
     def count(self) -> int:
@@ -221,7 +227,8 @@ class Tokens:
         return self._read_lengths() if self.lengths is None else self.lengths
 
     def _read_lengths(self) -> Tensor:
-        return torch.stack([self.prompt_mask.sum(1), self.mask.sum(1)], 1).cpu()
+        columns = [self.prompt_mask.sum(1), self.mask.sum(1), self.ended.long()]
+        return torch.stack(columns, 1).cpu()
 
 
 class GlobalRollout:

@@ -260,6 +260,17 @@ BREAKS: dict[str, list[Break]] = {
             ("algo=ddpo_sf epochs=2", "epochs"),
         )
     ],
+    "require_completions": [
+        _of(
+            ("model=tiny_gpt2 algo=sft prompts=movies", "algo.column"),
+        )
+    ],
+    "require_rows_once": [
+        _of(
+            ("model=tiny_gpt2 algo=sft algo.column=null group_size=2", "group_size"),
+            ("model=tiny_gpt2 algo=sft algo.column=null regularizer=kl_token", "regularizer"),
+        )
+    ],
     "require_equal_updates": [_indivisible],
     "require_window_within_steps": [_window],
     "require_times_within_steps": [_times],

@@ -63,10 +63,12 @@ class TextSampler(Sampler):
         """Draw completions, with their KL divergence where the model keeps a reference."""
         index = row_numbers(len(prompts), rows)
         uniform = rng.uniform(seed, stream, [], index.tolist(), [self.dynamics.length])
-        tokens = concat([*self._tokens(prompts, index, uniform)])
-        lengths = tokens.measured().response_lengths
-        texts, ended = self.model.texts(tokens), tokens.ended.cpu()
-        drawn = GeneratedSamples(texts=texts, lengths=lengths, ended=ended)
+        tokens = concat([*self._tokens(prompts, index, uniform)]).measured()
+        drawn = GeneratedSamples(
+            texts=self.model.texts(tokens),
+            lengths=tokens.response_lengths,
+            ended=tokens.ended_on_cpu,
+        )
         if REFERENCE not in self.model.weights:
             return drawn
         reference = self._log_prob(tokens, REFERENCE)

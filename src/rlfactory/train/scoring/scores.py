@@ -25,7 +25,7 @@ def samples_of(rollout: Rollout) -> Samples:
         groups=rollout.groups,
         images=rollout.images,
         texts=rollout.texts,
-        ended=None if tokens is None else tokens.ended.cpu(),
+        ended=None if tokens is None else tokens.ended_on_cpu,
     )
 
 
