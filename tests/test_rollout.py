@@ -85,7 +85,7 @@ def ragged() -> Tokens:
     ids, flat = torch.arange(8).view(2, 4), torch.arange(8.0).view(2, 4)
     prompt_mask = torch.tensor([[False, False, False, True], [False, False, True, True]])
     mask = torch.arange(4) < torch.tensor([[3], [1]])
-    return Tokens(ids, prompt_mask, ids, mask, torch.ones(2, dtype=torch.bool), flat, flat)
+    return Tokens(ids, prompt_mask, ids, mask, torch.tensor([True, False]), flat, flat)
 
 
 def test_a_part_is_as_wide_as_its_longest_texts() -> None:
@@ -98,10 +98,15 @@ def test_a_part_is_as_wide_as_its_longest_texts() -> None:
     assert (whole.count, both.count, last.count) == (4, 4, 1)
 
 
+def test_whether_responses_ended_is_read_with_their_lengths() -> None:
+    tokens = ragged()
+    for part in (tokens, tokens.measured(), tokens.measured().part(slice(0, 2))):
+        assert part.ended_on_cpu.tolist() == [True, False]
+
+
 def test_real_tokens_are_those_of_the_mask() -> None:
     tokens = ragged()
     for part in (tokens, tokens.measured(), tokens.measured().part(slice(0, 2))):
-        assert torch.equal(part.ended_on_cpu, part.ended)
         values = part.real(part.log_prob)
         assert torch.equal(values, part.log_prob[part.mask])
         assert torch.equal(part.pad(values), part.log_prob * part.mask)
