@@ -135,7 +135,7 @@ def judged_tasks() -> dict[str, JudgedTask]:
 
 def base() -> StableDiffusion3Pipeline:
     """The untouched base model; only its transformer is to be trained."""
-    pipe = StableDiffusion3Pipeline.from_pretrained(OUT, torch_dtype=torch.float32)
+    pipe = StableDiffusion3Pipeline.from_pretrained(OUT, dtype=torch.float32)
     for encoder in (pipe.text_encoder, pipe.text_encoder_2, pipe.text_encoder_3):
         encoder.requires_grad_(False)
     return pipe
