@@ -136,6 +136,25 @@ def test_a_row_before_training_is_measured_by_the_first_stage_of_another(
     assert not own.untrained
 
 
+def test_a_stage_of_another_row_is_an_earlier_stage_of_this_one(
+    tmp_path: Path, make_sweep: Make, make_run: Make
+) -> None:
+    jobs = [
+        Job("a1", "A", "a1", [], {"seed": 0, "stage": 1}),
+        Job("a2", "A", "a2", [], {"seed": 0, "stage": 2}, after="a1"),
+        Job("b2", "B", "b2", [], {"seed": 0, "stage": 2}, after="a1"),
+    ]
+    folder = tmp_path / "s"
+    table = _table(folder, [Row("base", before="B"), Row("A"), Row("B")], jobs, make_sweep)
+    for job in jobs:
+        make_run(folder / job.folder)
+    base, first, second = groups_of_table(table, folder, read_run)
+    assert [run.path.name for run in base.runs] == ["a1"]
+    assert [run.path.name for run in first.runs] == ["a2"]
+    assert [run.path.name for run in second.runs] == ["b2"]
+    assert [run.path.name for run in second.members[0].earlier] == ["a1"]
+
+
 def test_stages_that_vary_are_called_by_what_varies(tmp_path: Path, make_sweep: Make) -> None:
     jobs = [
         Job(f"a{lr}", "A", f"a{lr}", [], {"lr": lr, "seed": 0, "stage": 2}) for lr in (0.1, 0.2)

@@ -88,6 +88,18 @@ def test_the_plan_is_shown_and_nothing_is_written_and_torch_is_not_needed(
     )
 
 
+def test_a_row_alone_has_the_stages_that_it_shares(
+    sheet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with sheet.open("a") as file:
+        file.write("  - name: other end\n    stages: [[algo=nft], [algo=awm]]\n")
+    assert command.sweep(["small.yaml", "size=tiny", "rows=other-end", "seed=0", "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "two-stages-stage-1-s0" in shown
+    assert "two-stages-stage-2-s0" not in shown
+    assert "begin_from=outputs/sweeps/small-tiny/two-stages-stage-1-s0" in shown
+
+
 def test_published_hours_belong_to_the_full_form(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

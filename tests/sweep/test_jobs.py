@@ -16,6 +16,7 @@ from rlfactory.sweep.jobs import (
     plans_of,
     rows_of,
     seeds_of,
+    share_stages,
     size_of,
 )
 from rlfactory.sweep.sweep_file import Line, SweepFile, read_sheet
@@ -41,6 +42,33 @@ def test_every_row_that_is_run_has_a_job_a_seed(small: SweepFile) -> None:
     assert (first.axes, first.after, first.folder) == ({"seed": 0}, None, first.name)
     assert staged.overrides == ["model=tiny_sd3", "algo=vgrpo", "iterations=8", "seed=0"]
     assert (staged.axes, staged.after) == ({"stage": 2, "seed": 0}, "two-stages-stage-1-s0")
+
+
+def test_stages_that_rows_share_are_run_once(small: SweepFile) -> None:
+    stages = [["algo=nft"], ["algo=awm"], ["algo=vgrpo"]]
+    rows = [
+        Line("one", stages=stages),
+        Line("other end", stages=[*stages[:2], ["algo=ddpo"]]),
+        Line("other middle", stages=[stages[0], ["algo=grpo"], stages[2]]),
+        Line("further", stages=[*stages, ["algo=sft"]]),
+        Line("same", stages=stages),
+    ]
+    jobs = share_stages(jobs_of(replace(small, rows=rows), "tiny", [], {}, [0]))
+    assert {job.name.removesuffix("-s0"): job.after and job.after[:-3] for job in jobs} == {
+        "one-stage-1": None,
+        "one-stage-2": "one-stage-1",
+        "one-stage-3": "one-stage-2",
+        "other-end-stage-3": "one-stage-2",
+        "other-middle-stage-2": "one-stage-1",
+        "other-middle-stage-3": "other-middle-stage-2",
+        "further-stage-4": "one-stage-3",
+        "same-stage-3": "one-stage-2",
+    }
+
+
+def test_stages_of_other_seeds_are_not_shared(small: SweepFile) -> None:
+    jobs = jobs_of(small, "tiny", [], {}, [0, 1])
+    assert share_stages(jobs) == jobs
 
 
 def test_what_is_of_one_size_alone_is_run_in_it_alone(small: SweepFile) -> None:

@@ -95,16 +95,19 @@ def groups_of_table(table: Table, folder: Path, read: Reader) -> list[Group]:
 
 
 def _groups_of_row(row: Row, jobs: Sequence[Job], members: Mapping[str, Member]) -> list[Group]:
+    by_name = {job.name: job for job in jobs}
     own = [job for job in jobs if job.row == row.name]
     untrained = not own and row.before is not None
     if untrained:
-        own = [job for job in jobs if job.row == row.before and job.after is None]
-    stages = {} if untrained else {job.name: job for job in own}
-    continued = {job.after for job in stages.values()}
+        firsts = [_stages(job, by_name)[0] for job in jobs if job.row == row.before]
+        own = [*{job.name: job for job in firsts}.values()]
+    continued = {job.after for job in own}
     last = [job for job in own if job.name not in continued]
     by_axes: dict[str, list[Member]] = {}
     for job in last:
-        by_axes.setdefault(_axes_text(job.axes), []).append(_with_earlier(job, stages, members))
+        by_axes.setdefault(_axes_text(job.axes), []).append(
+            _with_earlier(_stages(job, by_name), members)
+        )
     if len(by_axes) < 2 or untrained:
         row_members = [member for same in by_axes.values() for member in same]
         return [Group(row.name, row_members, row.claimed, row.note, untrained)]
@@ -126,15 +129,17 @@ def _rounded(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else shown(value)
 
 
-def _with_earlier(job: Job, own: Mapping[str, Job], members: Mapping[str, Member]) -> Member:
-    """The member of a job, with the runs of the same row whose weights it began with."""
-    earlier: list[RunRecord] = []
-    before = own.get(job.after or "")
-    while before is not None:
-        if (run := members[before.name].run) is not None:
-            earlier.insert(0, run)
-        before = own.get(before.after or "")
-    last = members[job.name]
+def _stages(job: Job, by_name: Mapping[str, Job]) -> list[Job]:
+    """A job behind those whose weights it began with, the first stage first."""
+    before = by_name.get(job.after or "")
+    return [*(_stages(before, by_name) if before is not None else []), job]
+
+
+def _with_earlier(stages: Sequence[Job], members: Mapping[str, Member]) -> Member:
+    """The member of the last stage, with the runs of those before."""
+    last = members[stages[-1].name]
+    runs = [members[job.name].run for job in stages[:-1]]
+    earlier = [run for run in runs if run is not None]
     return Member(last.path, last.run, last.state, last.fault, earlier)
 
 

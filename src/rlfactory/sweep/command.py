@@ -21,6 +21,7 @@ from rlfactory.sweep.jobs import (
     plans_of,
     rows_of,
     seeds_of,
+    share_stages,
     size_of,
     slug,
 )
@@ -87,12 +88,12 @@ def prepared(request: SweepArguments) -> Sweep:
     size = size_of(sheet, request.size)
     columns, name = columns_of(sheet, size), Path(request.name).stem
     seeds = request.seeds if request.seeds is not None else seeds_of(sheet, size)
-    grid = jobs_of(sheet, size, request.typed, request.axes, seeds)
-    grid = _of_rows(grid, request.rows)
-    require_launcher(request.launcher)
     folder = request.folder or default_folder(name, size)
-    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
+    grid = jobs_of(sheet, size, request.typed, request.axes, seeds)
     search = search_of(request, sheet, size, first_measured(columns), folder)
+    grid = _of_rows(grid if search else share_stages(grid), request.rows)
+    require_launcher(request.launcher)
+    table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
     jobs = search.known(grid) if search else grid
     plans = plans_of(search.probes(grid) + jobs if search else grid)
     table = merge_table(folder, replace(table, jobs=jobs, claims=sheet.claims, tasks=sheet.tasks))
@@ -100,7 +101,10 @@ def prepared(request: SweepArguments) -> Sweep:
 
 
 def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
-    """The jobs of the rows with these slugs; patterns with `*` are allowed, and none means all."""
+    """The jobs of the rows with these slugs, and the stages that these begin with.
+
+    Patterns with `*` are allowed, and none means all.
+    """
     known = list(dict.fromkeys(slug(job.row) for job in jobs))
     for name in asked:
         if not any(fnmatch(row, name) for row in known):
@@ -110,7 +114,11 @@ def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:
     kept = [j for j in jobs if not asked or any(fnmatch(slug(j.row), name) for name in asked)]
     if not kept:
         raise PlanError([Problem("rows", "nothing is run for any row in this size")])
-    return kept
+    needed = {job.name for job in kept}
+    for job in reversed(jobs):
+        if job.name in needed and job.after:
+            needed.add(job.after)
+    return [job for job in jobs if job.name in needed]
 
 
 def _search_lines(asked: Sweep) -> list[str]:

@@ -115,6 +115,25 @@ def jobs_of(
     return jobs
 
 
+def share_stages(jobs: Sequence[Job]) -> list[Job]:
+    """Leave out each stage that an earlier row has too; what came after it begins with that one.
+
+    The last stage of a row is never left out: the row's numbers are its own.
+    """
+    begun_from = {job.after for job in jobs}
+    run_as: dict[str, str] = {}
+    first: dict[tuple[str | None, ...], str] = {}
+    kept = []
+    for job in jobs:
+        after = job.after and run_as.get(job.after, job.after)
+        same = first.setdefault((after, *job.overrides), job.name)
+        if same != job.name and job.name in begun_from:
+            run_as[job.name] = same
+        else:
+            kept.append(replace(job, after=after))
+    return kept
+
+
 def _common(sheet: SweepFile, size: str, line: Line, typed: Axes) -> tuple[Words, Axes]:
     """The overrides and the axes of all jobs of a row."""
     common = [*sheet.sizes[size], *(line.overrides or []), *(line.by_size.get(size) or [])]
