@@ -263,13 +263,14 @@ class TokenBatch:
         again in the backward pass.
         """
         tokens = self.tokens.measured()
+        reaching = None if self.states is None else self.states.measured()
         size = size if self.max_rows is None else min(size, self.max_rows)
         for start in range(0, len(self), size):
             rows = slice(start, start + size)
             part = tokens.part(rows)
             width = part.mask.shape[1]
             old = None if self.old_log_prob is None else self.old_log_prob[rows, :width]
-            states = None if self.states is None else self.states.measured().part(rows)
+            states = None if reaching is None else reaching.part(rows)
             reached = width if states is None else states.mask.shape[1]
             yield TokenBatch(
                 part,

@@ -84,7 +84,7 @@ class CausalLM(TextModel):
                 width, shape=value_head, start=value_start, detach=value_detach, seed=seed
             )
         else:
-            critic = ValueModel(value_path, len(self.tokenizer), self.tokenizer)
+            critic = ValueModel(value_path, self.tokenizer)
         self.critic = critic.to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None

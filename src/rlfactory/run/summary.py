@@ -63,9 +63,9 @@ def means_table(evaluated: Mapping[str, Scores]) -> Table:
             table.add_row(_set_title(prompt_set))
             indent = "  "
         for name in scores.values:
-            table.add_row(f"{indent}{name}", *_mean_cells(scores.by_prompt(name)))
+            values = scores.by_prompt(name)
+            table.add_row(f"{indent}{name}", *_mean_cells(values))
             for kind, mask in scores.category_masks().items():
-                values = scores.by_prompt(name)
                 cells = _mean_cells(values[mask[: len(values)]])
                 table.add_row(f"{indent}  {kind}", *cells, style="dim")
     return table

@@ -51,7 +51,7 @@ from rlfactory.train.listeners import (
 )
 from rlfactory.train.process.distributed import is_peer_lost
 from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgress
-from rlfactory.train.sampling.given import require_completions
+from rlfactory.train.sampling.given import check_completions
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.errors import TrainingError
 
@@ -116,7 +116,7 @@ class Session:
             progress = StopAwareProgress(progress, self._raise_if_stopped)
         located = with_inputs(self.config, self.folder)
         self.components = build(located, progress.advance, self.hardware)
-        require_completions(self.components.algo, self.components.prompts)
+        check_completions(self.components.algo, self.components.prompts)
         self.trainer = Trainer(
             self.components,
             training_budget(self.config),

@@ -60,7 +60,7 @@ ANSWERS = {
 LOADERS: dict[str, tuple[str, Callable[[], object]]] = {
     "pipeline": ("model.path", lambda: load_pipeline(FluxPipeline, ID, torch.float32)),
     "language model": ("model.path", lambda: load_language_model(ID)),
-    "value model": ("model.value_path", lambda: ValueModel(ID, 10)),
+    "value model": ("model.value_path", lambda: ValueModel(ID, None)),
 }
 
 

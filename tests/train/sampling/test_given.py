@@ -11,7 +11,7 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.prompt_list import PromptList
-from rlfactory.train.sampling.given import GivenSampler, require_completions
+from rlfactory.train.sampling.given import GivenSampler, check_completions
 from rlfactory.utils.pytree import require
 
 PROMPTS = [Prompt("a", {"of": [" one", " two"]}), Prompt("It was", {"of": [" a long text", " x"]})]
@@ -79,8 +79,8 @@ def test_rollouts_of_the_policy_are_drawn(model: CausalLM) -> None:
 def test_all_rows_are_checked_before_a_run() -> None:
     rows = GivenRows([Prompt("a", {"completion": "b"}), Prompt("c", {})])
     with pytest.raises(PromptError, match="'c'.*'completion' must be a text"):
-        require_completions(SFT(), rows)
-    require_completions(PPO(Token()), rows)
+        check_completions(SFT(), rows)
+    check_completions(PPO(Token()), rows)
 
 
 class GivenRows(PromptList):

@@ -4,9 +4,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from rlfactory.model.lm.loading import disable_dropout, fuse_activations, skip_padding_check
+from rlfactory.model.lm.loading import (
+    disable_dropout,
+    fuse_activations,
+    load_tokenizer,
+    skip_padding_check,
+)
 from rlfactory.model.lm.score_format import ScoreFormat, has_state_scores, state_scores
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import no_bars
@@ -67,7 +72,7 @@ class ValueModel(nn.Module):
             has a tokenizer in which one of the policy's tokens has another id.
     """
 
-    def __init__(self, path: str, vocabulary: int, tokenizer: Any = None) -> None:
+    def __init__(self, path: str, tokenizer: Any) -> None:
         super().__init__()
         self.network, missing = load_scorer(path)
         if not has_state_scores(self.network):
@@ -75,12 +80,12 @@ class ValueModel(nn.Module):
                 f"model.value_path={path} is a {type(self.network).__name__}, which has no score to"
                 " read at each token; name a causal reward model"
             )
-        if self.network.config.vocab_size < vocabulary:
+        if self.network.config.vocab_size < len(tokenizer):
             raise ModelError(
                 f"model.value_path={path} knows {self.network.config.vocab_size} tokens, and the"
-                f" policy's tokenizer has {vocabulary}; they must be the same"
+                f" policy's tokenizer has {len(tokenizer)}; they must be the same"
             )
-        if tokenizer is not None and (fault := _token_fault(path, tokenizer)):
+        if fault := _token_fault(path, tokenizer):
             raise ModelError(f"model.value_path={path} {fault}")
         if missing:
             nn.init.zeros_(self.network.score.weight)
@@ -121,12 +126,10 @@ def _missing_weights(info: dict[str, Any]) -> set[str]:
 
 def _token_fault(path: str, tokenizer: Any) -> str | None:
     """How the tokenizer beside a value model differs from the policy's; None if it has none."""
-    with explained(path, "a model with one score", key="model.value_path") as locate, no_bars():
-        location = locate(resolve(path, "config.json"))
-        try:
-            own = AutoTokenizer.from_pretrained(location).get_vocab()
-        except (OSError, ValueError):
-            return None
+    try:
+        own = load_tokenizer(path, key="model.value_path").get_vocab()
+    except ModelError:
+        return None
     wanted = tokenizer.get_vocab()
     # a folder without a vocabulary yields special tokens alone
     if len(own) < len(wanted) // 2 or all(own.get(token) == i for token, i in wanted.items()):

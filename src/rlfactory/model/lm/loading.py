@@ -58,6 +58,16 @@ def load_language_model(
     return network, tokenizer
 
 
+def load_tokenizer(path: str, *, key: str) -> Any:
+    """The tokenizer of a language model.
+
+    Raises:
+        ModelError: there is no such model, or it has no tokenizer; the message names `key`.
+    """
+    with explained(path, "a language model", key=key) as locate:
+        return AutoTokenizer.from_pretrained(locate(resolve(path, "config.json")))
+
+
 def _load_network(location: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     network: PreTrainedModel
     if device.type != "meta":

@@ -10,11 +10,14 @@ import torch
 from torch import nn
 
 from rlfactory.model.lm.critic import load_scorer
-from rlfactory.model.lm.loading import begins_with_end, disable_dropout, skip_padding_check
+from rlfactory.model.lm.loading import (
+    begins_with_end,
+    disable_dropout,
+    load_tokenizer,
+    skip_padding_check,
+)
 from rlfactory.model.lm.score_format import ScoreFormat, has_state_scores
-from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import no_bars
-from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
@@ -81,8 +84,6 @@ def reward_model(base: str, pairs: Path, to: Path, share: float, options: Option
 
 def _load(base: str, seed: int) -> tuple[Any, Any, str]:
     """The network in float32 with a score of each token, its tokenizer, and its path."""
-    from transformers import AutoTokenizer
-
     path, key = base, "BASE"
     if RunFolder(Path(base)).config.is_file():
         checkpoint = newest(RunFolder(Path(base)).checkpoints)
@@ -90,8 +91,7 @@ def _load(base: str, seed: int) -> tuple[Any, Any, str]:
             raise ModelError(f"{base} holds no checkpoint yet")
         path = str(checkpoint)
     network, missing = load_scorer(path, key)
-    with explained(path, "a language model", key=key) as locate, no_bars():
-        tokenizer = AutoTokenizer.from_pretrained(locate(resolve(path, "config.json")))
+    tokenizer = load_tokenizer(path, key=key)
     if not has_state_scores(network):
         message = f"{base} is a {type(network).__name__}, which has no score to read at each token"
         raise ModelError(f"{message}; name a causal language model")

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from rlfactory.algo.base import Algorithm
 from rlfactory.prompts.base import Prompt, Prompts
-from rlfactory.rollout import Rollout, Tokens
-from rlfactory.train.sampling.base import row_numbers
+from rlfactory.rollout import Tokens
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.utils.pytree import index_rows, to_device
 
@@ -37,41 +36,20 @@ class GivenSampler(TextSampler):
             self.model, dynamics=self.dynamics, batch=self.batch, advance=self.advance
         )
 
-    def batches(
-        self,
-        prompts: Sequence[Prompt],
-        groups: Tensor,
-        *,
-        seed: int,
-        iteration: int,
-        rows: Tensor | None = None,
-    ) -> Iterator[Rollout]:
+    def _rollout(
+        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
+    ) -> Iterator[Tokens]:
         """The tokens of the data, with likelihoods and values of 0, as nothing compares with them.
 
         Completions longer than `dynamics.length` tokens are cut, and have no end.
         """
         del seed, iteration
-        all_prompts = [prompts[group] for group in groups.tolist()]
-        pairs = [
-            self.completion(prompt, member)
-            for prompt, member in zip(all_prompts, _members(groups), strict=True)
-        ]
-        index = row_numbers(len(groups), rows)
+        members = zip(prompts, _members(groups), strict=True)
         # all rows at once, so that batches have the same width on every rank
-        whole = self._tokens_of(pairs)
+        whole = self._tokens_of([self.completion(prompt, member) for prompt, member in members])
         for chunk in self._chunks(index):
-            own = index[chunk]
-            tokens = index_rows(whole, own).measured()
             self.advance(len(chunk))
-            drawn = index_rows(all_prompts, own)
-            yield Rollout(
-                prompts=[prompt.text for prompt in drawn],
-                metadata=[prompt.metadata for prompt in drawn],
-                groups=groups[own],
-                index=own,
-                tokens=tokens,
-                texts=self.model.texts(tokens),
-            )
+            yield index_rows(whole, index[chunk]).measured()
 
     def _tokens_of(self, pairs: Sequence[tuple[str, str]]) -> Tokens:
         prompt, prompt_mask = self.model.encode([given for given, _ in pairs])
@@ -83,7 +61,7 @@ class GivenSampler(TextSampler):
         return Tokens(prompt, prompt_mask, response, mask, ended, zeros, zeros)
 
 
-def require_completions(algo: Algorithm[Any, Any, Any], prompts: Prompts) -> None:
+def check_completions(algo: Algorithm[Any, Any, Any], prompts: Prompts) -> None:
     """Check all rows of the data before an algorithm learns from them.
 
     Raises:

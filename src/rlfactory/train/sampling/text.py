@@ -42,10 +42,9 @@ class TextSampler(Sampler):
         rows: Tensor | None = None,
     ) -> Iterator[Rollout]:
         """Draw tokens with their log-probabilities and values, and decode them."""
-        all_prompts = [prompts[group] for group in groups]
+        all_prompts = [prompts[group] for group in groups.tolist()]
         index = row_numbers(len(groups), rows)
-        uniform = rng.uniform(seed, "tokens", [iteration], index.tolist(), [self.dynamics.length])
-        batches = self._tokens([prompt.text for prompt in all_prompts], index, uniform)
+        batches = self._rollout(all_prompts, groups, index, seed, iteration)
         for chunk, tokens in zip(self._chunks(index), batches, strict=True):
             own = index_rows(all_prompts, index[chunk])
             yield Rollout(
@@ -56,6 +55,13 @@ class TextSampler(Sampler):
                 tokens=tokens,
                 texts=self.model.texts(tokens),
             )
+
+    def _rollout(
+        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
+    ) -> Iterator[Tokens]:
+        """The tokens of a rollout's rows `index`, a chunk of `_chunks` each."""
+        uniform = rng.uniform(seed, "tokens", [iteration], index.tolist(), [self.dynamics.length])
+        return self._tokens([prompt.text for prompt in prompts], index, uniform)
 
     def draw(
         self, prompts: Sequence[str], *, seed: int, stream: str, rows: Tensor | None = None
