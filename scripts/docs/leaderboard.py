@@ -5,7 +5,8 @@ python scripts/docs/leaderboard.py                                  # from what 
 
 A folder is a sweep's, or one with a leaderboard.json. Runs are stored in
 docs/results/NAME.runs.json, so that a leaderboard can grow over several machines: a run that is
-given again replaces the stored one of the same method, task and seed.
+given again replaces the stored one of the same method, task and seed. The runs of a search are
+stored as the training reward of each rate.
 """
 
 import json
@@ -25,14 +26,17 @@ from rlfactory.sweep.table import TABLE_FILE, Table
 
 DOCS = Path(__file__).parents[2] / "docs"
 BOARDS = {"leaderboard": "Images", "leaderboard_text": "Text"}
+SEARCHES = ("leaderboard_search", "leaderboard_text_search")
 SEARCH = "leaderboard_search.runs.json"
 """By task, method and learning rate, the training reward of the last four iterations."""
+Found = Mapping[str, Mapping[str, Mapping[str, float]]]
 HEAD = """# Leaderboard
 
 Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
 of forward passes, each with the learning rate that a search over the same four rates chose for
 it on another seed and on training prompts (`rlfactory sweep leaderboard_search`); those of text
-draw equal numbers of samples with one learning rate. `supervised` is the control: the base model
+draw equal numbers of samples, each with a rate of four too (`leaderboard_text_search`).
+`supervised` is the control: the base model
 trained longer by its recipe's loss, on captions that no run is evaluated on, for about the
 seconds that a run trains, 100 on one core, at the best of three learning rates by the loss on
 further scenes (`scripts/bench/supervised.py`). A row says how many runs it has; where a method
@@ -52,8 +56,12 @@ def main() -> None:
     """Add the runs of the folders on the command line, then write the page and the figures."""
     for folder in map(Path, sys.argv[1:]):
         name = _board_of(folder)
-        stored = merged(stored_entries(name), entries_in(folder))
-        print(f"written: {write_entries(stored, _store(name))}")
+        if name in SEARCHES:
+            written = add_search(searched_in(folder), DOCS / "results" / SEARCH)
+        else:
+            stored = merged(stored_entries(name), entries_in(folder))
+            written = write_entries(stored, _store(name))
+        print(f"written: {written}")
     page = [HEAD]
     for name, title in BOARDS.items():
         if entries := stored_entries(name):
@@ -93,6 +101,29 @@ def merged(old: Sequence[Entry], new: Sequence[Entry]) -> list[Entry]:
     return [by_key[key] for key in sorted(by_key)]
 
 
+def searched_in(folder: Path) -> Found:
+    """The training reward of each finished run of a search."""
+    table = Table.load(folder)
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in report_of_sweep(table, folder).rows:
+        line, _, rate = row.name.partition(", optimizer.lr=")
+        method, _, task = line.rpartition(" on ")
+        values = [cell.mean for cell in row.cells.values() if cell.mean is not None]
+        if values:
+            found.setdefault(task, {}).setdefault(method, {})[rate] = round(values[0], 3)
+    return found
+
+
+def add_search(found: Found, path: Path) -> Path:
+    """Add rewards to those stored; a rate that was tried again replaces the former."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    for task, rows in found.items():
+        for method, rewards in rows.items():
+            stored.setdefault(task, {}).setdefault(method, {}).update(rewards)
+    path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
 def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str) -> list[str]:
     """The lines about one leaderboard."""
     table = leaderboard_table(entries)
@@ -112,7 +143,7 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
     ]
 
 
-def search_lines(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
+def search_lines(found: Found) -> Iterator[str]:
     """The training rewards that chose the learning rates, the best of each row in bold."""
     yield "## Search\n"
     yield (

@@ -4,7 +4,8 @@ import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,8 +69,33 @@ def test_the_best_rate_of_the_search_is_what_the_leaderboard_trains_with(
     assert "\n".join(script.search_lines(found)).strip() in (
         ROOT / "docs" / "leaderboard.md"
     ).read_text(encoding="utf-8")
-    for line in script.read_sheet(script.file_of("leaderboard")).rows:
+    for line in [row for board in script.BOARDS for row in _rows(script, board)]:
         task = "shapes" if line.task == "composition" else line.task
-        if rewards := found[task].get(line.method):
+        if rewards := found.get(task, {}).get(line.method):
             rate = max(rewards, key=rewards.get)
             assert f"optimizer.lr={float(rate):g}" in line.overrides, line.name
+
+
+def _rows(script: ModuleType, board: str) -> list[Any]:
+    rows: list[Any] = script.read_sheet(script.file_of(board)).rows
+    return rows
+
+
+def test_the_runs_of_a_search_are_stored_by_task_method_and_rate(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {"shapes": SimpleNamespace(mean=0.51234), "jpeg": SimpleNamespace(mean=None)}
+    rows = [
+        SimpleNamespace(name="NFT, beta 1 on shapes, optimizer.lr=0.0002", cells=numbers),
+        SimpleNamespace(name="AWM on shapes, optimizer.lr=0.0001", cells={}),
+    ]
+    monkeypatch.setattr(script, "report_of_sweep", lambda *_: SimpleNamespace(rows=rows))
+    monkeypatch.setattr(script.Table, "load", lambda _: None)
+    found = script.searched_in(tmp_path)
+    assert found == {"shapes": {"NFT, beta 1": {"0.0002": 0.512}}}
+    store = tmp_path / "store.json"
+    store.write_text('{"shapes": {"NFT, beta 1": {"0.0001": 0.4, "0.0002": 0.1}}}')
+    script.add_search(found, store)
+    assert script.json.loads(store.read_text()) == {
+        "shapes": {"NFT, beta 1": {"0.0001": 0.4, "0.0002": 0.512}}
+    }

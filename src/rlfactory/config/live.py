@@ -12,7 +12,8 @@ from rlfactory.config.live_rewards import RewardPart, are_several, reward_parts
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.signature import live_signature, read_signature
-from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, OPTIONS, TEXT_TO_IMAGE
+from rlfactory.model.pipelines.families import BY_PIPELINE
+from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
 from rlfactory.utils.live_objects import PREFIX
 
 NAMES = ("model", "tokenizer", "reward", "prompts", "algo")
@@ -92,14 +93,12 @@ def model_option(model: Any) -> str:
     if isinstance(model, tuple):
         return f"tiny_{LANGUAGE_OPTION}" if _size_of(model[0]) < SMALL else LANGUAGE_OPTION
     kind = TEXT_TO_IMAGE.sub("", type(model).__name__)
-    if kind not in OPTIONS:
-        known = ", ".join([*OPTIONS, "causal language models"])
+    if kind not in BY_PIPELINE:
+        known = ", ".join([*BY_PIPELINE, "causal language models"])
         raise PlanError([Problem("model", f"is a {kind}; known are {known}")])
-    small = _SMALL_OPTIONS[OPTIONS[kind]]
-    return small if _size_of(_network_of(model)) < SMALL else OPTIONS[kind]
-
-
-_SMALL_OPTIONS = {"sd14": "tiny_sd", "sd35": "tiny_sd3", "flux": "tiny_flux"}
+    family = BY_PIPELINE[kind]
+    is_small = _size_of(_network_of(model)) < SMALL
+    return family.small if is_small and family.small else family.option
 
 
 def algo_option(algo: Any) -> str:

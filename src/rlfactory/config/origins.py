@@ -13,6 +13,7 @@ from rlfactory.config.plan import Plan
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.hardware.cpu import has_instructions
+from rlfactory.model.pipelines.families import BY_TARGET
 
 Config = Mapping[str, Any]
 SHOWN = 6
@@ -72,11 +73,11 @@ def origin_notes(plan: Plan, typed: Collection[str]) -> Iterator[str]:
     if "dynamics" in typed and _is_noise_wasted(plan.config):
         yield "these dynamics add noise that teaches this algorithm nothing: dynamics=ode has none"
     path, option = str(plan.config["model"].get("path")), plan.choices["model"]
-    full = FULL_SIZED.get(str(plan.config["model"]["_target_"]))
-    if "model.path" in typed and option.startswith("tiny_") and full and _is_full_size(path):
+    family = BY_TARGET.get(str(plan.config["model"]["_target_"]))
+    if "model.path" in typed and family and option == family.small and _is_full_size(path):
         yield (
             f"{path} is of full size, and model={option} has the settings of a small one:"
-            f" model={full} model.path={path}"
+            f" model={family.option} model.path={path}"
         )
 
 
@@ -101,14 +102,6 @@ def _is_full_size(path: str) -> bool:
     """Whether the largest network of a model is no small one, as far as is known."""
     parts = parts_of(path) or {}
     return max((part.parameters for part in parts.values()), default=0) > FULL_SIZE
-
-
-FULL_SIZED = {
-    "rlfactory.model.sd.SD": "sd14",
-    "rlfactory.model.sd3.SD3": "sd35",
-    "rlfactory.model.flux.Flux": "flux",
-}
-"""The option of `model` for a full-size model of each class."""
 
 
 def _effective(config: Config, key: str) -> Any:

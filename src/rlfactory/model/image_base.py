@@ -23,8 +23,13 @@ from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
-from rlfactory.model.pipelines.guidance import guided
-from rlfactory.model.pipelines.loading import decode_latents, load_frozen, no_bars
+from rlfactory.model.pipelines.guidance import classifier_free, guided
+from rlfactory.model.pipelines.loading import (
+    decode_latents,
+    decode_scaled,
+    load_frozen,
+    no_bars,
+)
 from rlfactory.model.pipelines.text_encoders import TextEncoders
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
@@ -142,7 +147,7 @@ class PipelineModel(ImageModel):
         )
 
     def encode(self, prompts: Sequence[str]) -> Condition:
-        """Text embeddings: `sequence` `[B, L, D]` and, except for SD, `pooled` `[B, P]`."""
+        """Text embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`."""
         return self.text_encoders(prompts)
 
     def encode_ahead(self, prompts: Sequence[str]) -> None:
@@ -176,13 +181,20 @@ class PipelineModel(ImageModel):
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         """Rows for prompts, by the pipeline's encoders, which are on the device then.
 
+        Tensors of one name must have one shape for all prompts. The one named `lengths` stays on
+        the CPU: a network that is called with lists reads it without waiting for the device.
+
         Must not depend on other attributes than those set before `super().__init__`, which calls
         it for the negative prompt.
         """
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
         """The prediction, with classifier-free guidance if `guidance` is above 1."""
-        return guided(self._evaluate, x, t, condition.tensors, self._negative, self.guidance)
+        return guided(self._evaluate, x, t, condition.tensors, self._negative, self._combine)
+
+    def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
+        """The guided prediction, as the family's pipeline computes it."""
+        return classifier_free(negative, positive, self.guidance)
 
     def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         self.evaluations.add(len(x))
@@ -204,7 +216,11 @@ class PipelineModel(ImageModel):
     def decode(self, latents: Tensor) -> Tensor:
         """Images by the pipeline's own autoencoder."""
         with self.memory.decoding(self.pipe.vae, self.device):
-            return decode_latents(self.pipe.vae, latents)
+            return decode_latents(self._decode, latents, int(self.pipe.vae_scale_factor))
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        """Pixels `[B, 3, H, W]` in [-1, 1]; without gradient."""
+        return decode_scaled(self.pipe.vae, latents)
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         """LoRA: one folder that diffusers and PEFT load. Full: a subfolder named after `part`."""

@@ -1,11 +1,13 @@
 """Classifier-free guidance, and the time input."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import guided, network_times
+from rlfactory.model.pipelines.guidance import classifier_free, guided, network_times
 
 
 def network(x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
@@ -17,8 +19,10 @@ def test_guidance_starts_at_the_negative_and_goes_through_the_positive() -> None
     positive = {"a": torch.tensor([[1.0], [3.0]]), "b": torch.ones(2, 1, requires_grad=True)}
     negative = {"a": torch.tensor([[2.0]]), "b": torch.ones(1, 1, requires_grad=True)}
     # at 1 it is the positive: .5 + 1 and .5 + 3; at 3 it is n + 3 (p - n) = 2.5 - 3 and 2.5 + 3
-    assert guided(network, x, t, positive, negative, 1.0).tolist() == [[1.5], [3.5]]
-    found = guided(network, x, t, positive, negative, 3.0)
+    assert guided(
+        network, x, t, positive, negative, partial(classifier_free, guidance=1.0)
+    ).tolist() == [[1.5], [3.5]]
+    found = guided(network, x, t, positive, negative, partial(classifier_free, guidance=3.0))
     assert found.tolist() == [[-0.5], [5.5]]
     found.sum().backward()
     assert positive["b"].grad.tolist() == [[3.0], [9.0]]
@@ -33,8 +37,8 @@ def test_without_a_negative_there_is_one_row_a_sample() -> None:
         seen.append(len(x))
         return network(x, t, text)
 
-    assert guided(counted, x, t, text, None, 5.0).tolist() == [[2.0], [2.0]]
-    guided(counted, x, t, text, text, 5.0)
+    assert guided(counted, x, t, text, None, torch.add).tolist() == [[2.0], [2.0]]
+    guided(counted, x, t, text, text, torch.add)
     assert seen == [2, 4]
 
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,13 @@ from safetensors import safe_open
 from transformers.utils import logging as transformers_log
 
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.loading import decode_latents, load_frozen, load_pipeline, no_bars
+from rlfactory.model.pipelines.loading import (
+    decode_latents,
+    decode_scaled,
+    load_frozen,
+    load_pipeline,
+    no_bars,
+)
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 
@@ -136,7 +143,7 @@ def test_decoding_is_what_the_pipeline_itself_shows(sd3_folder: Path) -> None:
         ).images
 
     shown = torch.from_numpy(np.stack([np.asarray(image) for image in call("pil")]))
-    found = decode_latents(pipe.vae, call("latent"))
+    found = decode_latents(partial(decode_scaled, pipe.vae), call("latent"), 8)
     assert found.dtype == torch.uint8
     assert found.shape == (2, 3, 64, 64)
     assert found.float().std() > 1

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlfactory.model.pipelines.families import FAMILIES
+
 Family = Literal["flux", "sd3", "unet"]
 Config = Mapping[str, Any]
 
@@ -17,10 +19,7 @@ PIXELS_TOGETHER = 1024**2
 """Pixels of images that are decoded together, at most."""
 LARGEST_TILE = 512
 """Pixels of a tile's edge with `memory.vae_tiling`."""
-NETWORK_CLASSES = {
-    *("FluxTransformer2DModel", "SD3Transformer2DModel", "UNet2DConditionModel"),
-    None,
-}
+NETWORK_CLASSES = {None, *(family.network for family in FAMILIES)}
 
 
 class UnknownNetwork(ValueError):

@@ -22,6 +22,9 @@ TextEmbeddings = Mapping[str, Tensor]
 Within the cache, the rows of one prompt, without B.
 """
 
+LENGTHS = "lengths"
+"""The name of the embeddings' numbers of tokens, `[B]`, which stay on the CPU."""
+
 log = logging.getLogger(__name__)
 
 # Bytes held in memory. A prompt of FLUX has 4 MB in bfloat16: about a thousand without a disk.

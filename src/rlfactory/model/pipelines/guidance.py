@@ -15,26 +15,28 @@ def guided(
     t: Tensor,
     positive: TextEmbeddings,
     negative: TextEmbeddings | None,
-    guidance: float,
+    combine: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Classifier-free guidance (arXiv 2207.12598): `n + guidance (p - n)`.
-
-    Both predictions come from one forward pass of `2 B` rows, and both carry gradient.
+    """A prediction with guidance, from one forward pass of `2 B` rows that both carry gradient.
 
     Args:
         network: predicts from `x` `[B, ...]`, `t` `[B]` and text embeddings of B rows.
         positive: the prompts' embeddings, `[B, ...]` each.
         negative: the negative prompt's embeddings, one row for all; None: no guidance, and half
             the cost.
-        guidance: the guidance scale; 1 is the prediction for `positive`.
+        combine: the guided prediction, from that for `negative` and that for `positive`.
     """
     if negative is None:
         return network(x, t, positive)
     both = {
         name: torch.cat([negative[name].expand_as(rows), rows]) for name, rows in positive.items()
     }
-    n, p = network(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2)
-    return n + guidance * (p - n)
+    return combine(*network(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2))
+
+
+def classifier_free(negative: Tensor, positive: Tensor, guidance: float) -> Tensor:
+    """`n + guidance (p - n)` (arXiv 2207.12598); a scale of 1 is the prediction `p`."""
+    return negative + guidance * (positive - negative)
 
 
 def network_times(t: Tensor, kind: Literal["exact", "truncated"]) -> Tensor:

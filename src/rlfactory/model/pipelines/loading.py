@@ -1,6 +1,6 @@
 """Loading diffusers pipelines, frozen, and decoding latents: shared by the image adapters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -31,6 +31,7 @@ from rlfactory.utils.live_objects import resolve as live
 
 __all__ = [
     "decode_latents",
+    "decode_scaled",
     "load_frozen",
     "load_pipeline",
     "network_device",
@@ -172,21 +173,27 @@ def _empty_network(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
 
 
 @torch.no_grad()
-def decode_latents(vae: AutoencoderKL, latents: Tensor) -> Tensor:
-    """Scaled latents `[B, C, h, w]` to images `[B, 3, H, W]`, uint8, on the CPU.
+def decode_latents(decode: Callable[[Tensor], Tensor], latents: Tensor, scale: int) -> Tensor:
+    """Images `[B, 3, H, W]` of latents `[B, C, h, w]`, uint8, on the CPU.
 
     Large images are decoded a few at a time, which takes less memory and no longer.
+
+    Args:
+        decode: from latents to pixels in [-1, 1].
+        scale: pixels for each latent, along an edge.
     """
-    scale = 2 ** (len(vae.config.block_out_channels) - 1)
     pixels = scale**2 * latents.shape[-2] * latents.shape[-1]
     parts = torch.split(latents, max(PIXELS_TOGETHER // pixels, 1))
-    images = torch.cat([_decode(vae, part) for part in parts])
-    return images.cpu()
+    return torch.cat([_to_bytes(decode(part)) for part in parts]).cpu()
 
 
-def _decode(vae: AutoencoderKL, latents: Tensor) -> Tensor:
-    """Images as uint8."""
+def decode_scaled(vae: AutoencoderKL, latents: Tensor) -> Tensor:
+    """Pixels in [-1, 1] of latents that the autoencoder's configuration scales and shifts."""
     unscaled = latents / vae.config.scaling_factor + (vae.config.shift_factor or 0.0)
-    pixels = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0].float()
-    images: Tensor = ((pixels / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
+    pixels: Tensor = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0]
+    return pixels
+
+
+def _to_bytes(pixels: Tensor) -> Tensor:
+    images: Tensor = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
     return images

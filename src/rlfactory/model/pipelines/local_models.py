@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory.model.pipelines.families import FAMILIES
 from rlfactory.model.pipelines.shipped import zoo_path
 
 ZOO_PREFIX = "zoo:"
@@ -84,12 +85,8 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 PIPELINE_INDEX, MODEL_INDEX = "model_index.json", "config.json"
 
-# the pipeline class of each family, and the option of the group `model` to start from
-OPTIONS = {
-    "StableDiffusionPipeline": "sd14",
-    "StableDiffusion3Pipeline": "sd35",
-    "FluxPipeline": "flux",
-}
+OPTIONS = {family.pipeline: family.option for family in FAMILIES}
+"""The option of the group `model` to start from, by pipeline class."""
 LANGUAGE_OPTION = "gpt2"
 TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
 """What to remove from a pipeline's name to have that of the text-to-image pipeline."""

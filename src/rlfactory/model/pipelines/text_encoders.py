@@ -17,6 +17,7 @@ from diffusers import DiffusionPipeline
 from torch import nn
 
 from rlfactory.model.pipelines.embedding_cache import (
+    LENGTHS,
     EmbeddingStore,
     PromptCache,
     TextEmbeddings,
@@ -58,7 +59,9 @@ def encode_once(
     rows |= encode_each([prompt for prompt in stored if prompt not in rows], store, encode, visit)
     embeddings = [rows[prompt] for prompt in prompts]
     stacked = {name: torch.stack([row[name] for row in embeddings]) for name in embeddings[0]}
-    return Condition({name: to_device(tensor, device) for name, tensor in stacked.items()})
+    return Condition(
+        {n: rows if n == LENGTHS else to_device(rows, device) for n, rows in stacked.items()}
+    )
 
 
 def encode_each(

@@ -1,0 +1,53 @@
+"""The families of image models: the pipeline, the networks and the options that belong together.
+
+Torch-free, for checks of a configuration. A new family has a row here
+(docs/extend/model.md).
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of image models that one adapter loads.
+
+    Attributes:
+        pipeline: its text-to-image pipeline class of diffusers.
+        target: its adapter.
+        network: the class of the network that is trained.
+        option: the option of the group `model` for its full-size models.
+        small: that of the small model that ships; None where none does.
+    """
+
+    pipeline: str
+    target: str
+    network: str
+    option: str
+    small: str | None = None
+
+
+FAMILIES = (
+    Family(
+        pipeline="StableDiffusionPipeline",
+        target="rlfactory.model.sd.SD",
+        network="UNet2DConditionModel",
+        option="sd14",
+        small="tiny_sd",
+    ),
+    Family(
+        pipeline="StableDiffusion3Pipeline",
+        target="rlfactory.model.sd3.SD3",
+        network="SD3Transformer2DModel",
+        option="sd35",
+        small="tiny_sd3",
+    ),
+    Family(
+        pipeline="FluxPipeline",
+        target="rlfactory.model.flux.Flux",
+        network="FluxTransformer2DModel",
+        option="flux",
+        small="tiny_flux",
+    ),
+)
+BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
+BY_TARGET = {family.target: family for family in FAMILIES}

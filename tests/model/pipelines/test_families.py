@@ -1,0 +1,29 @@
+"""The families of image models: their rows agree with adapters, options and networks."""
+
+import importlib
+
+import diffusers
+import pytest
+
+from rlfactory.config.options import options
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.model.pipelines.families import BY_PIPELINE, BY_TARGET, FAMILIES, Family
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.option)
+def test_a_row_says_what_the_adapter_says(family: Family) -> None:
+    module, _, name = family.target.rpartition(".")
+    adapter = getattr(importlib.import_module(module), name)
+    assert adapter.pipeline == family.pipeline
+    assert hasattr(diffusers, family.pipeline)
+    assert hasattr(diffusers, family.network)
+    for option in filter(None, (family.option, family.small)):
+        assert plan_from_words(f"model={option}").config["model"]["_target_"] == family.target
+
+
+def test_every_option_of_image_models_is_of_a_family() -> None:
+    targets = {
+        plan_from_words(f"model={name}").config["model"]["_target_"] for name in options("model")
+    }
+    assert targets == {*BY_TARGET, "rlfactory.model.causal_lm.CausalLM"}
+    assert len(BY_PIPELINE) == len(BY_TARGET) == len(FAMILIES)
