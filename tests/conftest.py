@@ -50,6 +50,8 @@ from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_tr
 from rlfactory.train.scoring import build as scoring_build
 from rlfactory.train.trainer import Trainer
 
+sys.path.append(str(Path(__file__).parent))  # for `tiny_pipelines`
+
 # small networks are bound by overhead: a process a core beats threads that wait for each other
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")

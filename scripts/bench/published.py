@@ -100,6 +100,9 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
             rows = [_rows(f"{kind}/{prompt}", shape) for prompt in prompts]
             return torch.stack(rows).to(tensor.device, tensor.dtype)
 
+        if name == "sdxl":
+            sequence = drawn("sequence", 77, config.cross_attention_dim)
+            return sequence, None, drawn("pooled", 1280), None
         if network == "unet":
             return drawn("sequence", 77, config.cross_attention_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)

@@ -23,6 +23,7 @@ BEGIN, END = "<!-- matrix: python scripts/docs/matrix.py -->", "<!-- end of matr
 TESTED, NEVER = "✓", "–"
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Stable Diffusion 1, 2": ("tiny_sd", "sd14", "sd15"),
+    "Stable Diffusion XL": ("sdxl",),
     "Stable Diffusion 3, 3.5": ("tiny_sd3", "sd35"),
     "FLUX.1": ("tiny_flux", "flux", "flux_schnell"),
 }

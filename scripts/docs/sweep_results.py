@@ -28,7 +28,7 @@ from rlfactory.report.report import Report, TextSample
 from rlfactory.report.verdicts import MIN_SEEDS
 from rlfactory.report.writers import claim_lines, plain
 from rlfactory.sweep.claims import Claim
-from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of
+from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of, share_stages
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Job, Table
 
@@ -113,7 +113,7 @@ def run_form(folder: Path, name: str) -> Form:
 def form_now(sheet: SweepFile) -> Form:
     """The tiny form as the sweep's file has it."""
     jobs = jobs_of(sheet, SIZE, [], {}, seeds_of(sheet, SIZE))
-    return form_of(jobs, sheet.search.keys())
+    return form_of(jobs if sheet.search else share_stages(jobs), sheet.search.keys())
 
 
 def is_earlier(name: str, results: Path) -> bool:

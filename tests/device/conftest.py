@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiny_pipelines import sdxl_folder, small
+
+__all__ = ["sdxl_folder", "small"]
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:

@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,15 @@ def test_each_two_choices_meet_somewhere() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids="-".join)
-def test_images_train_without_a_mismatch(pretended: Pretended, row: Row) -> None:
+def test_images_train_without_a_mismatch(
+    pretended: Pretended, row: Row, small: Callable[[str], list[str]]
+) -> None:
     model, algorithm, precision, finetune, memory = row
     found = pretended.measure(
         *(f"model={model}", f"algo={algorithm}", "iterations=1", *ROWS[row]),
         *(SMALL_TREE if algorithm == "branch_grpo" else ()),
         *(f"precision={precision}", f"model.finetune={finetune}", f"memory={memory}"),
+        *small(model),
     )
     assert found["units"]["update"] == 1
 

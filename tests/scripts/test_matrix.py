@@ -3,7 +3,7 @@
 import importlib
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,10 @@ sys.path.remove(DOCS)
 
 SHORT = [
     *("hardware=cpu", "reward=compressibility", "prompts=shapes", "iterations=1"),
-    *("prompts_per_iteration=2", "group_size=2", "schedule.steps=4", "micro_batch=8"),
+    *("prompts_per_iteration=2", "group_size=2", "schedule.steps=6", "micro_batch=8"),
     *("sample_batch=4", "optimizer.lr=0.01"),
 ]
 """An iteration of a second."""
-IN_PLACE_OF: Mapping[str, str] = {"sd14": "sd_folder", "flux": "flux_folders"}
-"""Random pipelines for a family of which none ships."""
 
 
 @pytest.mark.slow
@@ -64,21 +62,6 @@ def test_a_pair_needs_no_further_words() -> None:
         for algo in matrix.algorithms()
     ]
     assert {pair: words for pair in pairs if (words := matrix.verdict(*pair)[0])} == {}
-
-
-@pytest.fixture
-def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
-    """What to type for a model so that it is small."""
-
-    def words(model: str) -> list[str]:
-        if model.startswith("tiny_"):
-            return []
-        found = request.getfixturevalue(IN_PLACE_OF[model])
-        path = found["dev"] if isinstance(found, Mapping) else found
-        length = [] if model == "sd14" else ["model.text_tokens=16"]
-        return [f"model.path={path}", "model.size=64", *length]
-
-    return words
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ class PipelineModel(ImageModel):
             embedding_options=embedding_options,
             **components,
         )
-        self._negative = self.encode(negatives).tensors if negatives else None
+        self._negative = self._encode_negative(negative_prompt) if negatives else None
 
     def merged_adapters(self) -> AbstractContextManager[None]:
         """LoRA adapters are merged within the `with`, if `memory` says so."""
@@ -176,6 +176,10 @@ class PipelineModel(ImageModel):
             yield
         finally:
             self.network.to(self.device)
+
+    def _encode_negative(self, prompt: str) -> TextEmbeddings:
+        """The one row of the negative prompt, on the device."""
+        return self.encode([prompt]).tensors
 
     @abstractmethod
     def _encode(self, prompts: list[str]) -> TextEmbeddings:

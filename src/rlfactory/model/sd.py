@@ -1,6 +1,7 @@
 """Adapter for Stable Diffusion 1 and 2, at any resolution."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +36,11 @@ class SD(PipelineModel):
     process = "vp"
     attention_backends = False
     forward_process: VariancePreserving
+    load_options: ClassVar[Mapping[str, Any]] = {
+        "safety_checker": None,
+        "requires_safety_checker": False,
+    }
+    """Keywords for the pipeline's `from_pretrained`."""
 
     def __init__(
         self,
@@ -63,8 +69,7 @@ class SD(PipelineModel):
             finetune=finetune,
             guidance=guidance,
             negative_prompt=negative_prompt,
-            safety_checker=None,
-            requires_safety_checker=False,
+            **self.load_options,
         )
         self._require_noise_prediction(path)
         self.forward_process = VariancePreserving(self.pipe.scheduler.alphas_cumprod)
@@ -97,6 +102,12 @@ class SD(PipelineModel):
             # integers within the table, as the forward process rounds them
             (1000 * t).round().long().clamp(0, last),
             encoder_hidden_states=text["sequence"],
+            added_cond_kwargs=self._added_conditions(x, text),
             return_dict=False,
         )[0]
         return noise
+
+    def _added_conditions(self, x: Tensor, text: TextEmbeddings) -> dict[str, Tensor]:
+        """What the UNet is told beside the time and the text: nothing."""
+        del x, text
+        return {}

@@ -1151,7 +1151,7 @@ VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
         ("FluxImg2ImgPipeline", "flux"),
         ("StableDiffusionPipeline", "sd14"),
         ("StableDiffusionInpaintPipeline", "sd14"),
-        ("StableDiffusionXLPipeline", None),
+        ("KandinskyPipeline", None),
         ("Flux2Pipeline", None),
     ],
 )

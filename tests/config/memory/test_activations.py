@@ -34,9 +34,15 @@ SMALLER = {
         "down_block_types": ["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
         "up_block_types": ["CrossAttnUpBlock2D", "CrossAttnUpBlock2D"],
     },
+    "sdxl": {
+        "block_out_channels": [96, 192, 384],
+        "layers_per_block": 1,
+        "transformer_layers_per_block": [1, 2, 6],
+        "attention_head_dim": [2, 4, 8],
+    },
 }
-EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32}
-TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77}
+EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32, "sdxl": 64}
+TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77, "sdxl": 77}
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
     "lora, half": ComputeOptions(rank=16, half=True),
@@ -54,7 +60,7 @@ def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
     network = bench.part(part, **SMALLER[name])
     if not options.full:
         network.requires_grad_(False).to(torch.bfloat16 if options.half else torch.float32)
-        targets = OF_UNETS if name == "sd14" else ATTENTION_PROJECTIONS
+        targets = OF_UNETS if name in ("sd14", "sdxl") else ATTENTION_PROJECTIONS
         Lora(network, rank=options.rank, alpha=1.0, targets=targets)
         keep_halves(network)
     if options.checkpointing:
@@ -64,11 +70,13 @@ def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
 
 def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
     config, edge, text = network.config, EDGE[name], TEXT[name]
-    if name == "sd14":
+    if name in ("sd14", "sdxl"):
+        sizes = {"text_embeds": torch.empty(batch, 1280), "time_ids": torch.empty(batch, 6)}
         return {
             "sample": torch.empty(batch, 4, edge, edge),
             "timestep": torch.empty(batch, dtype=torch.long),
             "encoder_hidden_states": torch.empty(batch, text, config.cross_attention_dim),
+            "added_cond_kwargs": sizes if name == "sdxl" else {},
         }
     told = {
         "timestep": torch.empty(batch),

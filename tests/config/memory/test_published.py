@@ -23,6 +23,7 @@ COUNTS = {
     "AutoencoderKL/4": 83_653_863,
     "AutoencoderKL/16": 83_819_683,
     "UNet2DConditionModel": 859_520_964,
+    "UNet2DConditionModel/xl": 2_567_463_684,
     "FluxTransformer2DModel/dev": 11_901_408_320,
     "FluxTransformer2DModel/schnell": 11_891_178_560,
 }

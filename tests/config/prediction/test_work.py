@@ -49,7 +49,7 @@ def close(found: Work, flops: float, moved: float, launches: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("manner", OPTIONS)
-@pytest.mark.parametrize("name", ["flux_dev", "sd35_medium", "sd14"])
+@pytest.mark.parametrize("name", ["flux_dev", "sd35_medium", "sd14", "sdxl"])
 def test_passes_of_image_networks(
     name: str, manner: str, tools: tuple[ModuleType, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +70,9 @@ def test_passes_of_image_networks(
             predict()
         with work.Counter() as both:
             predict().float().pow(2).mean().backward()
-    forward, backward = network_passes(dict(network.config), EDGE, TEXT, rows, options, parameters)
+    forward, backward = network_passes(
+        dict(network.config), networks.EDGE[name], TEXT, rows, options, parameters
+    )
     assert forward.flops == pytest.approx(first.flops, rel=0.01)
     assert forward.rate == rate_of(options.half)
     close(forward, first.flops, first.bytes, first.launches)

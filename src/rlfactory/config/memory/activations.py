@@ -5,7 +5,7 @@ networks of fake tensors at their full width (scripts/bench/ghost.py), where eve
 autograd keeps is seen; tests compare the formulas with that count. docs/estimate.md explains them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -137,47 +137,58 @@ def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> Acti
 
 def _unet(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """Residual convolution blocks, transformer blocks, and down- and upsamplers between levels."""
-    residuals = transformers = inputs = resampled = 0.0
-    largest = 0.0
+    residuals = transformers = layers = inputs = resampled = 0.0
+    largest = widest = freed = 0.0
     for kind, pixels, channels_in, channels_out in unet_blocks(network, edge):
         if kind == "residual":
             residuals += pixels * (channels_in + channels_out)
+            widest = max(widest, pixels * (channels_in + channels_out))
             inputs += pixels * channels_in
+            freed += pixels * channels_in  # by the backward pass, before the last transformer
+        elif kind == "layer":
+            layers += pixels * channels_in
         elif kind == "transformer":
             transformers += pixels * channels_in
-            largest = max(largest, pixels * channels_in)
+            largest, freed = max(largest, pixels * channels_in), 0.0
         else:
             resampled += pixels * channels_in
     block = options.coefficient(105.0, 54.0, 126.0, 75.0)
+    layer = options.coefficient(96.3, 50.0, 114.6, 68.0)
     backward = largest * options.coefficient(40.0, 18.1, 40.0, 18.1)
-    sampling = largest * options.coefficient(104.0, 55.2, 104.0, 55.2)
+    sampling = max(
+        largest * options.coefficient(104.0, 55.2, 104.0, 55.2),
+        widest * options.coefficient(14.8, 11.2, 14.8, 11.2),
+    )
     resampled_bytes = resampled * options.element_size
     if options.checkpointing:
         # a transformer's norm and its two projections lie outside of the recomputed part
-        kept = (
-            inputs * options.element_size
-            + transformers * options.coefficient(16, 10, 16, 10)
-            + resampled_bytes
-        )
-        return ActivationBytes(kept, largest * block + backward, sampling)
-    kept = residuals * options.coefficient(12, 8, 12, 10) + transformers * block + resampled_bytes
+        linear = network.get("use_linear_projection")
+        projections = (12, 7, 12, 7) if linear else (16, 10, 16, 10)
+        kept = (inputs + layers) * options.element_size + resampled_bytes
+        kept += transformers * options.coefficient(*projections)
+        recomputed = largest * layer + backward - freed * options.coefficient(4, 1, 4, 1)
+        return ActivationBytes(kept, max(recomputed, 0.0), sampling)
+    kept = residuals * options.coefficient(12, 8, 12, 10) + resampled_bytes
+    kept += transformers * block + layers * layer
     return ActivationBytes(kept, backward, sampling)
 
 
 def unet_blocks(network: Config, edge: int) -> Iterator[tuple[str, int, int, int]]:
     """The blocks of a UNet in order: kind, pixels, input channels, output channels.
 
-    Kinds are `residual`, `transformer`, `downsample` (with the pixels before it) and `upsample`
-    (with those after it).
+    Kinds are `residual`, `transformer` (of one layer), `layer` (each further one of it),
+    `downsample` (with the pixels before it) and `upsample` (with those after it).
     """
     widths, layers = list(network["block_out_channels"]), network["layers_per_block"]
+    depths = network.get("transformer_layers_per_block", 1)
+    depths = list(depths) if isinstance(depths, Sequence) else [depths] * len(widths)
     pixels, channels = edge**2, widths[0]
     skips = [channels]
     for level, (kind, width) in enumerate(zip(network["down_block_types"], widths, strict=True)):
         for _ in range(layers):
             yield "residual", pixels, channels, width
             if "Attn" in kind:
-                yield "transformer", pixels, width, width
+                yield from _transformer(pixels, width, depths[level])
             channels = width
             skips.append(channels)
         if level < len(widths) - 1:
@@ -185,7 +196,7 @@ def unet_blocks(network: Config, edge: int) -> Iterator[tuple[str, int, int, int
             pixels //= 4
             skips.append(channels)
     yield "residual", pixels, channels, channels
-    yield "transformer", pixels, channels, channels
+    yield from _transformer(pixels, channels, depths[-1])
     yield "residual", pixels, channels, channels
     for level, (kind, width) in enumerate(
         zip(network["up_block_types"], widths[::-1], strict=True)
@@ -193,11 +204,16 @@ def unet_blocks(network: Config, edge: int) -> Iterator[tuple[str, int, int, int
         for _ in range(layers + 1):
             yield "residual", pixels, channels + skips.pop(), width
             if "Attn" in kind:
-                yield "transformer", pixels, width, width
+                yield from _transformer(pixels, width, depths[-1 - level])
             channels = width
         if level < len(widths) - 1:
             pixels *= 4
             yield "upsample", pixels, channels, channels
+
+
+def _transformer(pixels: int, width: int, depth: int) -> Iterator[tuple[str, int, int, int]]:
+    for index in range(depth):
+        yield "layer" if index else "transformer", pixels, width, width
 
 
 def _adapters(count: int, options: ComputeOptions) -> float:

@@ -124,5 +124,7 @@ def _sd3_lora(network: Config) -> int:
 def _unet_lora(network: Config) -> int:
     """The four of self- and of cross-attention, whose keys and values come from the text."""
     text = network["cross_attention_dim"]
-    widths = [width for kind, _, width, _ in unet_blocks(network, 64) if kind == "transformer"]
+    widths = [
+        width for kind, _, width, _ in unet_blocks(network, 64) if kind in ("transformer", "layer")
+    ]
     return int(sum(14 * width + 2 * text for width in widths))

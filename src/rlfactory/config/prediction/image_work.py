@@ -21,6 +21,7 @@ BYTES: Mapping[str, tuple[Four, Four]] = {
     "dual": ((92.9, 112.8, 92.9, 112.8), (213.1, 239.1, 297.4, 297.4)),
     "residual": ((30.4, 35.2, 30.4, 36.0), (20.8, 24.8, 38.5, 44.0)),
     "transformer": ((308.9, 222.0, 184.1, 200.0), (546.0, 467.9, 412.2, 330.0)),
+    "layer": ((290.0, 200.0, 165.0, 165.0), (455.0, 350.0, 370.0, 270.0)),
 }
 """Read and written by one block for each token and channel, forward and backward."""
 LAUNCHES: Mapping[str, tuple[Four, Four]] = {
@@ -30,6 +31,7 @@ LAUNCHES: Mapping[str, tuple[Four, Four]] = {
     "dual": ((22, 29, 22, 39), (34, 43, 51, 72)),
     "residual": ((12, 20, 12, 23), (6, 8, 15, 26)),
     "transformer": ((59, 105, 27, 57), (82, 118, 45, 73)),
+    "layer": ((54, 90, 23, 50), (68, 108, 40, 62)),
     "rest": ((85, 95, 85, 115), (15, 20, 40, 70)),
 }
 ATTENTION_BACKWARD = 2.5
@@ -188,14 +190,15 @@ def _unet(
             )
             once = 8.0 * rows * first * outer
             yield _pair("residual", options, n * (inner + outer), matmul=matmul, once=once)
-        elif kind == "transformer":
+        elif kind in ("transformer", "layer"):
             keys = 4.0 * rows * text * context * inner
             adapters = 24.0 * options.rank * inner * n
             yield _pair(
-                "transformer",
+                kind,
                 options,
                 n * inner,
-                matmul=40.0 * n * inner**2,
+                # a transformer has two projections around its layers
+                matmul=(40.0 if kind == "transformer" else 36.0) * n * inner**2,
                 attention=4.0 * n * inner * (pixels + text),
                 once=keys,
                 adapters=adapters + 4.0 * options.rank * (context + inner) * rows * text,

@@ -17,6 +17,7 @@ class Family:
         network: the class of the network that is trained.
         option: the option of the group `model` for its full-size models.
         small: that of the small model that ships; None where none does.
+        recipes: an option whose recipes are this family's too, where it has none of its own.
     """
 
     pipeline: str
@@ -24,6 +25,7 @@ class Family:
     network: str
     option: str
     small: str | None = None
+    recipes: str | None = None
 
 
 FAMILIES = (
@@ -33,6 +35,13 @@ FAMILIES = (
         network="UNet2DConditionModel",
         option="sd14",
         small="tiny_sd",
+    ),
+    Family(
+        pipeline="StableDiffusionXLPipeline",
+        target="rlfactory.model.sdxl.SDXL",
+        network="UNet2DConditionModel",
+        option="sdxl",
+        recipes="sd14",
     ),
     Family(
         pipeline="StableDiffusion3Pipeline",

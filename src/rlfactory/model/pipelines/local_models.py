@@ -113,7 +113,7 @@ def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
     if not isinstance(blocks, list) or not blocks:
         return None
     factor = 2 ** (len(blocks) - 1)
-    if pipeline == "StableDiffusionPipeline":
+    if pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline"):
         return factor, None
     if pipeline == "FluxPipeline":
         return 2 * factor, None  # two by two latents make a token

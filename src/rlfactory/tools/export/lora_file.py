@@ -67,7 +67,7 @@ def write_lora_file(
     Raises:
         ModelError: the style has no names for an adapted layer.
     """
-    if pipeline == "StableDiffusionPipeline":
+    if pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline"):
         content = _unet(state, alpha)  # ComfyUI has no other names for the UNet's attention
     elif style == "comfyui":
         content = {f"transformer.{name}": value for name, value in _scaled(state, alpha / rank)}

@@ -1,0 +1,258 @@
+"""Every family of image models against its own pipeline: a random one of the same classes, tiny.
+
+A new family has a case here (docs/extend/model.md).
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import pytest
+import torch
+from torch import Tensor
+
+from rlfactory.algo.advantage.group import GroupAdvantage
+from rlfactory.algo.grpo import GRPO
+from rlfactory.dynamics.ddim import DDIM
+from rlfactory.dynamics.flow_sde import FlowSDE
+from rlfactory.dynamics.schedule import Leading, Schedule
+from rlfactory.model.image_base import PipelineModel
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, Family
+from rlfactory.model.pipelines.noise_levels import noise_levels
+from rlfactory.rollout import Rollout
+from rlfactory.train.sampling.trajectories import integrate_ode
+
+PROMPTS = ["a red circle", "two blue stars", "a red circle"]
+SIZE, STEPS = 64, 4
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A family's tiny pipeline.
+
+    Attributes:
+        fixture: gives the pipeline's folder.
+        schedule: the noise levels of the pipeline itself.
+        options: for the adapter.
+        unused: in the names of tensors that the prediction does not depend on.
+    """
+
+    pipeline: str
+    fixture: Callable[[Any], Path]
+    schedule: Any
+    options: Mapping[str, object] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> Family:
+        return BY_PIPELINE[self.pipeline]
+
+    def open(self, folder: Path, **options: object) -> PipelineModel:
+        module, _, name = self.family.target.rpartition(".")
+        known = {"path": str(folder), "size": SIZE, "lora_rank": 4, "lora_alpha": 8.0}
+        adapter = getattr(importlib.import_module(module), name)
+        model: PipelineModel = adapter(CPU, **(known | dict(self.options) | options))
+        return model
+
+    def levels(self, model: PipelineModel) -> Tensor:
+        return noise_levels(self.schedule, model.resolution)
+
+
+def of(name: str) -> Callable[[Any], Path]:
+    def folder(request: pytest.FixtureRequest) -> Path:
+        found = request.getfixturevalue(name)
+        return Path(found["dev"] if isinstance(found, Mapping) else found)
+
+    return folder
+
+
+TEXT = {"text_tokens": 16}
+CASES = (
+    Case("StableDiffusionPipeline", of("sd_folder"), Leading(steps=STEPS)),
+    Case("StableDiffusionXLPipeline", of("sdxl_folder"), Leading(steps=STEPS)),
+    Case(
+        "StableDiffusion3Pipeline",
+        of("sd3_folder"),
+        Schedule(kind="diffusers", steps=STEPS),
+        TEXT,
+        # the last block's text is not read
+        unused=("transformer_blocks.3.attn.add_q_proj", "transformer_blocks.3.attn.norm_added_q"),
+    ),
+    Case("FluxPipeline", of("flux_folders"), Schedule(kind="uniform", steps=STEPS), TEXT),
+)
+
+
+@pytest.fixture(params=CASES, ids=[case.family.option for case in CASES])
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture
+def folder(case: Case, request: pytest.FixtureRequest) -> Path:
+    return case.fixture(request)
+
+
+def start(model: PipelineModel) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(len(PROMPTS), *model.resolution.shape, generator=generator)
+
+
+def packed(pipe: Any, x: Tensor) -> Tensor:
+    """Latents as the pipeline takes them."""
+    return pipe._pack_latents(x, *x.shape) if hasattr(pipe, "_pack_latents") else x
+
+
+def unpacked(pipe: Any, x: Tensor) -> Tensor:
+    if not hasattr(pipe, "_unpack_latents"):
+        return x
+    return pipe._unpack_latents(x, SIZE, SIZE, pipe.vae_scale_factor)
+
+
+@torch.no_grad()
+def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
+    """What a pipeline draws, called as the adapter says."""
+    arguments = model.pipeline_arguments()
+    if "negative_prompt" in arguments:
+        arguments["negative_prompt"] = [arguments["negative_prompt"]] * len(PROMPTS)
+    images = pipe(
+        prompt=[*PROMPTS],
+        num_inference_steps=STEPS,
+        latents=packed(pipe, start(model)),
+        height=SIZE,
+        width=SIZE,
+        output_type=output,
+        **arguments,
+    ).images
+    return unpacked(pipe, images) if output == "latent" else images
+
+
+@torch.no_grad()
+def ours(case: Case, model: PipelineModel) -> Tensor:
+    return integrate_ode(model, model.encode(PROMPTS), start(model), case.levels(model))
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    assert found.shape == expected.shape
+    error = (found.double() - expected.double()).norm() / expected.double().norm()
+    assert error < 3e-6  # SD3's: its scheduler computes noise levels in float64, ours in float32
+
+
+def test_every_family_has_a_case() -> None:
+    assert [case.pipeline for case in CASES] == [family.pipeline for family in FAMILIES]
+
+
+@pytest.mark.parametrize("guidance", [1.0, 4.0])
+@pytest.mark.parametrize("negative", ["", "stars"])
+def test_it_draws_what_its_own_pipeline_draws(
+    case: Case, folder: Path, guidance: float, negative: str
+) -> None:
+    model = case.open(folder, guidance=guidance, negative_prompt=negative)
+    expected = drawn(model, model.pipe)
+    assert_near(ours(case, model), expected)
+    other = case.open(folder, guidance=guidance + 1, negative_prompt=negative)
+    assert (ours(case, other) - expected).norm() > 1e-3 * expected.norm()
+
+
+def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
+    model = case.open(folder, guidance=1.0)
+    shown = torch.from_numpy(drawn(model, model.pipe, output="np")).permute(0, 3, 1, 2)
+    found = model.decode(drawn(model, model.pipe))
+    assert found.shape == (len(PROMPTS), 3, SIZE, SIZE)
+    assert (found - (255 * shown).round()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+def test_at_the_first_update_every_ratio_is_one(
+    case: Case,
+    folder: Path,
+    finetune: str,
+    roll: Callable[..., Rollout],
+    train: Callable[[PipelineModel], None],
+) -> None:
+    model = case.open(folder, finetune=finetune, guidance=3.0)
+    if finetune == "lora":
+        train(model)
+    dynamics = FlowSDE(noise_level=0.7) if model.process == "flow" else DDIM(model.forward_process)
+    algo = GRPO(dynamics, GroupAdvantage())
+    rollout = roll(model, [1.0, -1.0, 0.5, -0.5, 2.0], dynamics)
+    for chunk in algo.training_items(rollout, model, seed=0, iteration=0).split(4):
+        loss = algo.loss(model, chunk)
+        assert loss.metrics["ratio/max_dev"].max() < 1e-6
+        loss.value.backward()
+    grads = [p.grad for p in model.weights.parameters.values() if p.grad is not None]
+    assert any((grad != 0).any() for grad in grads)
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+def test_gradient_reaches_all_that_is_trained(
+    case: Case,
+    folder: Path,
+    finetune: str,
+    train: Callable[[PipelineModel], None],
+    without_gradient: Callable[[PipelineModel], list[str]],
+) -> None:
+    model = case.open(folder, finetune=finetune)
+    train(model)
+    assert [n for n in without_gradient(model) if not n.startswith(case.unused)] == []
+
+
+def test_checkpointing_changes_no_bit(case: Case, folder: Path) -> None:
+    found = []
+    for checkpointing in (False, True):
+        model = case.open(
+            folder, finetune="full", memory=Memory(gradient_checkpointing=checkpointing)
+        )
+        x, t = start(model), torch.tensor([0.2, 0.5, 0.9])
+        prediction = model.predict(x, t, model.encode(PROMPTS))
+        prediction.square().mean().backward()
+        grads = {name: p.grad for name, p in model.weights.parameters.items()}
+        found.append((prediction.detach(), grads))
+    (plain, of_plain), (again, of_again) = found
+    assert torch.equal(plain, again)
+    for name, grad in of_plain.items():
+        assert (grad is None) == (of_again[name] is None)
+        assert grad is None or torch.equal(grad, of_again[name]), name
+
+
+def test_exported_adapters_open_in_its_pipeline_and_in_peft(
+    case: Case, folder: Path, train: Callable[[PipelineModel], None], tmp_path: Path
+) -> None:
+    from peft import PeftModel
+
+    model = case.open(folder)
+    before = drawn(model, model.pipe)
+    train(model)
+    expected = drawn(model, model.pipe)
+    assert (expected - before).norm() > 1e-3 * expected.norm()
+    model.export(tmp_path)
+    kind = getattr(diffusers, case.pipeline)
+    pipe = kind.from_pretrained(folder, dtype={"default": torch.float32})
+    pipe.set_progress_bar_config(disable=True)
+    pipe.load_lora_weights(tmp_path)
+    assert_near(drawn(model, pipe), expected)
+    pipe.unload_lora_weights()
+    assert_near(drawn(model, pipe), before)
+    setattr(
+        pipe,
+        model.part,
+        PeftModel.from_pretrained(getattr(pipe, model.part), tmp_path).base_model.model,
+    )
+    assert_near(drawn(model, pipe), expected)
+
+
+def test_an_exported_network_opens_elsewhere(
+    case: Case, folder: Path, train: Callable[[PipelineModel], None], tmp_path: Path
+) -> None:
+    model = case.open(folder, finetune="full")
+    train(model)
+    model.export(tmp_path)
+    kind = getattr(diffusers, case.family.network)
+    loaded = kind.from_pretrained(tmp_path / model.part)
+    saved = loaded.state_dict()
+    assert all(torch.equal(saved[name], p) for name, p in model.weights.parameters.items())

@@ -1,0 +1,203 @@
+"""Folders with tiny random pipelines of diffusers' own classes, one for each family.
+
+That of Stable Diffusion 3 is in conftest.py.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
+    StableDiffusionPipeline,
+    StableDiffusionXLPipeline,
+    UNet2DConditionModel,
+)
+from torch import nn
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTextModelWithProjection,
+    CLIPTokenizer,
+)
+
+WIDTH = 16
+
+
+def clip_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
+    config = CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=tokenizer.model_max_length,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.5,
+    )
+    return CLIPTextModel(config)
+
+
+def autoencoder(channels: int, **options: object) -> AutoencoderKL:
+    return AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        block_out_channels=(4, 4, 8, 8),
+        layers_per_block=1,
+        latent_channels=channels,
+        norm_num_groups=2,
+        sample_size=64,
+        **options,
+    )
+
+
+def disturb(network: nn.Module) -> None:
+    """Untrained output layers are near zero, and every comparison an easy one."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+
+
+@pytest.fixture(scope="session")
+def sd_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `StableDiffusionPipeline` with SD1's noise levels, its UNet of two levels."""
+    folder = tmp_path_factory.mktemp("tiny_sd")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = recipe.clip_tokenizer(folder)
+        unet = UNet2DConditionModel(
+            sample_size=8,
+            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+            block_out_channels=(WIDTH, WIDTH),
+            layers_per_block=1,
+            cross_attention_dim=WIDTH,
+            attention_head_dim=2,
+            norm_num_groups=4,
+        )
+        disturb(unet)
+        pipe = StableDiffusionPipeline(
+            vae=autoencoder(4, scaling_factor=0.18215),
+            text_encoder=clip_encoder(tokenizer),
+            tokenizer=tokenizer,
+            unet=unet,
+            scheduler=DDIMScheduler(
+                beta_start=0.00085,
+                beta_end=0.012,
+                beta_schedule="scaled_linear",
+                clip_sample=False,
+                set_alpha_to_one=False,
+                steps_offset=1,
+            ),
+            safety_checker=None,
+            feature_extractor=None,
+            requires_safety_checker=False,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def sdxl_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `StableDiffusionXLPipeline`, with transformers of two layers at its lower level."""
+    folder = tmp_path_factory.mktemp("tiny_sdxl")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = recipe.clip_tokenizer(folder)
+        config = clip_encoder(tokenizer).config
+        config.projection_dim = WIDTH
+        unet = UNet2DConditionModel(
+            sample_size=8,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+            block_out_channels=(WIDTH, WIDTH),
+            layers_per_block=1,
+            transformer_layers_per_block=(1, 2),
+            cross_attention_dim=2 * WIDTH,
+            attention_head_dim=(2, 2),
+            norm_num_groups=4,
+            use_linear_projection=True,
+            addition_embed_type="text_time",
+            addition_time_embed_dim=8,
+            projection_class_embeddings_input_dim=6 * 8 + WIDTH,
+        )
+        disturb(unet)
+        pipe = StableDiffusionXLPipeline(
+            vae=autoencoder(4, scaling_factor=0.13025),
+            text_encoder=clip_encoder(tokenizer),
+            text_encoder_2=CLIPTextModelWithProjection(config),
+            tokenizer=tokenizer,
+            tokenizer_2=tokenizer,
+            unet=unet,
+            scheduler=DDIMScheduler(
+                beta_start=0.00085,
+                beta_end=0.012,
+                beta_schedule="scaled_linear",
+                clip_sample=False,
+                set_alpha_to_one=False,
+                steps_offset=1,
+            ),
+            add_watermarker=False,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
+def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A `FluxPipeline` as `dev` (embedded guidance, dynamic shift) and as `schnell` (neither)."""
+    folder = tmp_path_factory.mktemp("tiny_flux")
+    clip, t5 = recipe.clip_tokenizer(folder), recipe.t5_tokenizer()
+    for name, dev in (("dev", True), ("schnell", False)):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            transformer = FluxTransformer2DModel(
+                num_layers=2,
+                num_single_layers=2,
+                attention_head_dim=16,
+                num_attention_heads=2,
+                joint_attention_dim=recipe.WIDTH,
+                pooled_projection_dim=WIDTH,
+                guidance_embeds=dev,
+                axes_dims_rope=(4, 6, 6),
+            )
+            disturb(transformer)
+            pipe = FluxPipeline(
+                scheduler=FlowMatchEulerDiscreteScheduler(
+                    shift=3.0 if dev else 1.0, use_dynamic_shifting=dev
+                ),
+                vae=autoencoder(16, shift_factor=0.1159, scaling_factor=0.3611),
+                text_encoder=clip_encoder(clip),
+                tokenizer=clip,
+                text_encoder_2=recipe.t5_encoder(t5),
+                tokenizer_2=t5,
+                transformer=transformer,
+            )
+        pipe.to(torch.float16).save_pretrained(folder / name)
+    return {name: folder / name for name in ("dev", "schnell")}
+
+
+FOLDERS: Mapping[str, str] = {"sdxl": "sdxl_folder"}
+"""Of each family without a small model that ships, by its option of `model`."""
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
+    """What to type beside an option of `model` so that it is small."""
+
+    def words(model: str) -> list[str]:
+        if model not in FOLDERS:
+            return []
+        folder = request.getfixturevalue(FOLDERS[model])
+        return [f"model.path={folder}", "model.size=64", "prompt_cache=null"]
+
+    return words
