@@ -11,20 +11,30 @@ import pytest
 import torch
 from diffusers import (
     AutoencoderKL,
+    AutoencoderKLQwenImage,
     DDIMScheduler,
     FlowMatchEulerDiscreteScheduler,
     FluxPipeline,
     FluxTransformer2DModel,
+    QwenImagePipeline,
+    QwenImageTransformer2DModel,
     StableDiffusionPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
 )
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
 )
 
 WIDTH = 16
@@ -186,7 +196,81 @@ def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
     return {name: folder / name for name in ("dev", "schnell")}
 
 
-FOLDERS: Mapping[str, str] = {"sdxl": "sdxl_folder"}
+def byte_tokenizer(*special: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of bytes, with special tokens, the first of them for padding."""
+    alphabet = sorted(ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate([*alphabet, *special])}
+    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    tokenizer.add_special_tokens([*special])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=special[0], eos_token=special[0]
+    )
+
+
+@pytest.fixture(scope="session")
+def qwen_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `QwenImagePipeline`, whose autoencoder has a factor of 4."""
+    folder = tmp_path_factory.mktemp("tiny_qwen_image")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = byte_tokenizer("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+        encoder = Qwen2_5_VLConfig(
+            text_config={
+                "vocab_size": len(tokenizer),
+                "hidden_size": WIDTH,
+                "intermediate_size": WIDTH,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "initializer_range": 0.5,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1e6,
+                    "mrope_section": [1, 1, 2],
+                },
+            },
+            vision_config={
+                "depth": 1,
+                "hidden_size": WIDTH,
+                "intermediate_size": WIDTH,
+                "num_heads": 2,
+                "out_hidden_size": WIDTH,
+            },
+        )
+        transformer = QwenImageTransformer2DModel(
+            in_channels=16,
+            out_channels=4,
+            num_layers=2,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=WIDTH,
+            axes_dims_rope=(4, 6, 6),
+        )
+        disturb(transformer)
+        pipe = QwenImagePipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(
+                use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, shift_terminal=0.02
+            ),
+            vae=AutoencoderKLQwenImage(
+                base_dim=8,
+                z_dim=4,
+                dim_mult=[1, 2, 2],
+                num_res_blocks=1,
+                temperal_downsample=[False, True],
+                latents_mean=[0.1, -0.2, 0.3, 0.0],
+                latents_std=[1.5, 0.7, 1.0, 2.0],
+            ),
+            text_encoder=Qwen2_5_VLForConditionalGeneration(encoder),
+            tokenizer=tokenizer,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+FOLDERS: Mapping[str, str] = {"sdxl": "sdxl_folder", "qwen_image": "qwen_image_folder"}
 """Of each family without a small model that ships, by its option of `model`."""
 
 
@@ -198,6 +282,7 @@ def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
         if model not in FOLDERS:
             return []
         folder = request.getfixturevalue(FOLDERS[model])
-        return [f"model.path={folder}", "model.size=64", "prompt_cache=null"]
+        length = [] if model == "sdxl" else ["model.text_tokens=16"]
+        return [f"model.path={folder}", "model.size=64", "prompt_cache=null", *length]
 
     return words

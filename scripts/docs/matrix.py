@@ -26,6 +26,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Stable Diffusion XL": ("sdxl",),
     "Stable Diffusion 3, 3.5": ("tiny_sd3", "sd35"),
     "FLUX.1": ("tiny_flux", "flux", "flux_schnell"),
+    "Qwen-Image": ("qwen_image",),
 }
 """The options of `model` of each family, the one that tests train first."""
 

@@ -34,7 +34,13 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
         "peer/flow_factory_nft",
         *("peer/flow_factory_nft_flux", "peer/flow_factory_awm", "peer/flow_factory_awm_flux"),
     ),
-    "flow_grpo": ("peer/flow_grpo", "peer/flow_grpo_fast", "peer/flow_grpo_flux", "peer/guard"),
+    "flow_grpo": (
+        "peer/flow_grpo",
+        "peer/flow_grpo_fast",
+        "peer/flow_grpo_flux",
+        "peer/flow_grpo_qwen_image",
+        "peer/guard",
+    ),
     "ddpo_pytorch": ("peer/ddpo",),
     "drlx": ("peer/drlx",),
 }

@@ -19,7 +19,15 @@ BEGIN, END = "<!-- tables: python scripts/docs/peers.py -->", "<!-- end of table
 NOTHING = "–"
 FAMILIES = {
     "Steps of a flow: Flow-GRPO and what follows it": (
-        *("flow_grpo", "flow_grpo_fast", "flow_grpo_flux", "cps", "tempflow", "guard"),
+        *(
+            "flow_grpo",
+            "flow_grpo_fast",
+            "flow_grpo_flux",
+            "flow_grpo_qwen_image",
+            "cps",
+            "tempflow",
+            "guard",
+        ),
         "flow_dppo",
     ),
     "Steps of a flow: DanceGRPO, BranchGRPO, MixGRPO, Flow-Factory": (

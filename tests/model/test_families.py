@@ -84,6 +84,16 @@ CASES = (
         unused=("transformer_blocks.3.attn.add_q_proj", "transformer_blocks.3.attn.norm_added_q"),
     ),
     Case("FluxPipeline", of("flux_folders"), Schedule(kind="uniform", steps=STEPS), TEXT),
+    Case(
+        "QwenImagePipeline",
+        of("qwen_image_folder"),
+        Schedule(kind="uniform", steps=STEPS),
+        {"text_tokens": 256},  # of bytes; the template's come first
+        unused=tuple(
+            f"transformer_blocks.1.{name}"
+            for name in ("attn.add_q_proj", "attn.norm_added_q", "attn.to_add_out", "txt_mlp")
+        ),
+    ),
 )
 
 
@@ -111,7 +121,8 @@ def packed(pipe: Any, x: Tensor) -> Tensor:
 def unpacked(pipe: Any, x: Tensor) -> Tensor:
     if not hasattr(pipe, "_unpack_latents"):
         return x
-    return pipe._unpack_latents(x, SIZE, SIZE, pipe.vae_scale_factor)
+    found: Tensor = pipe._unpack_latents(x, SIZE, SIZE, pipe.vae_scale_factor)
+    return found[:, :, 0] if found.ndim == 5 else found
 
 
 @torch.no_grad()

@@ -78,10 +78,12 @@ def test_a_pair_trains_or_is_refused(
         with pytest.raises(PlanError):
             plan_from_words(f"model={model}", f"algo={algorithm}")
         return
+    pair = (f"model={model}", f"algo={algorithm}")
     beside = [word for word in more if not word.startswith("micro_batch")]  # SHORT has its own
     once = [] if algorithm == "ddpo_sf" else ["updates_per_iteration=2"]
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
-    words = [f"model={model}", f"algo={algorithm}", *beside, *once, *SHORT, *tree, *small(model)]
+    few = ["times.count=2"] if "times" in plan_from_words(*pair, *beside).config else []
+    words = [*pair, *beside, *once, *few, *SHORT, *tree, *small(model)]
     config = plan_from_words(*words).config
     parts = build(config)
     before = {k: p.detach().clone() for k, p in parts.model.weights.parameters.items()}

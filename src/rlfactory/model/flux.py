@@ -1,7 +1,5 @@
 """Adapter for FLUX.1, dev and schnell, at any resolution."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -15,7 +13,7 @@ from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.pipelines.noise_levels import flow_resolution
-from rlfactory.model.precision import Precision
+from rlfactory.model.precision import Precision, exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
@@ -107,7 +105,8 @@ class Flux(PipelineModel):
         batch, channels, h, w = x.shape
         times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)
-        with self._float32_inputs(times, guidance):
+        exact = [1000 * value for value in (times, guidance) if value is not None]
+        with exact_inputs(self.network.time_text_embed, *exact):
             velocity = self.network(
                 hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),
                 timestep=times,
@@ -133,24 +132,6 @@ class Flux(PipelineModel):
                     1, rows, columns, x.device, x.dtype
                 )
         return self._ids[key]
-
-    @contextmanager
-    def _float32_inputs(self, times: Tensor, guidance: Tensor | None) -> Iterator[None]:
-        """Pass times and guidance to their embeddings in float32.
-
-        The transformer casts both to the dtype in which it computes: in bfloat16 a time of 750
-        would become 752, and a guidance of 3500 would be 3504.
-        """
-        exact = tuple(1000 * value for value in (times, guidance) if value is not None)
-
-        def restore(_: object, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return (*exact, *arguments[len(exact) :])
-
-        hook = self.network.time_text_embed.register_forward_pre_hook(restore)
-        try:
-            yield
-        finally:
-            hook.remove()
 
     def _guidance(self, t: Tensor) -> Tensor | None:
         if self.embedded_guidance is None:

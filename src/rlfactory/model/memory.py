@@ -169,6 +169,8 @@ def _enable_tiling(vae: Any) -> None:
     in tiles of at most `LARGEST_TILE`: 1024 x 1024 pixels at once take 3 GiB.
     """
     vae.enable_tiling()
+    if not hasattr(vae, "tile_sample_min_size"):
+        return  # Qwen-Image's, in tiles of 256 pixels
     edge = min(vae.tile_sample_min_size, LARGEST_TILE)
     vae.tile_sample_min_size = edge
     vae.tile_latent_min_size = edge // 2 ** (len(vae.config.block_out_channels) - 1)

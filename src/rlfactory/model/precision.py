@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor, nn
 
 Name = Literal["float32", "bfloat16", "float16"]
 
@@ -77,3 +78,21 @@ class Precision:
         if self._current == torch.float32:
             return nullcontext()
         return torch.autocast(device.type, dtype=self._current)
+
+
+@contextmanager
+def exact_inputs(module: nn.Module, *exact: Tensor) -> Iterator[None]:
+    """A module gets these tensors as its first arguments within the `with`.
+
+    Transformers cast times to the dtype in which they compute before they embed them: in bfloat16
+    a time of 750 would become 752.
+    """
+
+    def restore(_: object, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*exact, *arguments[len(exact) :])
+
+    hook = module.register_forward_pre_hook(restore)
+    try:
+        yield
+    finally:
+        hook.remove()

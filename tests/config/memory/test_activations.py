@@ -13,6 +13,7 @@ from rlfactory.config.memory.activations import (
     activation_bytes,
     decoding_bytes,
     family_of,
+    latent_channels,
     unet_blocks,
 )
 from rlfactory.config.memory.model_parts import published
@@ -40,9 +41,10 @@ SMALLER = {
         "transformer_layers_per_block": [1, 2, 6],
         "attention_head_dim": [2, 4, 8],
     },
+    "qwen_image": {"num_layers": 8},
 }
-EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32, "sdxl": 64}
-TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77, "sdxl": 77}
+EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32, "sdxl": 64, "qwen_image": 32}
+TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77, "sdxl": 77, "qwen_image": 64}
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
     "lora, half": ComputeOptions(rank=16, half=True),
@@ -77,6 +79,14 @@ def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
             "timestep": torch.empty(batch, dtype=torch.long),
             "encoder_hidden_states": torch.empty(batch, text, config.cross_attention_dim),
             "added_cond_kwargs": sizes if name == "sdxl" else {},
+        }
+    if name == "qwen_image":
+        return {
+            "hidden_states": torch.empty(batch, (edge // 2) ** 2, config.in_channels),
+            "timestep": torch.empty(batch),
+            "encoder_hidden_states": torch.empty(batch, text, config.joint_attention_dim),
+            "encoder_hidden_states_mask": torch.empty(batch, text, dtype=torch.bool),
+            "img_shapes": [[(1, edge // 2, edge // 2)]] * batch,
         }
     told = {
         "timestep": torch.empty(batch),
@@ -133,12 +143,13 @@ def test_a_formula_says_what_is_kept(name: str, manner: str, count: Callable[...
 
 
 @pytest.mark.parametrize("size", [64, 128])
-@pytest.mark.parametrize("name", ["flux_dev", "sd14"])
+@pytest.mark.parametrize("name", ["flux_dev", "sd14", "qwen_image"])
 def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) -> None:
     vae = bench.part(published()[name]["parts"]["vae"]).requires_grad_(False).eval()
     with bench.ghost.fake_tensors():
         bench.ghost.with_fake_tensors(vae)
-        latents = torch.empty(2, vae.config.latent_channels, size // 8, size // 8)
+        frames = [1] if "z_dim" in vae.config else []
+        latents = torch.empty(2, latent_channels(vae.config), *frames, size // 8, size // 8)
         with torch.no_grad(), bench.ghost.Live() as live:
             vae.decode(latents, return_dict=False)
     assert decoding_bytes(vae.config, size, 2) == pytest.approx(live.peak, rel=0.05)

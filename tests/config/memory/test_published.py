@@ -24,6 +24,9 @@ COUNTS = {
     "AutoencoderKL/16": 83_819_683,
     "UNet2DConditionModel": 859_520_964,
     "UNet2DConditionModel/xl": 2_567_463_684,
+    "QwenImageTransformer2DModel": 20_430_401_088,
+    "Qwen2_5_VLForConditionalGeneration": 8_292_166_656,
+    "AutoencoderKLQwenImage": 126_892_531,
     "FluxTransformer2DModel/dev": 11_901_408_320,
     "FluxTransformer2DModel/schnell": 11_891_178_560,
 }

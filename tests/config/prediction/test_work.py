@@ -49,7 +49,7 @@ def close(found: Work, flops: float, moved: float, launches: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("manner", OPTIONS)
-@pytest.mark.parametrize("name", ["flux_dev", "sd35_medium", "sd14", "sdxl"])
+@pytest.mark.parametrize("name", ["flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image"])
 def test_passes_of_image_networks(
     name: str, manner: str, tools: tuple[ModuleType, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,8 +125,11 @@ def test_sizes_are_multiples_of_what_a_token_or_a_latent_covers(tmp_path: Path) 
     assert sizes_of(tmp_path, "StableDiffusionPipeline") == (8, None)
     assert sizes_of(tmp_path, "FluxPipeline") == (16, None)
     assert sizes_of(tmp_path, "StableDiffusion3Pipeline") is None
+    assert sizes_of(tmp_path, "StableDiffusionXLPipeline") == (8, None)
     write(tmp_path, "transformer/config.json", patch_size=2, pos_embed_max_size=192)
     assert sizes_of(tmp_path, "StableDiffusion3Pipeline") == (16, 3072)
+    write(tmp_path, "vae/config.json", temperal_downsample=[False, True, True])
+    assert sizes_of(tmp_path, "QwenImagePipeline") == (16, None)
 
 
 def test_the_nearest_sizes_come_first() -> None:

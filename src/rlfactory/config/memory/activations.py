@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rlfactory.model.pipelines.families import FAMILIES
 
-Family = Literal["flux", "sd3", "unet"]
+Family = Literal["flux", "sd3", "qwen_image", "unet"]
 Config = Mapping[str, Any]
 
 
@@ -83,6 +83,8 @@ def family_of(network: Config) -> Family:
         return "flux"
     if "caption_projection_dim" in network:
         return "sd3"
+    if "zero_cond_t" in network:
+        return "qwen_image"
     if "down_block_types" in network and "cross_attention_dim" in network:
         return "unet"
     raise UnknownNetwork("no network of a family that is known")
@@ -92,7 +94,7 @@ def activation_bytes(
     network: Config, edge: int, text: int, options: ComputeOptions
 ) -> ActivationBytes:
     """The activation memory of one item of `edge` x `edge` latents and `text` tokens."""
-    formulas = {"flux": _flux, "sd3": _sd3, "unet": _unet}
+    formulas = {"flux": _flux, "sd3": _sd3, "qwen_image": _qwen_image, "unet": _unet}
     return formulas[family_of(network)](network, edge, text, options)
 
 
@@ -133,6 +135,19 @@ def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> Acti
         )
     joint = ((layers - 1) * tokens + image + 0.6 * text) * row
     return ActivationBytes(joint + seconds * second, backward, sampling)
+
+
+def _qwen_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """Double blocks on the sequence of image and text tokens."""
+    tokens, layers = (edge // 2) ** 2 + text, network["num_layers"]
+    row = tokens * network["num_attention_heads"] * network["attention_head_dim"]
+    block = row * options.coefficient(56.3, 28.7, 100.3, 74.2) + tokens * _adapters(4, options)
+    backward = row * options.coefficient(31.0, 25.0, 31.0, 25.0)
+    sampling = row * options.coefficient(54.5, 36.4, 54.5, 36.4)
+    if options.checkpointing:
+        inputs = (layers + 1) * row * options.element_size
+        return ActivationBytes(inputs, block + backward, sampling)
+    return ActivationBytes(layers * block, backward, sampling)
 
 
 def _unet(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
@@ -221,9 +236,28 @@ def _adapters(count: int, options: ComputeOptions) -> float:
     return 0.0 if options.full else float(count * options.rank * options.element_size)
 
 
+def autoencoder_widths(autoencoder: Config) -> list[int]:
+    """The channels of an autoencoder's levels, the first at full resolution."""
+    if "dim_mult" in autoencoder:  # Qwen-Image's, which is one of videos
+        return [autoencoder["base_dim"] * factor for factor in autoencoder["dim_mult"]]
+    return list(autoencoder["block_out_channels"])
+
+
+def latent_channels(autoencoder: Config) -> int:
+    """The channels of an autoencoder's latents."""
+    return int(autoencoder["z_dim" if "dim_mult" in autoencoder else "latent_channels"])
+
+
+def tile_size(autoencoder: Config, size: int) -> int:
+    """Pixels of a tile's edge with `memory.vae_tiling`, for images of `size`."""
+    own = 256 if "dim_mult" in autoencoder else autoencoder.get("sample_size")
+    return min(int(own or size), LARGEST_TILE)
+
+
 def decoding_bytes(autoencoder: Config, size: int, images: int) -> float:
     """The most that decoding holds, in bytes: three float32 tensors at full resolution with the
-    channels of the last level but one.
+    channels of the last level but one. An autoencoder of videos pads each with two frames.
     """
-    widths = autoencoder["block_out_channels"]
-    return float(3 * widths[min(1, len(widths) - 1)] * size**2 * 4 * images)
+    widths = autoencoder_widths(autoencoder)
+    tensors = 9 if "dim_mult" in autoencoder else 3
+    return float(tensors * widths[min(1, len(widths) - 1)] * size**2 * 4 * images)

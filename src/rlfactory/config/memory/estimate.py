@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from rlfactory.config.checks.base import Config, Traits, steps_trained
 from rlfactory.config.evaluation_prompts import evaluation_samples
 from rlfactory.config.memory.activations import (
-    LARGEST_TILE,
     PIXELS_TOGETHER,
     ActivationBytes,
     UnknownNetwork,
     activation_bytes,
     decoding_bytes,
+    latent_channels,
+    tile_size,
 )
 from rlfactory.config.memory.device_memory import on_gpu
 from rlfactory.config.memory.language import estimate_language
@@ -170,7 +171,7 @@ def _decoding(config: Config, vae: Part) -> float:
     together = 1 if memory["vae_slicing"] else max(PIXELS_TOGETHER // size**2, 1)
     images = min(together, config["sample_batch"])
     if memory["vae_tiling"]:
-        size = min(size, int(vae.config.get("sample_size") or size), LARGEST_TILE)
+        size = min(size, tile_size(vae.config, size))
     return decoding_bytes(vae.config, size, images)
 
 
@@ -183,7 +184,7 @@ def _rollout(
     samples = config["prompts_per_iteration"] * config["group_size"]
     prompts = config["prompts_per_iteration"]
     edge = latent_edge(parts, config["model"]["size"])
-    latents = 4.0 * parts["vae"].config["latent_channels"] * edge**2
+    latents = 4.0 * latent_channels(parts["vae"].config) * edge**2
     width = network.config.get("joint_attention_dim") or network.config["cross_attention_dim"]
     text = text_tokens(config, parts, network) * width * frozen_bytes(config)
     if traits["algo"].get("requires") == "transitions":

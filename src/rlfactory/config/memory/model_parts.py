@@ -20,7 +20,7 @@ from rlfactory.model.pipelines.safetensors_header import read_header
 PUBLISHED_FILE = Path(__file__).with_name("published.json")
 NETWORKS = ("transformer", "unet")
 """Names of the part that is trained."""
-ADAPTED_PROJECTIONS = {"flux": 8, "sd3": 8, "unet": 4}
+ADAPTED_PROJECTIONS = {"flux": 8, "sd3": 8, "qwen_image": 8, "unet": 4}
 """Kinds of projections that have LoRA adapters where `lora_targets` names none."""
 
 
@@ -105,7 +105,12 @@ def trainable_parameters(
         return network.parameters
     family = family_of(network.config)
     share = len(targets) / ADAPTED_PROJECTIONS[family] if targets else 1.0
-    formulas = {"flux": _flux_lora, "sd3": _sd3_lora, "unet": _unet_lora}
+    formulas = {
+        "flux": _flux_lora,
+        "sd3": _sd3_lora,
+        "qwen_image": _qwen_image_lora,
+        "unet": _unet_lora,
+    }
     return share * rank * formulas[family](network.config)
 
 
@@ -119,6 +124,12 @@ def _sd3_lora(network: Config) -> int:
     """The eight attention projections of a joint block; the last one has no text output."""
     width = network["num_attention_heads"] * network["attention_head_dim"]
     return int(2 * width * (8 * network["num_layers"] - 1))
+
+
+def _qwen_image_lora(network: Config) -> int:
+    """The eight attention projections of a block; all square."""
+    width = network["num_attention_heads"] * network["attention_head_dim"]
+    return int(2 * width * 8 * network["num_layers"])
 
 
 def _unet_lora(network: Config) -> int:

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 
 from rlfactory.config.checks.base import Config, Traits, penalties
-from rlfactory.config.memory.activations import ComputeOptions, family_of
+from rlfactory.config.memory.activations import (
+    ComputeOptions,
+    autoencoder_widths,
+    family_of,
+)
 from rlfactory.config.memory.model_parts import Part
 from rlfactory.config.memory.sharding import BYTES
 from rlfactory.config.nfe import reference_of
@@ -11,15 +15,15 @@ from rlfactory.config.nfe import reference_of
 
 def latent_edge(parts: Mapping[str, Part], size: int) -> int:
     """Width and height of the latents of images that are `size` pixels wide."""
-    return int(size // 2 ** (len(parts["vae"].config["block_out_channels"]) - 1))
+    return int(size // 2 ** (len(autoencoder_widths(parts["vae"].config)) - 1))
 
 
 def text_tokens(config: Config, parts: Mapping[str, Part], network: Part) -> int:
     """Text tokens of the network's input."""
     model, encoder = config["model"], parts.get("text_encoder")
     clip = int(encoder.config.get("max_position_embeddings", 77)) if encoder else 77
-    clip_tokens = {"flux": 0, "sd3": clip, "unet": clip}
-    return clip_tokens[family_of(network.config)] + int(model.get("text_tokens", 0))
+    reads_clip = family_of(network.config) in ("sd3", "unet")
+    return (clip if reads_clip else 0) + int(model.get("text_tokens", 0))
 
 
 def passes(config: Config) -> int:

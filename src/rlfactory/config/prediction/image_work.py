@@ -7,7 +7,13 @@ and launches were counted on fake tensors at full width (scripts/bench/work.py);
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlfactory.config.memory.activations import ComputeOptions, family_of, unet_blocks
+from rlfactory.config.memory.activations import (
+    ComputeOptions,
+    autoencoder_widths,
+    family_of,
+    latent_channels,
+    unet_blocks,
+)
 from rlfactory.config.prediction.work import Work, rate_of, total
 
 Config = Mapping[str, Any]
@@ -17,6 +23,7 @@ Four = tuple[float, float, float, float]
 BYTES: Mapping[str, tuple[Four, Four]] = {
     "double": ((369.0, 395.7, 289.0, 321.0), (489.0, 521.8, 549.9, 535.0)),
     "single": ((320.8, 338.6, 260.8, 289.0), (448.9, 476.7, 489.2, 485.0)),
+    "qwen_image": ((304.8, 274.2, 224.8, 252.0), (455.8, 486.3, 518.2, 503.0)),
     "joint": ((305.1, 283.7, 225.1, 230.0), (425.2, 426.0, 486.2, 470.0)),
     "dual": ((92.9, 112.8, 92.9, 112.8), (213.1, 239.1, 297.4, 297.4)),
     "residual": ((30.4, 35.2, 30.4, 36.0), (20.8, 24.8, 38.5, 44.0)),
@@ -27,6 +34,7 @@ BYTES: Mapping[str, tuple[Four, Four]] = {
 LAUNCHES: Mapping[str, tuple[Four, Four]] = {
     "double": ((114, 166, 82, 136), (144, 196, 160, 222)),
     "single": ((51, 75, 39, 66), (69, 93, 76, 105)),
+    "qwen_image": ((113, 153, 81, 130), (148, 228, 168, 229)),
     "joint": ((107, 151, 75, 120), (136, 186, 152, 213)),
     "dual": ((22, 29, 22, 39), (34, 43, 51, 72)),
     "residual": ((12, 20, 12, 23), (6, 8, 15, 26)),
@@ -44,7 +52,8 @@ def network_passes(
     network: Config, edge: int, text: int, rows: int, options: ComputeOptions, parameters: float
 ) -> tuple[Work, Work]:
     """The work of a forward and of a backward pass of `rows` items of `edge` x `edge` latents."""
-    blocks = {"flux": _flux, "sd3": _sd3, "unet": _unet}[family_of(network)]
+    formulas = {"flux": _flux, "sd3": _sd3, "qwen_image": _flux, "unet": _unet}
+    blocks = formulas[family_of(network)]
     pairs = [*blocks(network, edge, text, rows, options)]
     cast = CAST_BYTES * parameters if options.full and options.half else 0.0
     both = [total(pair[i] for pair in pairs) + Work(bytes=cast) for i in (0, 1)]
@@ -104,9 +113,10 @@ def _flux(
     tokens = image + text
     square, n = float(width**2), float(rows * tokens)
     attention = 4.0 * n * tokens * width
+    double = "qwen_image" if family_of(network) == "qwen_image" else "double"
     for kind, count, modulation, adapted in (
-        ("double", network["num_layers"], 24, 16),
-        ("single", network["num_single_layers"], 6, 12),
+        (double, network["num_layers"], 24, 16),
+        ("single", network.get("num_single_layers", 0), 6, 12),
     ):
         one = _pair(
             kind,
@@ -171,7 +181,7 @@ def _rest(
     """Embeddings of image, text and time, and the projection to the output."""
     times = 2 if network.get("guidance_embeds") else 1
     embedded = image * inputs + text * joint + times * (256 + width)
-    embedded += network["pooled_projection_dim"] + width + 2 * width
+    embedded += network.get("pooled_projection_dim", 0) + width + 2 * width
     projected = 2.0 * rows * width * image * outputs
     return _pair(
         "rest", options, 0.0, matmul=projected, attention=0.0, once=2.0 * rows * width * embedded
@@ -215,9 +225,10 @@ def _unet(
 
 def decoding(autoencoder: Config, edge: int, images: int) -> Work:
     """The work of decoding latents of `edge` x `edge`, in float32."""
-    widths, layers = list(autoencoder["block_out_channels"]), autoencoder["layers_per_block"]
+    widths = autoencoder_widths(autoencoder)
+    layers = autoencoder.get("layers_per_block") or autoencoder["num_res_blocks"]
     pixels, channels = float(images * edge**2), widths[-1]
-    convolutions = pixels * autoencoder["latent_channels"] * channels
+    convolutions = pixels * latent_channels(autoencoder) * channels
     elements, count = 0.0, 2
     attention = pixels * (4 * channels**2 / 9 + 2 * edge**2 * channels / 9)
     residuals = [(pixels, channels, channels)] * 2

@@ -57,6 +57,12 @@ FAMILIES = (
         option="flux",
         small="tiny_flux",
     ),
+    Family(
+        pipeline="QwenImagePipeline",
+        target="rlfactory.model.qwen_image.QwenImage",
+        network="QwenImageTransformer2DModel",
+        option="qwen_image",
+    ),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
 BY_TARGET = {family.target: family for family in FAMILIES}

@@ -1,0 +1,141 @@
+"""Adapter for Qwen-Image, at any resolution."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
+from rlfactory.model.base import Resolution
+from rlfactory.model.image_base import PipelineModel
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.pipelines.noise_levels import flow_resolution
+from rlfactory.model.precision import Precision, exact_inputs
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+
+
+class QwenImage(PipelineModel):
+    """A `QwenImagePipeline`; its transformer is trained, the rest frozen.
+
+    Latents are `[B, 16, h, w]`; only for the transformer they are packed, each 2 x 2 patch into a
+    token. Prompts are padded to `text_tokens`, with a mask, so that a sample does not depend on
+    the others in its batch. Guidance keeps the length of each token's conditional velocity.
+
+    Raises:
+        ModelError: the model can't be loaded, or does not fit `size` or the adapters.
+    """
+
+    pipeline = "QwenImagePipeline"
+    part = "transformer"
+    process = "flow"
+    forward_process = RectifiedFlow()
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
+        prompt_cache: PromptCache = IN_MEMORY,
+        *,
+        path: str,
+        finetune: Literal["lora", "full"] = "lora",
+        lora_rank: PositiveInt = 64,
+        lora_alpha: Positive = 128.0,
+        lora_targets: list[str] | None = None,
+        lora_init: Init = "gaussian",
+        size: PositiveInt = 512,
+        text_tokens: PositiveInt = 512,
+        guidance: NonNegative = 4.0,
+        negative_prompt: str = "",
+        timesteps: Literal["exact", "truncated"] = "exact",
+    ) -> None:
+        # before super().__init__, which encodes the negative prompt by _encode
+        self.text_tokens, self.timesteps = text_tokens, timesteps
+        super().__init__(
+            device,
+            precision,
+            memory,
+            prompt_cache,
+            path=path,
+            finetune=finetune,
+            guidance=guidance,
+            negative_prompt=negative_prompt,
+            embedding_options={"text_tokens": text_tokens},
+        )
+        self.resolution = self.resolution_of(size)
+        targets = lora_targets or ATTENTION_PROJECTIONS
+        self.set_up_training(
+            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
+        )
+
+    def resolution_of(self, size: int) -> Resolution:
+        """Any with an even number of latents a side, since 2 x 2 latents make a token."""
+        unit = 2 * int(self.pipe.vae_scale_factor)
+        if size % unit:
+            raise ModelError(f"size={size}: multiples of {unit} are possible")
+        edge, tokens = 2 * (size // unit), (size // unit) ** 2
+        shape = (self.network.config.in_channels // 4, edge, edge)
+        return flow_resolution(shape, tokens, self.pipe.scheduler)
+
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        sequence, mask = self.pipe.encode_prompt(
+            prompts, device=self.device, max_sequence_length=self.text_tokens
+        )
+        rows, length, _ = sequence.shape
+        mask = sequence.new_ones(rows, length) if mask is None else mask
+        missing = self.text_tokens - length
+        return {
+            "sequence": F.pad(sequence, (0, 0, 0, missing)),
+            "mask": F.pad(mask.bool(), (0, missing)),
+        }
+
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
+        batch, channels, h, w = x.shape
+        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        with exact_inputs(self.network.time_text_embed, times):
+            velocity = self.network(
+                hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),
+                timestep=times,
+                encoder_hidden_states=text["sequence"],
+                encoder_hidden_states_mask=text["mask"],
+                img_shapes=[[(1, h // 2, w // 2)]] * batch,
+                return_dict=False,
+            )[0]
+        scale = self.pipe.vae_scale_factor
+        unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
+        return unpacked[:, :, 0]
+
+    def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
+        guided = super()._combine(negative, positive)
+        return guided * (_token_norms(positive) / _token_norms(guided))
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        config, vae = self.pipe.vae.config, self.pipe.vae
+        mean, std = (
+            latents.new_tensor(values).view(1, -1, 1, 1)
+            for values in (config.latents_mean, config.latents_std)
+        )
+        video = (latents * std + mean)[:, :, None].to(vae.dtype)  # of one frame
+        pixels: Tensor = vae.decode(video, return_dict=False)[0][:, :, 0]
+        return pixels
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """`true_cfg_scale` is the guidance; without a negative prompt the pipeline has none."""
+        arguments: dict[str, object] = {"max_sequence_length": self.text_tokens}
+        arguments["true_cfg_scale"] = self.guidance
+        if self.guidance > 1:
+            arguments["negative_prompt"] = self.negative_prompt
+        return arguments
+
+
+def _token_norms(x: Tensor) -> Tensor:
+    """The norm of each token, the 2 x 2 patches of all channels, at its latents `[B, 1, h, w]`."""
+    squares = x.square().sum(1, keepdim=True)
+    pooled = 4 * F.avg_pool2d(squares, 2)
+    return F.interpolate(pooled, scale_factor=2.0, mode="nearest").sqrt()
