@@ -21,6 +21,8 @@ from diffusers import (
     StableDiffusionPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
+    ZImagePipeline,
+    ZImageTransformer2DModel,
 )
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
@@ -35,6 +37,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen3Config,
+    Qwen3Model,
 )
 
 WIDTH = 16
@@ -270,7 +274,58 @@ def qwen_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
-FOLDERS: Mapping[str, str] = {"sdxl": "sdxl_folder", "qwen_image": "qwen_image_folder"}
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
+    "<|im_start|>assistant"
+)
+
+
+@pytest.fixture(scope="session")
+def z_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `ZImagePipeline`, with a refiner of one layer for the image and one for the text."""
+    folder = tmp_path_factory.mktemp("tiny_z_image")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = byte_tokenizer("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+        tokenizer.chat_template = CHAT
+        encoder = Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=WIDTH,
+            intermediate_size=WIDTH,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=8,
+            initializer_range=0.5,
+        )
+        transformer = ZImageTransformer2DModel(
+            in_channels=16,
+            dim=32,
+            n_layers=2,
+            n_refiner_layers=1,
+            n_heads=2,
+            n_kv_heads=2,
+            cap_feat_dim=WIDTH,
+            axes_dims=[4, 6, 6],
+            axes_lens=[512, 32, 32],
+        )
+        disturb(transformer)
+        pipe = ZImagePipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+            vae=autoencoder(16, shift_factor=0.1159, scaling_factor=0.3611),
+            text_encoder=Qwen3Model(encoder),
+            tokenizer=tokenizer,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+FOLDERS: Mapping[str, str] = {
+    "sdxl": "sdxl_folder",
+    "qwen_image": "qwen_image_folder",
+    "z_image": "z_image_folder",
+}
 """Of each family without a small model that ships, by its option of `model`."""
 
 

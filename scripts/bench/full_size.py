@@ -1,4 +1,4 @@
-"""SD1.4, SD3.5 Medium and FLUX.1-dev at their full size, LoRA, one iteration at 512 x 512.
+"""Each family of image models at its full size, LoRA, one iteration at 512 x 512.
 
     python scripts/bench/full_size.py --meta                     # counts and estimates, no GPU
     python scripts/bench/full_size.py --only sd35_medium         # on any CUDA machine
@@ -32,15 +32,25 @@ from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.flux import Flux
+from rlfactory.model.pipelines.embedding_cache import LENGTHS
+from rlfactory.model.qwen_image import QwenImage
 from rlfactory.model.sd import SD
 from rlfactory.model.sd3 import SD3
+from rlfactory.model.sdxl import SDXL
+from rlfactory.model.z_image import ZImage
 from rlfactory.rollout import Condition
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import NoProgress
 from rlfactory.train.trainer import Trainer
 
-MODELS = {"sd14": "sd14", "sd35_medium": "sd35", "flux_dev": "flux"}
-ADAPTERS: Mapping[str, Any] = {"sd14": SD, "sd35_medium": SD3, "flux_dev": Flux}
+MODELS = {
+    **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
+    **{"qwen_image": "qwen_image", "z_image": "z_image"},
+}
+ADAPTERS: Mapping[str, Any] = {
+    **{"sd14": SD, "sdxl": SDXL, "sd35_medium": SD3, "flux_dev": Flux},
+    **{"qwen_image": QwenImage, "z_image": ZImage},
+}
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {
     "H100": 989e12,
@@ -106,7 +116,10 @@ def asked(model: Any, device: str, items: int = 1) -> Any:
     """A function that predicts for uninitialised latents."""
     texts = model.encode(["a"] * items).tensors
     condition = Condition(
-        {k: torch.empty(v.shape, dtype=v.dtype, device=device) for k, v in texts.items()}
+        {
+            k: v if k == LENGTHS else torch.empty(v.shape, dtype=v.dtype, device=device)
+            for k, v in texts.items()
+        }
     )
     x = torch.empty(items, *model.resolution.shape, device=device)
     t = torch.empty(items, device=device)
@@ -131,10 +144,12 @@ def held(name: str, again: bool, changes: Changes | None = None, **options: Any)
     if again:
         network.enable_gradient_checkpointing()
     network.train(again)
-    texts = {k: v.shape for k, v in model.encode(["a"]).tensors.items()}
+    texts = model.encode(["a"]).tensors
     with fake_tensors():
         with_fake_tensors(network)
-        tensors = {k: torch.empty(shape, dtype=torch.bfloat16) for k, shape in texts.items()}
+        tensors = {
+            k: v if k == LENGTHS else torch.empty(v.shape, dtype=v.dtype) for k, v in texts.items()
+        }
         if model.__dict__.get("_negative"):
             model._negative = {k: v[0] for k, v in tensors.items()}
         x, t = torch.empty(1, *model.resolution.shape), torch.empty(1)

@@ -105,8 +105,12 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
             return sequence, None, drawn("pooled", 1280), None
         if network == "unet":
             return drawn("sequence", 77, config.cross_attention_dim), None
-        pooled = drawn("pooled", config.pooled_projection_dim)
         length = options.get("max_sequence_length", 256)
+        if name == "z_image":
+            return [*drawn("sequence", length, config.cap_feat_dim)], []
+        if name == "qwen_image":
+            return drawn("sequence", length, config.joint_attention_dim), None
+        pooled = drawn("pooled", config.pooled_projection_dim)
         if name.startswith("flux"):
             sequence = drawn("sequence", length, config.joint_attention_dim)
             return sequence, pooled, torch.zeros(length, 3)

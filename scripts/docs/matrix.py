@@ -27,6 +27,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Stable Diffusion 3, 3.5": ("tiny_sd3", "sd35"),
     "FLUX.1": ("tiny_flux", "flux", "flux_schnell"),
     "Qwen-Image": ("qwen_image",),
+    "Z-Image": ("z_image", "z_image_turbo"),
 }
 """The options of `model` of each family, the one that tests train first."""
 

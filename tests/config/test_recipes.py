@@ -180,10 +180,7 @@ def _leaves(values: object, prefix: str = "") -> set[tuple[str, str]]:
     return set().union(*below)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n for n in FILES if n not in ("none", "sd14", "sd35", "flux", "flux_schnell", "qwen_image")],
-)
+@pytest.mark.parametrize("name", [n for n in FILES if n not in ("none", *options("model"))])
 def test_a_recipe_names_what_it_follows(name: str) -> None:
     found = re.search(r"^# (?:published|nearest): (\S+)", FILES[name].read_text(), flags=re.M)
     assert found is not None

@@ -26,7 +26,7 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.rollout import Rollout
 from rlfactory.train.sampling.trajectories import integrate_ode
 
-PROMPTS = ["a red circle", "two blue stars", "a red circle"]
+PROMPTS = ["a red circle", "two blue stars above a green square and a star", "a red circle"]
 SIZE, STEPS = 64, 4
 CPU = torch.device("cpu")
 
@@ -93,6 +93,12 @@ CASES = (
             f"transformer_blocks.1.{name}"
             for name in ("attn.add_q_proj", "attn.norm_added_q", "attn.to_add_out", "txt_mlp")
         ),
+    ),
+    Case(
+        "ZImagePipeline",
+        of("z_image_folder"),
+        Schedule(kind="uniform", steps=STEPS),
+        {"text_tokens": 128},
     ),
 )
 

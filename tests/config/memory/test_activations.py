@@ -22,6 +22,7 @@ from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
 from rlfactory.model.pipelines import loading
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.sd import ATTENTION_PROJECTIONS as OF_UNETS
+from rlfactory.model.z_image import ATTENTION_PROJECTIONS as OF_Z_IMAGE
 
 TOLERANCE = 0.15
 
@@ -42,9 +43,10 @@ SMALLER = {
         "attention_head_dim": [2, 4, 8],
     },
     "qwen_image": {"num_layers": 8},
+    "z_image": {"n_layers": 6, "n_refiner_layers": 1},
 }
-EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32, "sdxl": 64, "qwen_image": 32}
-TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77, "sdxl": 77, "qwen_image": 64}
+EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32, "sdxl": 64, "qwen_image": 32, "z_image": 32}
+TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77, "sdxl": 77, "qwen_image": 64, "z_image": 64}
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
     "lora, half": ComputeOptions(rank=16, half=True),
@@ -62,7 +64,8 @@ def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
     network = bench.part(part, **SMALLER[name])
     if not options.full:
         network.requires_grad_(False).to(torch.bfloat16 if options.half else torch.float32)
-        targets = OF_UNETS if name in ("sd14", "sdxl") else ATTENTION_PROJECTIONS
+        others = {"sd14": OF_UNETS, "sdxl": OF_UNETS, "z_image": OF_Z_IMAGE}
+        targets = others.get(name, ATTENTION_PROJECTIONS)
         Lora(network, rank=options.rank, alpha=1.0, targets=targets)
         keep_halves(network)
     if options.checkpointing:
@@ -88,6 +91,12 @@ def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
             "encoder_hidden_states_mask": torch.empty(batch, text, dtype=torch.bool),
             "img_shapes": [[(1, edge // 2, edge // 2)]] * batch,
         }
+    if name == "z_image":
+        return {
+            "x": [*torch.empty(batch, config.in_channels, 1, edge, edge)],
+            "t": torch.empty(batch),
+            "cap_feats": [*torch.empty(batch, text, config.cap_feat_dim)],
+        }
     told = {
         "timestep": torch.empty(batch),
         "encoder_hidden_states": torch.empty(batch, text, config.joint_attention_dim),
@@ -107,6 +116,11 @@ def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
     )
 
 
+def stacked(prediction: Any) -> torch.Tensor:
+    """One tensor, of networks that return a list too."""
+    return torch.stack(prediction) if isinstance(prediction, list) else prediction
+
+
 @pytest.fixture
 def count(bench: ModuleType) -> Callable[..., Any]:
     """Measures a network with options, for a batch."""
@@ -119,7 +133,7 @@ def count(bench: ModuleType) -> Callable[..., Any]:
 
             def predict() -> torch.Tensor:
                 with torch.autocast("cpu", torch.bfloat16, enabled=options.half):
-                    return network(**given, return_dict=False)[0]
+                    return stacked(network(**given, return_dict=False)[0])
 
             return bench.ghost.measured(predict), network
 

@@ -25,6 +25,8 @@ COUNTS = {
     "UNet2DConditionModel": 859_520_964,
     "UNet2DConditionModel/xl": 2_567_463_684,
     "QwenImageTransformer2DModel": 20_430_401_088,
+    "ZImageTransformer2DModel": 6_154_908_736,
+    "Qwen3Model": 4_022_468_096,
     "Qwen2_5_VLForConditionalGeneration": 8_292_166_656,
     "AutoencoderKLQwenImage": 126_892_531,
     "FluxTransformer2DModel/dev": 11_901_408_320,

@@ -21,6 +21,7 @@ from rlfactory.config.prediction.work import Speeds, Work, rate_of
 BENCH = Path(__file__).parents[3] / "scripts" / "bench"
 NETWORKS = Path(__file__).parents[1] / "memory"
 EDGE, TEXT = 32, 77
+NAMES = ("flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image")
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
     "lora, half": ComputeOptions(rank=16, half=True),
@@ -49,7 +50,9 @@ def close(found: Work, flops: float, moved: float, launches: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("manner", OPTIONS)
-@pytest.mark.parametrize("name", ["flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image"])
+@pytest.mark.parametrize(
+    "name", ["flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image"]
+)
 def test_passes_of_image_networks(
     name: str, manner: str, tools: tuple[ModuleType, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +67,7 @@ def test_passes_of_image_networks(
 
         def predict() -> torch.Tensor:
             with torch.autocast("cpu", torch.bfloat16, enabled=options.half):
-                return network(**given, return_dict=False)[0]
+                return networks.stacked(network(**given, return_dict=False)[0])
 
         with torch.no_grad(), work.Counter() as first:
             predict()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rlfactory.model.pipelines.families import FAMILIES
 
-Family = Literal["flux", "sd3", "qwen_image", "unet"]
+Family = Literal["flux", "sd3", "qwen_image", "z_image", "unet"]
 Config = Mapping[str, Any]
 
 
@@ -85,6 +85,8 @@ def family_of(network: Config) -> Family:
         return "sd3"
     if "zero_cond_t" in network:
         return "qwen_image"
+    if "n_refiner_layers" in network:
+        return "z_image"
     if "down_block_types" in network and "cross_attention_dim" in network:
         return "unet"
     raise UnknownNetwork("no network of a family that is known")
@@ -94,7 +96,13 @@ def activation_bytes(
     network: Config, edge: int, text: int, options: ComputeOptions
 ) -> ActivationBytes:
     """The activation memory of one item of `edge` x `edge` latents and `text` tokens."""
-    formulas = {"flux": _flux, "sd3": _sd3, "qwen_image": _qwen_image, "unet": _unet}
+    formulas = {
+        "flux": _flux,
+        "sd3": _sd3,
+        "qwen_image": _qwen_image,
+        "z_image": _z_image,
+        "unet": _unet,
+    }
     return formulas[family_of(network)](network, edge, text, options)
 
 
@@ -139,11 +147,38 @@ def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> Acti
 
 def _qwen_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """Double blocks on the sequence of image and text tokens."""
-    tokens, layers = (edge // 2) ** 2 + text, network["num_layers"]
+    tokens = (edge // 2) ** 2 + text
     row = tokens * network["num_attention_heads"] * network["attention_head_dim"]
     block = row * options.coefficient(56.3, 28.7, 100.3, 74.2) + tokens * _adapters(4, options)
     backward = row * options.coefficient(31.0, 25.0, 31.0, 25.0)
     sampling = row * options.coefficient(54.5, 36.4, 54.5, 36.4)
+    return _equal_blocks(network["num_layers"], row, block, backward, sampling, options)
+
+
+def _z_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """Blocks on the sequence of image and text tokens, after some on each of the two alone."""
+    tokens = whole_groups((edge // 2) ** 2) + whole_groups(text)
+    layers, row = network["n_layers"] + network["n_refiner_layers"], tokens * network["dim"]
+    block = row * options.coefficient(76.1, 38.3, 130.8, 113.4) + tokens * _adapters(4, options)
+    backward = row * options.coefficient(28.0, 26.0, 28.0, 26.0)
+    sampling = row * options.coefficient(63.1, 33.4, 63.1, 33.4)
+    return _equal_blocks(layers, row, block, backward, sampling, options)
+
+
+def whole_groups(tokens: int) -> int:
+    """A multiple of 32, to which Z-Image pads its sequences."""
+    return -(-tokens // 32) * 32
+
+
+def _equal_blocks(
+    layers: int,
+    row: int,
+    block: float,
+    backward: float,
+    sampling: float,
+    options: ComputeOptions,
+) -> ActivationBytes:
+    """Of blocks that all save as much, on inputs of `row` elements."""
     if options.checkpointing:
         inputs = (layers + 1) * row * options.element_size
         return ActivationBytes(inputs, block + backward, sampling)

@@ -175,6 +175,11 @@ def _decoding(config: Config, vae: Part) -> float:
     return decoding_bytes(vae.config, size, images)
 
 
+def _text_width(network: Part) -> int:
+    names = ("joint_attention_dim", "cap_feat_dim", "cross_attention_dim")
+    return next(int(network.config[name]) for name in names if name in network.config)
+
+
 def _rollout(
     config: Config, traits: Traits, parts: Mapping[str, Part], network: Part
 ) -> tuple[float, float]:
@@ -185,8 +190,7 @@ def _rollout(
     prompts = config["prompts_per_iteration"]
     edge = latent_edge(parts, config["model"]["size"])
     latents = 4.0 * latent_channels(parts["vae"].config) * edge**2
-    width = network.config.get("joint_attention_dim") or network.config["cross_attention_dim"]
-    text = text_tokens(config, parts, network) * width * frozen_bytes(config)
+    text = text_tokens(config, parts, network) * _text_width(network) * frozen_bytes(config)
     if traits["algo"].get("requires") == "transitions":
         stored, noises = 2 * BYTES[config["latent_storage"]] / 4 * steps_trained(config), 0.0
     else:

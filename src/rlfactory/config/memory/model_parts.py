@@ -20,7 +20,7 @@ from rlfactory.model.pipelines.safetensors_header import read_header
 PUBLISHED_FILE = Path(__file__).with_name("published.json")
 NETWORKS = ("transformer", "unet")
 """Names of the part that is trained."""
-ADAPTED_PROJECTIONS = {"flux": 8, "sd3": 8, "qwen_image": 8, "unet": 4}
+ADAPTED_PROJECTIONS = {"flux": 8, "sd3": 8, "qwen_image": 8, "z_image": 4, "unet": 4}
 """Kinds of projections that have LoRA adapters where `lora_targets` names none."""
 
 
@@ -109,6 +109,7 @@ def trainable_parameters(
         "flux": _flux_lora,
         "sd3": _sd3_lora,
         "qwen_image": _qwen_image_lora,
+        "z_image": _z_image_lora,
         "unet": _unet_lora,
     }
     return share * rank * formulas[family](network.config)
@@ -130,6 +131,11 @@ def _qwen_image_lora(network: Config) -> int:
     """The eight attention projections of a block; all square."""
     width = network["num_attention_heads"] * network["attention_head_dim"]
     return int(2 * width * 8 * network["num_layers"])
+
+
+def _z_image_lora(network: Config) -> int:
+    """The four attention projections of a block, also of those on image and text alone."""
+    return int(2 * network["dim"] * 4 * (network["n_layers"] + 2 * network["n_refiner_layers"]))
 
 
 def _unet_lora(network: Config) -> int:

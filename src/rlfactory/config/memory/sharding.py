@@ -86,4 +86,5 @@ def count_blocks(network: Mapping[str, Any]) -> int:
     """Blocks of a transformer or a U-Net that FSDP2 shards and all-gathers one by one."""
     if "block_out_channels" in network:
         return 2 * len(network["block_out_channels"])
-    return int(network["num_layers"]) + int(network.get("num_single_layers", 0))
+    names = ("num_layers", "num_single_layers", "n_layers", "n_refiner_layers")
+    return sum(int(network.get(name, 0)) for name in names)

@@ -13,6 +13,7 @@ from rlfactory.config.memory.activations import (
     family_of,
     latent_channels,
     unet_blocks,
+    whole_groups,
 )
 from rlfactory.config.prediction.work import Work, rate_of, total
 
@@ -24,6 +25,7 @@ BYTES: Mapping[str, tuple[Four, Four]] = {
     "double": ((369.0, 395.7, 289.0, 321.0), (489.0, 521.8, 549.9, 535.0)),
     "single": ((320.8, 338.6, 260.8, 289.0), (448.9, 476.7, 489.2, 485.0)),
     "qwen_image": ((304.8, 274.2, 224.8, 252.0), (455.8, 486.3, 518.2, 503.0)),
+    "z_image": ((374.2, 340.2, 294.2, 337.3), (765.5, 896.6, 845.8, 867.5)),
     "joint": ((305.1, 283.7, 225.1, 230.0), (425.2, 426.0, 486.2, 470.0)),
     "dual": ((92.9, 112.8, 92.9, 112.8), (213.1, 239.1, 297.4, 297.4)),
     "residual": ((30.4, 35.2, 30.4, 36.0), (20.8, 24.8, 38.5, 44.0)),
@@ -35,6 +37,7 @@ LAUNCHES: Mapping[str, tuple[Four, Four]] = {
     "double": ((114, 166, 82, 136), (144, 196, 160, 222)),
     "single": ((51, 75, 39, 66), (69, 93, 76, 105)),
     "qwen_image": ((113, 153, 81, 130), (148, 228, 168, 229)),
+    "z_image": ((75, 100, 59, 82), (120, 198, 130, 161)),
     "joint": ((107, 151, 75, 120), (136, 186, 152, 213)),
     "dual": ((22, 29, 22, 39), (34, 43, 51, 72)),
     "residual": ((12, 20, 12, 23), (6, 8, 15, 26)),
@@ -52,7 +55,7 @@ def network_passes(
     network: Config, edge: int, text: int, rows: int, options: ComputeOptions, parameters: float
 ) -> tuple[Work, Work]:
     """The work of a forward and of a backward pass of `rows` items of `edge` x `edge` latents."""
-    formulas = {"flux": _flux, "sd3": _sd3, "qwen_image": _flux, "unet": _unet}
+    formulas = {"flux": _flux, "sd3": _sd3, "qwen_image": _flux, "z_image": _z_image, "unet": _unet}
     blocks = formulas[family_of(network)]
     pairs = [*blocks(network, edge, text, rows, options)]
     cast = CAST_BYTES * parameters if options.full and options.half else 0.0
@@ -165,6 +168,32 @@ def _sd3(
     inputs, outputs = network["in_channels"] * patch, network["out_channels"] * patch
     joint = network["joint_attention_dim"]
     yield _rest(rows, options, width, image, text, inputs, outputs, joint, network)
+
+
+def _z_image(
+    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+) -> Iterator[tuple[Work, Work]]:
+    width, refiners, square = (
+        network["dim"],
+        network["n_refiner_layers"],
+        float(network["dim"]) ** 2,
+    )
+    image, text = whole_groups((edge // 2) ** 2), whole_groups(text)
+    blocks = ((image + text, network["n_layers"]), (image, refiners), (text, refiners))
+    for tokens, count in blocks:
+        n = float(rows * tokens)
+        one = _pair(
+            "z_image",
+            options,
+            n * width,
+            matmul=24 * square * n,
+            attention=4.0 * n * tokens * width,
+            once=2.0 * rows * 256 * 4 * width,
+            adapters=16 * options.rank * width * n,
+        )
+        yield one[0] * count, one[1] * count
+    patch = 4 * network["in_channels"]
+    yield _rest(rows, options, width, image, text, patch, patch, network["cap_feat_dim"], network)
 
 
 def _rest(

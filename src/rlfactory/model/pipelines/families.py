@@ -63,6 +63,12 @@ FAMILIES = (
         network="QwenImageTransformer2DModel",
         option="qwen_image",
     ),
+    Family(
+        pipeline="ZImagePipeline",
+        target="rlfactory.model.z_image.ZImage",
+        network="ZImageTransformer2DModel",
+        option="z_image",
+    ),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
 BY_TARGET = {family.target: family for family in FAMILIES}
