@@ -11,9 +11,12 @@ import pytest
 import torch
 from diffusers import (
     AutoencoderKL,
+    AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
     DDIMScheduler,
     FlowMatchEulerDiscreteScheduler,
+    Flux2KleinPipeline,
+    Flux2Transformer2DModel,
     FluxPipeline,
     FluxTransformer2DModel,
     QwenImagePipeline,
@@ -38,6 +41,7 @@ from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen3Config,
+    Qwen3ForCausalLM,
     Qwen3Model,
 )
 
@@ -321,10 +325,61 @@ def z_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+@pytest.fixture(scope="session")
+def flux2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `Flux2KleinPipeline`, not distilled; its text encoder has the 28 layers that it reads."""
+    folder = tmp_path_factory.mktemp("tiny_flux2")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = byte_tokenizer("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+        tokenizer.chat_template = CHAT
+        encoder = Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=28,
+            num_attention_heads=1,
+            num_key_value_heads=1,
+            head_dim=8,
+            initializer_range=0.5,
+        )
+        transformer = Flux2Transformer2DModel(
+            in_channels=16,
+            num_layers=2,
+            num_single_layers=2,
+            attention_head_dim=16,
+            num_attention_heads=2,
+            joint_attention_dim=24,
+            axes_dims_rope=(4, 4, 4, 4),
+            guidance_embeds=False,
+        )
+        disturb(transformer)
+        vae = AutoencoderKLFlux2(
+            block_out_channels=(4, 4, 8, 8),
+            layers_per_block=1,
+            latent_channels=4,
+            norm_num_groups=2,
+            sample_size=64,
+        )
+        vae.bn.running_mean.uniform_(-0.5, 0.5)
+        vae.bn.running_var.uniform_(0.5, 2.0)
+        pipe = Flux2KleinPipeline(
+            scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+            vae=vae,
+            text_encoder=Qwen3ForCausalLM(encoder),
+            tokenizer=tokenizer,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
 FOLDERS: Mapping[str, str] = {
     "sdxl": "sdxl_folder",
     "qwen_image": "qwen_image_folder",
     "z_image": "z_image_folder",
+    "z_image_turbo": "z_image_folder",
+    "flux2_klein": "flux2_folder",
 }
 """Of each family without a small model that ships, by its option of `model`."""
 

@@ -32,6 +32,7 @@ from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.flux import Flux
+from rlfactory.model.flux2 import Flux2Klein
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.model.qwen_image import QwenImage
 from rlfactory.model.sd import SD
@@ -45,11 +46,11 @@ from rlfactory.train.trainer import Trainer
 
 MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
-    **{"qwen_image": "qwen_image", "z_image": "z_image"},
+    **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
 }
 ADAPTERS: Mapping[str, Any] = {
     **{"sd14": SD, "sdxl": SDXL, "sd35_medium": SD3, "flux_dev": Flux},
-    **{"qwen_image": QwenImage, "z_image": ZImage},
+    **{"qwen_image": QwenImage, "z_image": ZImage, "flux2_klein": Flux2Klein},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {

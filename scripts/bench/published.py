@@ -108,7 +108,7 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
         length = options.get("max_sequence_length", 256)
         if name == "z_image":
             return [*drawn("sequence", length, config.cap_feat_dim)], []
-        if name == "qwen_image":
+        if name in ("qwen_image", "flux2_klein"):
             return drawn("sequence", length, config.joint_attention_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)
         if name.startswith("flux"):

@@ -23,7 +23,10 @@ from rlfactory.config.problems import PlanError
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "defaults.md"
 BEGIN, END = "<!-- tables: python scripts/docs/defaults.py -->", "<!-- end of tables -->"
-MODELS = (*("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),)
+MODELS = (
+    *("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),
+    "flux2_klein",
+)
 """Of full size; sd15 has sd14's recipes."""
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "combine": ("reward.of=[pickscore,ocr]", "prompts=signs"),

@@ -28,6 +28,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "FLUX.1": ("tiny_flux", "flux", "flux_schnell"),
     "Qwen-Image": ("qwen_image",),
     "Z-Image": ("z_image", "z_image_turbo"),
+    "FLUX.2 klein": ("flux2_klein",),
 }
 """The options of `model` of each family, the one that tests train first."""
 

@@ -5,11 +5,25 @@ from collections.abc import Callable
 import pytest
 import torch
 from diffusers import DiffusionPipeline
-from tiny_pipelines import flux_folders, qwen_image_folder, sd_folder, sdxl_folder, z_image_folder
+from tiny_pipelines import (
+    flux2_folder,
+    flux_folders,
+    qwen_image_folder,
+    sd_folder,
+    sdxl_folder,
+    z_image_folder,
+)
 
 from rlfactory.model.base import ImageModel
 
-__all__ = ["flux_folders", "qwen_image_folder", "sd_folder", "sdxl_folder", "z_image_folder"]
+__all__ = [
+    "flux2_folder",
+    "flux_folders",
+    "qwen_image_folder",
+    "sd_folder",
+    "sdxl_folder",
+    "z_image_folder",
+]
 
 
 @pytest.fixture

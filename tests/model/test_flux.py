@@ -1,13 +1,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from diffusers import (
     FlowMatchEulerDiscreteScheduler,
-    FluxPipeline,
-    FluxTransformer2DModel,
 )
 from torch import Tensor
 
@@ -202,24 +199,6 @@ def test_sampling_follows_the_pipelines_scheduler(make: MakeFlux) -> None:
     assert not torch.allclose(packed(other), expected, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["dev", "schnell"])
-def test_sampling_is_what_the_pipeline_itself_does(models: dict[str, Flux], name: str) -> None:
-    model, start = models[name], inputs()[0]
-    expected = model.pipe(
-        prompt=PROMPTS,
-        num_inference_steps=4,
-        latents=packed(start),
-        guidance_scale=3.5,
-        max_sequence_length=16,
-        height=64,
-        width=64,
-        output_type="latent",
-    ).images
-    sigmas = Schedule(kind="uniform", steps=4).sigmas(model.resolution.shift)
-    found = integrate_ode(model, model.encode(PROMPTS), start, sigmas)
-    torch.testing.assert_close(packed(found), expected, rtol=1e-4, atol=1e-4)
-
-
 def test_each_distinct_prompt_is_encoded_once(dev: Flux, asked: Callable[..., list[str]]) -> None:
     seen = asked(dev.pipe)
     first = dev.encode(["a big star", "one red square", "a big star"]).tensors
@@ -237,74 +216,6 @@ def test_samples_do_not_depend_on_their_neighbours(dev: Flux) -> None:
     with torch.no_grad():
         alone = dev.predict(x[1:2], t[1:2], dev.encode(PROMPTS[1:2]))
     torch.testing.assert_close(alone, whole[1:2], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("finetune", ["lora", "full"])
-def test_gradient_reaches_all_that_is_trained(
-    make: MakeFlux,
-    finetune: str,
-    train: Callable[[Flux], None],
-    without_gradient: Callable[[Flux], list[str]],
-) -> None:
-    model = make(finetune=finetune)
-    train(model)
-    assert without_gradient(model) == []
-
-
-def lora_pipeline(folder: Path, source: Path) -> torch.nn.Module:
-    pipe = FluxPipeline.from_pretrained(source, dtype={"default": torch.float32})
-    pipe.load_lora_weights(folder)
-    return pipe.transformer
-
-
-def peft_model(folder: Path, source: Path) -> torch.nn.Module:
-    from peft import PeftModel
-
-    base = FluxTransformer2DModel.from_pretrained(
-        source, subfolder="transformer", dtype=torch.float32
-    )
-    return PeftModel.from_pretrained(base, folder)
-
-
-@pytest.mark.parametrize("load", [lora_pipeline, peft_model])
-def test_an_exported_adapter_opens_elsewhere_with_the_same_outputs(
-    make: MakeFlux,
-    load: Callable[[Path, Path], torch.nn.Module],
-    train: Callable[[Flux], None],
-    flux_folders: dict[str, Path],
-    tmp_path: Path,
-) -> None:
-    model = make()
-    base = predict(model)
-    train(model)
-    model.export(tmp_path)
-    expected = predict(model)
-    assert not torch.allclose(expected, base, atol=1e-3)
-    found = velocity(load(tmp_path, flux_folders["dev"]).eval(), model)
-    torch.testing.assert_close(found, packed(expected), rtol=1e-5, atol=1e-5)
-
-
-def test_an_exported_network_opens_elsewhere_with_the_same_outputs(
-    make: MakeFlux, train: Callable[[Flux], None], tmp_path: Path
-) -> None:
-    model = make(finetune="full")
-    train(model)
-    model.export(tmp_path)
-    loaded = FluxTransformer2DModel.from_pretrained(tmp_path / "transformer").eval()
-    found = velocity(loaded, model)
-    torch.testing.assert_close(found, packed(predict(model)), rtol=1e-5, atol=1e-5)
-
-
-def test_decoding_is_what_the_pipeline_itself_shows(dev: Flux) -> None:
-    latents = 0.5 * inputs()[0]
-    with torch.no_grad():
-        decoded = dev.pipe.vae.decode(latents / 0.3611 + 0.1159).sample
-    shown = dev.pipe.image_processor.postprocess(decoded, output_type="pil")
-    found = dev.decode(latents)
-    assert (found.dtype, found.shape) == (torch.uint8, (3, 3, 64, 64))
-    assert found.float().std() > 1
-    expected = torch.from_numpy(np.stack([np.asarray(image) for image in shown]))
-    assert torch.equal(found.permute(0, 2, 3, 1), expected)
 
 
 def test_loading_says_nothing(make: MakeFlux, capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,11 @@ from diffusers import (
 )
 from torch import Tensor
 
-from rlfactory.algo.advantage.group import GroupAdvantage
-from rlfactory.algo.grpo import GRPO
-from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.sd3 import SD3
 from rlfactory.model.weight_sets import EMA, REFERENCE
-from rlfactory.rollout import Condition, Rollout
+from rlfactory.rollout import Condition
 from rlfactory.train.sampling.trajectories import integrate_ode
 from rlfactory.utils.errors import ModelError
 
@@ -164,32 +161,6 @@ def test_sampling_follows_the_pipelines_scheduler(
     assert not torch.allclose(other, expected, atol=1e-2)
 
 
-@pytest.mark.parametrize("guidance", [1.0, 4.5])
-def test_sampling_is_what_the_pipeline_itself_does(make: MakeSD3, guidance: float) -> None:
-    model = make(guidance=guidance)
-    start = inputs()[0]
-    expected = model.pipe(
-        prompt=PROMPTS,
-        num_inference_steps=6,
-        latents=start.clone(),
-        guidance_scale=guidance,
-        max_sequence_length=16,
-        height=64,
-        width=64,
-        output_type="latent",
-    ).images
-    sigmas = Schedule(kind="diffusers", steps=6).sigmas(model.resolution.shift)
-    found = integrate_ode(model, model.encode(PROMPTS), start, sigmas)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    uniform = integrate_ode(
-        model,
-        model.encode(PROMPTS),
-        start,
-        Schedule(kind="uniform", steps=6).sigmas(model.resolution.shift),
-    )
-    assert not torch.allclose(uniform, expected, atol=1e-2)
-
-
 def test_times_can_be_truncated_as_dance_grpo_has_them(make: MakeSD3) -> None:
     (x, t), condition = inputs(), make().encode(PROMPTS)
     whole = (1000 * t).trunc() / 1000
@@ -267,16 +238,6 @@ def test_an_exported_adapter_opens_elsewhere_with_the_same_outputs(
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_an_exported_network_opens_elsewhere_with_the_same_outputs(
-    make: MakeSD3, tmp_path: Path
-) -> None:
-    model = make(finetune="full")
-    train(model)
-    model.export(tmp_path)
-    loaded = SD3Transformer2DModel.from_pretrained(tmp_path / "transformer").eval()
-    assert torch.equal(velocity(loaded, model), predict(model))
-
-
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 def test_the_weights_in_use_are_those_exported(
     make: MakeSD3, finetune: str, tmp_path: Path, sd3_folder: Path
@@ -294,25 +255,6 @@ def test_the_weights_in_use_are_those_exported(
         loaded = SD3Transformer2DModel.from_pretrained(tmp_path / "transformer")
     torch.testing.assert_close(velocity(loaded.eval(), model), expected, rtol=1e-6, atol=1e-6)
     assert not torch.allclose(predict(model), expected, atol=1e-3)
-
-
-@pytest.mark.parametrize("finetune", ["lora", "full"])
-@pytest.mark.parametrize("guidance", [1.0, 3.0])
-def test_at_the_first_update_every_ratio_is_one(
-    make: MakeSD3, roll: Callable[..., Rollout], finetune: str, guidance: float
-) -> None:
-    model = make(finetune=finetune, guidance=guidance)
-    algo = GRPO(FlowSDE(noise_level=0.7), GroupAdvantage())
-    if finetune == "lora":
-        train(model)
-    rollout = roll(model, [1.0, -1.0, 0.5, -0.5, 2.0], FlowSDE(noise_level=0.7))
-    batch = algo.training_items(rollout, model, seed=0, iteration=0)
-    for chunk in batch.split(4):
-        loss = algo.loss(model, chunk)
-        assert loss.metrics["ratio/max_dev"].max() < 1e-6
-        loss.value.backward()
-    grads = [p.grad for p in model.weights.parameters.values() if p.grad is not None]
-    assert any((grad != 0).any() for grad in grads)
 
 
 @pytest.mark.parametrize("size", [7, 60, 136])

@@ -89,6 +89,7 @@ class Resolution:
         dynamic: whether the shift depends on the tokens.
         conversions: options of the pipeline's scheduler that change shifted noise levels, such as
             `shift_terminal` (`pipelines/noise_levels.py`).
+        step_shift: the shift by the number of steps, where it depends on it too.
     """
 
     shape: tuple[int, int, int]
@@ -96,6 +97,11 @@ class Resolution:
     tokens: int | None = None
     dynamic: bool = False
     conversions: Mapping[str, Any] = field(default_factory=dict)
+    step_shift: Callable[[int], float] | None = None
+
+    def shift_of(self, steps: int) -> float:
+        """The timestep shift of a sampling run."""
+        return self.shift if self.step_shift is None else self.step_shift(steps)
 
 
 class ImageModel(ABC):

@@ -18,6 +18,7 @@ from rlfactory.config.memory.activations import (
 )
 from rlfactory.config.memory.model_parts import published
 from rlfactory.model import memory
+from rlfactory.model.flux2 import TARGETS as OF_FLUX2
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
 from rlfactory.model.pipelines import loading
 from rlfactory.model.saved_activations import keep_halves
@@ -44,9 +45,26 @@ SMALLER = {
     },
     "qwen_image": {"num_layers": 8},
     "z_image": {"n_layers": 6, "n_refiner_layers": 1},
+    "flux2_klein": {"num_layers": 3, "num_single_layers": 6},
 }
-EDGE = {"flux_dev": 32, "sd35_medium": 32, "sd14": 32, "sdxl": 64, "qwen_image": 32, "z_image": 32}
-TEXT = {"flux_dev": 64, "sd35_medium": 80, "sd14": 77, "sdxl": 77, "qwen_image": 64, "z_image": 64}
+EDGE = {
+    "flux_dev": 32,
+    "sd35_medium": 32,
+    "sd14": 32,
+    "sdxl": 64,
+    "qwen_image": 32,
+    "z_image": 32,
+    "flux2_klein": 32,
+}
+TEXT = {
+    "flux_dev": 64,
+    "sd35_medium": 80,
+    "sd14": 77,
+    "sdxl": 77,
+    "qwen_image": 64,
+    "z_image": 64,
+    "flux2_klein": 64,
+}
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
     "lora, half": ComputeOptions(rank=16, half=True),
@@ -65,6 +83,7 @@ def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
     if not options.full:
         network.requires_grad_(False).to(torch.bfloat16 if options.half else torch.float32)
         others = {"sd14": OF_UNETS, "sdxl": OF_UNETS, "z_image": OF_Z_IMAGE}
+        others["flux2_klein"] = OF_FLUX2
         targets = others.get(name, ATTENTION_PROJECTIONS)
         Lora(network, rank=options.rank, alpha=1.0, targets=targets)
         keep_halves(network)
@@ -96,6 +115,15 @@ def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
             "x": [*torch.empty(batch, config.in_channels, 1, edge, edge)],
             "t": torch.empty(batch),
             "cap_feats": [*torch.empty(batch, text, config.cap_feat_dim)],
+        }
+    if name == "flux2_klein":
+        image = (edge // 2) ** 2
+        return {
+            "hidden_states": torch.empty(batch, image, config.in_channels),
+            "timestep": torch.empty(batch),
+            "encoder_hidden_states": torch.empty(batch, text, config.joint_attention_dim),
+            "img_ids": torch.empty(image, 4),
+            "txt_ids": torch.empty(text, 4),
         }
     told = {
         "timestep": torch.empty(batch),

@@ -26,6 +26,8 @@ COUNTS = {
     "UNet2DConditionModel/xl": 2_567_463_684,
     "QwenImageTransformer2DModel": 20_430_401_088,
     "ZImageTransformer2DModel": 6_154_908_736,
+    "Flux2Transformer2DModel": 3_875_544_576,
+    "AutoencoderKLFlux2": 84_046_115,
     "Qwen3Model": 4_022_468_096,
     "Qwen2_5_VLForConditionalGeneration": 8_292_166_656,
     "AutoencoderKLQwenImage": 126_892_531,

@@ -21,7 +21,7 @@ from rlfactory.config.prediction.work import Speeds, Work, rate_of
 BENCH = Path(__file__).parents[3] / "scripts" / "bench"
 NETWORKS = Path(__file__).parents[1] / "memory"
 EDGE, TEXT = 32, 77
-NAMES = ("flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image")
+NAMES = ("flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image", "flux2_klein")
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
     "lora, half": ComputeOptions(rank=16, half=True),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rlfactory.model.pipelines.families import FAMILIES
 
-Family = Literal["flux", "sd3", "qwen_image", "z_image", "unet"]
+Family = Literal["flux", "flux2", "sd3", "qwen_image", "z_image", "unet"]
 Config = Mapping[str, Any]
 
 
@@ -79,6 +79,8 @@ def family_of(network: Config) -> Family:
     """
     if network.get("_class_name") not in NETWORK_CLASSES:
         raise UnknownNetwork(f"{network['_class_name']} is of no known family")
+    if "timestep_guidance_channels" in network:
+        return "flux2"
     if "num_single_layers" in network:
         return "flux"
     if "caption_projection_dim" in network:
@@ -98,6 +100,7 @@ def activation_bytes(
     """The activation memory of one item of `edge` x `edge` latents and `text` tokens."""
     formulas = {
         "flux": _flux,
+        "flux2": _flux2,
         "sd3": _sd3,
         "qwen_image": _qwen_image,
         "z_image": _z_image,
@@ -143,6 +146,21 @@ def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> Acti
         )
     joint = ((layers - 1) * tokens + image + 0.6 * text) * row
     return ActivationBytes(joint + seconds * second, backward, sampling)
+
+
+def _flux2(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """As FLUX.1's, with larger MLPs; adapters are on one layer of a single block."""
+    tokens = (edge // 2) ** 2 + text
+    row = tokens * network["num_attention_heads"] * network["attention_head_dim"]
+    double, single = network["num_layers"], network["num_single_layers"]
+    of_double = row * options.coefficient(76.1, 38.6, 116.2, 78.1) + tokens * _adapters(4, options)
+    of_single = row * options.coefficient(68.0, 34.3, 100.1, 66.1) + tokens * _adapters(1, options)
+    backward = row * options.coefficient(75.8, 48.6, 75.8, 48.6)
+    sampling = row * options.coefficient(117.2, 73.5, 85.2, 51.7)
+    if options.checkpointing:
+        inputs = (double + single + 1) * row * options.element_size
+        return ActivationBytes(inputs, of_double + backward, sampling)
+    return ActivationBytes(double * of_double + single * of_single, backward, sampling)
 
 
 def _qwen_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:

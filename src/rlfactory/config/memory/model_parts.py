@@ -20,7 +20,7 @@ from rlfactory.model.pipelines.safetensors_header import read_header
 PUBLISHED_FILE = Path(__file__).with_name("published.json")
 NETWORKS = ("transformer", "unet")
 """Names of the part that is trained."""
-ADAPTED_PROJECTIONS = {"flux": 8, "sd3": 8, "qwen_image": 8, "z_image": 4, "unet": 4}
+ADAPTED_PROJECTIONS = {"flux": 8, "flux2": 9, "sd3": 8, "qwen_image": 8, "z_image": 4, "unet": 4}
 """Kinds of projections that have LoRA adapters where `lora_targets` names none."""
 
 
@@ -107,6 +107,7 @@ def trainable_parameters(
     share = len(targets) / ADAPTED_PROJECTIONS[family] if targets else 1.0
     formulas = {
         "flux": _flux_lora,
+        "flux2": _flux2_lora,
         "sd3": _sd3_lora,
         "qwen_image": _qwen_image_lora,
         "z_image": _z_image_lora,
@@ -119,6 +120,14 @@ def _flux_lora(network: Config) -> int:
     """The eight attention projections of a double block, three of a single one; all square."""
     width = network["num_attention_heads"] * network["attention_head_dim"]
     return int(2 * width * (8 * network["num_layers"] + 3 * network["num_single_layers"]))
+
+
+def _flux2_lora(network: Config) -> int:
+    """The eight attention projections of a double block; of a single one the layer that gives
+    query, key, value and twice three times the width.
+    """
+    width = network["num_attention_heads"] * network["attention_head_dim"]
+    return int(width * (16 * network["num_layers"] + 10 * network["num_single_layers"]))
 
 
 def _sd3_lora(network: Config) -> int:

@@ -26,6 +26,8 @@ BYTES: Mapping[str, tuple[Four, Four]] = {
     "single": ((320.8, 338.6, 260.8, 289.0), (448.9, 476.7, 489.2, 485.0)),
     "qwen_image": ((304.8, 274.2, 224.8, 252.0), (455.8, 486.3, 518.2, 503.0)),
     "z_image": ((374.2, 340.2, 294.2, 337.3), (765.5, 896.6, 845.8, 867.5)),
+    "flux2 double": ((396.9, 362.3, 316.9, 327.0), (692.9, 660.8, 717.8, 624.0)),
+    "flux2 single": ((452.7, 413.6, 272.7, 316.6), (712.8, 666.2, 697.0, 589.0)),
     "joint": ((305.1, 283.7, 225.1, 230.0), (425.2, 426.0, 486.2, 470.0)),
     "dual": ((92.9, 112.8, 92.9, 112.8), (213.1, 239.1, 297.4, 297.4)),
     "residual": ((30.4, 35.2, 30.4, 36.0), (20.8, 24.8, 38.5, 44.0)),
@@ -38,6 +40,8 @@ LAUNCHES: Mapping[str, tuple[Four, Four]] = {
     "single": ((51, 75, 39, 66), (69, 93, 76, 105)),
     "qwen_image": ((113, 153, 81, 130), (148, 228, 168, 229)),
     "z_image": ((75, 100, 59, 82), (120, 198, 130, 161)),
+    "flux2 double": ((112, 149, 80, 111), (154, 229, 150, 191)),
+    "flux2 single": ((38, 52, 34, 45), (55, 85, 62, 75)),
     "joint": ((107, 151, 75, 120), (136, 186, 152, 213)),
     "dual": ((22, 29, 22, 39), (34, 43, 51, 72)),
     "residual": ((12, 20, 12, 23), (6, 8, 15, 26)),
@@ -55,7 +59,10 @@ def network_passes(
     network: Config, edge: int, text: int, rows: int, options: ComputeOptions, parameters: float
 ) -> tuple[Work, Work]:
     """The work of a forward and of a backward pass of `rows` items of `edge` x `edge` latents."""
-    formulas = {"flux": _flux, "sd3": _sd3, "qwen_image": _flux, "z_image": _z_image, "unet": _unet}
+    formulas = {
+        **{"flux": _flux, "flux2": _flux2, "sd3": _sd3},
+        **{"qwen_image": _flux, "z_image": _z_image, "unet": _unet},
+    }
     blocks = formulas[family_of(network)]
     pairs = [*blocks(network, edge, text, rows, options)]
     cast = CAST_BYTES * parameters if options.full and options.half else 0.0
@@ -128,6 +135,28 @@ def _flux(
             matmul=24 * square * n,
             attention=attention,
             once=modulation * square * rows,
+            adapters=adapted * options.rank * width * n,
+        )
+        yield one[0] * count, one[1] * count
+    channels, joint = network["in_channels"], network["joint_attention_dim"]
+    yield _rest(rows, options, width, image, text, channels, channels, joint, network)
+
+
+def _flux2(
+    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+) -> Iterator[tuple[Work, Work]]:
+    width, image = _width(network), (edge // 2) ** 2
+    n, square = float(rows * (image + text)), float(width**2)
+    for kind, count, adapted in (
+        ("flux2 double", network["num_layers"], 16),
+        ("flux2 single", network["num_single_layers"], 20),
+    ):
+        one = _pair(
+            kind,
+            options,
+            n * width,
+            matmul=26 * square * n,
+            attention=4.0 * n * (image + text) * width,
             adapters=adapted * options.rank * width * n,
         )
         yield one[0] * count, one[1] * count

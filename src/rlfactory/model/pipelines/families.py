@@ -5,6 +5,7 @@ Torch-free, for checks of a configuration. A new family has a row here
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Family:
         network: the class of the network that is trained.
         option: the option of the group `model` for its full-size models.
         small: that of the small model that ships; None where none does.
+        levels: the kind of `schedule` whose noise levels the pipeline has by default, of a flow.
         recipes: an option whose recipes are this family's too, where it has none of its own.
     """
 
@@ -25,6 +27,7 @@ class Family:
     network: str
     option: str
     small: str | None = None
+    levels: Literal["uniform", "diffusers"] = "uniform"
     recipes: str | None = None
 
 
@@ -49,6 +52,7 @@ FAMILIES = (
         network="SD3Transformer2DModel",
         option="sd35",
         small="tiny_sd3",
+        levels="diffusers",
     ),
     Family(
         pipeline="FluxPipeline",
@@ -68,6 +72,12 @@ FAMILIES = (
         target="rlfactory.model.z_image.ZImage",
         network="ZImageTransformer2DModel",
         option="z_image",
+    ),
+    Family(
+        pipeline="Flux2KleinPipeline",
+        target="rlfactory.model.flux2.Flux2Klein",
+        network="Flux2Transformer2DModel",
+        option="flux2_klein",
     ),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}

@@ -53,7 +53,10 @@ def noise_levels(schedule: Any, resolution: Resolution, steps: int | None = None
     The conversions of the pipeline's scheduler, such as Karras' spacing, are done by diffusers.
     """
     sigmas: Tensor = schedule.sigmas(
-        resolution.shift, steps, tokens=resolution.tokens, dynamic=resolution.dynamic
+        resolution.shift_of(steps or schedule.steps),
+        steps,
+        tokens=resolution.tokens,
+        dynamic=resolution.dynamic,
     )
     if not resolution.conversions:
         return sigmas

@@ -9,6 +9,7 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
+from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.noise_levels import noise_levels
 
 Config = Mapping[str, Any]
@@ -148,11 +149,12 @@ def _levels(model: Any, sigmas: Tensor) -> list[str]:
     if model.process != "flow":
         return []
     scheduler, steps = model.pipe.scheduler.config, len(sigmas) - 1
-    shift = model.resolution.shift if scheduler.use_dynamic_shifting else float(scheduler.shift)
-    # FLUX's pipeline passes even levels to its scheduler
-    own = Schedule(kind="uniform" if model.pipeline == "FluxPipeline" else "diffusers")
     dynamic = bool(scheduler.use_dynamic_shifting)
-    default = noise_levels(own, replace(model.resolution, shift=shift, dynamic=dynamic), steps)
+    shift = model.resolution.shift_of(steps) if dynamic else float(scheduler.shift)
+    family = BY_PIPELINE.get(model.pipeline)
+    own = Schedule(kind=family.levels if family else "diffusers")
+    resolution = replace(model.resolution, shift=shift, dynamic=dynamic, step_shift=None)
+    default = noise_levels(own, resolution, steps)
     if torch.allclose(sigmas.cpu(), default, rtol=0, atol=1e-5):
         return []
     even = torch.linspace(1, 1 / steps, steps)

@@ -1,0 +1,157 @@
+"""Adapter for FLUX.2 klein, base and distilled, at any resolution."""
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.dynamics.ops.forward_process import RectifiedFlow
+from rlfactory.model.base import Resolution
+from rlfactory.model.image_base import PipelineModel
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.pipelines.noise_levels import flow_resolution
+from rlfactory.model.precision import Precision, exact_inputs
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+
+# single blocks have query, key, value and the MLP's input in one layer
+TARGETS = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
+
+
+class Flux2Klein(PipelineModel):
+    """A `Flux2KleinPipeline`; its transformer is trained, the rest frozen.
+
+    Latents are what the network sees, `[B, 128, h, w]`: patches of 2 x 2 latents of the
+    autoencoder, normalised by the statistics that it holds. Guidance goes from the empty prompt,
+    as in the pipeline.
+
+    Raises:
+        ModelError: the model can't be loaded, or does not fit `size`, `guidance` or the adapters.
+    """
+
+    pipeline = "Flux2KleinPipeline"
+    part = "transformer"
+    process = "flow"
+    forward_process = RectifiedFlow()
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
+        prompt_cache: PromptCache = IN_MEMORY,
+        *,
+        path: str,
+        finetune: Literal["lora", "full"] = "lora",
+        lora_rank: PositiveInt = 32,
+        lora_alpha: Positive = 64.0,
+        lora_targets: list[str] | None = None,
+        lora_init: Init = "gaussian",
+        size: PositiveInt = 512,
+        text_tokens: PositiveInt = 512,
+        guidance: NonNegative = 1.0,
+        timesteps: Literal["exact", "truncated"] = "exact",
+    ) -> None:
+        # before super().__init__, which encodes the negative prompt by _encode
+        self.text_tokens, self.timesteps = text_tokens, timesteps
+        super().__init__(
+            device,
+            precision,
+            memory,
+            prompt_cache,
+            path=path,
+            finetune=finetune,
+            guidance=guidance,
+            negative_prompt="",
+            embedding_options={"text_tokens": text_tokens},
+        )
+        if guidance > 1 and self.pipe.config.is_distilled:
+            message = (
+                f"model.guidance={guidance:g}: {path} was distilled to sample without guidance"
+            )
+            raise ModelError(f"{message}; type model.guidance=1")
+        self._ids: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
+        self.resolution = self.resolution_of(size)
+        targets = lora_targets or TARGETS
+        self.set_up_training(
+            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
+        )
+
+    def resolution_of(self, size: int) -> Resolution:
+        """Any multiple of a patch of two latents; the shift depends on the number of steps too."""
+        unit = 2 * int(self.pipe.vae_scale_factor)
+        if size % unit:
+            raise ModelError(f"size={size}: multiples of {unit} are possible")
+        edge, tokens = size // unit, (size // unit) ** 2
+        shape = (self.network.config.in_channels, edge, edge)
+        own = flow_resolution(shape, tokens, self.pipe.scheduler)
+        return replace(own, step_shift=partial(empirical_shift, tokens))
+
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        sequence, _ = self.pipe.encode_prompt(
+            prompts, device=self.device, max_sequence_length=self.text_tokens
+        )
+        return {"sequence": sequence}
+
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
+        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        image_ids, text_ids = self._positions(x, text["sequence"])
+        with exact_inputs(self.network.time_guidance_embed, 1000 * times):
+            velocity: Tensor = self.network(
+                hidden_states=x.flatten(2).transpose(1, 2),
+                timestep=times,
+                encoder_hidden_states=text["sequence"],
+                img_ids=image_ids,
+                txt_ids=text_ids,
+                return_dict=False,
+            )[0]
+        return velocity.transpose(1, 2).reshape(x.shape)
+
+    def _positions(self, x: Tensor, sequence: Tensor) -> tuple[Tensor, Tensor]:
+        """The positions of image and text tokens, `[n, 4]`; copied to the device once."""
+        key = (*x.shape[-2:], sequence.shape[1], x.device)
+        if key not in self._ids:
+            # passes with gradient can't use what was made in inference mode
+            with torch.inference_mode(False):
+                self._ids[key] = (
+                    self.pipe._prepare_latent_ids(torch.empty(1, *x.shape[1:]))[0].to(x.device),
+                    self.pipe._prepare_text_ids(torch.empty(1, *sequence.shape[1:]))[0].to(
+                        x.device
+                    ),
+                )
+        return self._ids[key]
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        vae = self.pipe.vae
+        mean, variance = (
+            buffer.view(1, -1, 1, 1) for buffer in (vae.bn.running_mean, vae.bn.running_var)
+        )
+        patches = latents * (variance + vae.config.batch_norm_eps).sqrt() + mean
+        unpacked = self.pipe._unpatchify_latents(patches.to(vae.dtype))
+        pixels: Tensor = vae.decode(unpacked, return_dict=False)[0]
+        return pixels
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """Also `max_sequence_length`: the pipeline truncates prompts as `_encode` does."""
+        return {"guidance_scale": self.guidance, "max_sequence_length": self.text_tokens}
+
+
+def empirical_shift(tokens: int, steps: int) -> float:
+    """The timestep shift of FLUX.2 for a number of image tokens and of sampling steps.
+
+    `exp(mu)`, mu linear in both, up to 4300 tokens; beyond, in the tokens alone. From the published
+    code of FLUX.2.
+    """
+    of_200 = 0.00016927 * tokens + 0.45666666
+    if tokens > 4300:
+        return math.exp(of_200)
+    of_10 = 8.73809524e-05 * tokens + 1.89833333
+    slope = (of_200 - of_10) / 190
+    return math.exp(slope * steps + of_200 - 200 * slope)
