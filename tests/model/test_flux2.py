@@ -43,3 +43,9 @@ def test_a_distilled_model_has_no_guidance(flux2_folder: Path, tmp_path: Path) -
     with pytest.raises(ModelError, match=r"model\.guidance=4: .* type model\.guidance=1"):
         Flux2Klein(torch.device("cpu"), guidance=4.0, **options)
     assert Flux2Klein(torch.device("cpu"), **options).guidance == 1.0
+
+
+def test_guidance_goes_from_the_empty_prompt_alone(flux2_folder: Path) -> None:
+    options = {"path": str(flux2_folder), "size": 64, "text_tokens": 128, "guidance": 2.0}
+    with pytest.raises(ModelError, match=r"model\.negative_prompt='stars'"):
+        Flux2Klein(torch.device("cpu"), negative_prompt="stars", **options)

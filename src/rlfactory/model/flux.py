@@ -5,20 +5,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.ops.forward_process import RectifiedFlow
-from rlfactory.model.base import Resolution
-from rlfactory.model.image_base import PipelineModel
-from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
+from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
-from rlfactory.model.pipelines.noise_levels import flow_resolution
 from rlfactory.model.precision import Precision, exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 
-class Flux(PipelineModel):
+class Flux(FlowModel):
     """A `FluxPipeline`; its transformer is trained, the rest frozen.
 
     Latents are `[B, 16, h, w]`; only for the transformer they are packed, each 2 x 2 patch into a
@@ -32,9 +29,6 @@ class Flux(PipelineModel):
     """
 
     pipeline = "FluxPipeline"
-    part = "transformer"
-    process = "flow"
-    forward_process = RectifiedFlow()
 
     def __init__(
         self,
@@ -57,27 +51,27 @@ class Flux(PipelineModel):
         negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
-        # before super().__init__, which encodes the negative prompt by _encode
-        self.text_tokens, self.timesteps = text_tokens, timesteps
         super().__init__(
             device,
+            seed,
             precision,
             memory,
             prompt_cache,
             path=path,
             finetune=finetune,
+            lora_rank=lora_rank,
+            lora_alpha=lora_alpha,
+            lora_targets=lora_targets,
+            lora_init=lora_init,
+            size=size,
+            text_tokens=text_tokens,
             guidance=guidance,
             negative_prompt=negative_prompt,
-            embedding_options={"text_tokens": text_tokens},
+            timesteps=timesteps,
         )
         self._check_embedded_guidance(embedded_guidance)
         self.embedded_guidance = embedded_guidance
         self._ids: dict[tuple[object, ...], Tensor] = {}
-        self.resolution = self.resolution_of(size)
-        targets = lora_targets or ATTENTION_PROJECTIONS
-        self.set_up_training(
-            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
-        )
 
     def _check_embedded_guidance(self, guidance: float | None) -> None:
         has_input = self.network.config.guidance_embeds
@@ -85,15 +79,6 @@ class Flux(PipelineModel):
             shown = "null" if guidance is None else f"{guidance:g}"
             allowed = "a number, 3.5 as published" if has_input else "null: this network takes none"
             raise ModelError(f"model.embedded_guidance={shown}; allowed is {allowed}")
-
-    def resolution_of(self, size: int) -> Resolution:
-        """Any with an even number of latents a side, since 2 x 2 latents make a token."""
-        unit = 2 * int(self.pipe.vae_scale_factor)
-        if size % unit:
-            raise ModelError(f"size={size}: multiples of {unit} are possible")
-        edge, tokens = 2 * (size // unit), (size // unit) ** 2
-        shape = (self.network.config.in_channels // 4, edge, edge)
-        return flow_resolution(shape, tokens, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, pooled, _ = self.pipe.encode_prompt(

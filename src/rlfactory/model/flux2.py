@@ -2,87 +2,45 @@
 
 import math
 from dataclasses import replace
-from functools import partial
-from typing import Literal
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.ops.forward_process import RectifiedFlow
 from rlfactory.model.base import Resolution
-from rlfactory.model.image_base import PipelineModel
-from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import ATTENTION_PROJECTIONS
+from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.pipelines.noise_levels import flow_resolution
-from rlfactory.model.precision import Precision, exact_inputs
+from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
 # single blocks have query, key, value and the MLP's input in one layer
 TARGETS = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
 
 
-class Flux2Klein(PipelineModel):
+class Flux2Klein(FlowModel):
     """A `Flux2KleinPipeline`; its transformer is trained, the rest frozen.
 
     Latents are what the network sees, `[B, 128, h, w]`: patches of 2 x 2 latents of the
     autoencoder, normalised by the statistics that it holds. Guidance goes from the empty prompt,
     as in the pipeline.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size`, `guidance` or the adapters.
     """
 
     pipeline = "Flux2KleinPipeline"
-    part = "transformer"
-    process = "flow"
-    forward_process = RectifiedFlow()
+    adapted = TARGETS
 
-    def __init__(
-        self,
-        device: torch.device,
-        seed: int = 0,
-        precision: Precision | None = None,
-        memory: Memory | None = None,
-        prompt_cache: PromptCache = IN_MEMORY,
-        *,
-        path: str,
-        finetune: Literal["lora", "full"] = "lora",
-        lora_rank: PositiveInt = 32,
-        lora_alpha: Positive = 64.0,
-        lora_targets: list[str] | None = None,
-        lora_init: Init = "gaussian",
-        size: PositiveInt = 512,
-        text_tokens: PositiveInt = 512,
-        guidance: NonNegative = 1.0,
-        timesteps: Literal["exact", "truncated"] = "exact",
-    ) -> None:
-        # before super().__init__, which encodes the negative prompt by _encode
-        self.text_tokens, self.timesteps = text_tokens, timesteps
-        super().__init__(
-            device,
-            precision,
-            memory,
-            prompt_cache,
-            path=path,
-            finetune=finetune,
-            guidance=guidance,
-            negative_prompt="",
-            embedding_options={"text_tokens": text_tokens},
-        )
-        if guidance > 1 and self.pipe.config.is_distilled:
-            message = (
-                f"model.guidance={guidance:g}: {path} was distilled to sample without guidance"
+    def check_options(self) -> None:
+        """Guidance is not for distilled models, and goes from the empty prompt."""
+        if self.guidance > 1 and self.pipe.config.is_distilled:
+            scale = f"model.guidance={self.guidance:g}: this model was distilled to sample without"
+            raise ModelError(f"{scale} guidance; type model.guidance=1")
+        if self.negative_prompt:
+            raise ModelError(
+                f"model.negative_prompt={self.negative_prompt!r}: this pipeline guides from the"
+                " empty prompt alone; type model.negative_prompt=''"
             )
-            raise ModelError(f"{message}; type model.guidance=1")
-        self._ids: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
-        self.resolution = self.resolution_of(size)
-        targets = lora_targets or TARGETS
-        self.set_up_training(
-            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
-        )
 
     def resolution_of(self, size: int) -> Resolution:
         """Any multiple of a patch of two latents; the shift depends on the number of steps too."""
@@ -114,19 +72,24 @@ class Flux2Klein(PipelineModel):
             )[0]
         return velocity.transpose(1, 2).reshape(x.shape)
 
+    @cached_property
+    def _known(self) -> dict[tuple[object, ...], tuple[Tensor, Tensor]]:
+        """Positions by the shapes that they are of."""
+        return {}
+
     def _positions(self, x: Tensor, sequence: Tensor) -> tuple[Tensor, Tensor]:
         """The positions of image and text tokens, `[n, 4]`; copied to the device once."""
         key = (*x.shape[-2:], sequence.shape[1], x.device)
-        if key not in self._ids:
+        if key not in self._known:
             # passes with gradient can't use what was made in inference mode
             with torch.inference_mode(False):
-                self._ids[key] = (
+                self._known[key] = (
                     self.pipe._prepare_latent_ids(torch.empty(1, *x.shape[1:]))[0].to(x.device),
                     self.pipe._prepare_text_ids(torch.empty(1, *sequence.shape[1:]))[0].to(
                         x.device
                     ),
                 )
-        return self._ids[key]
+        return self._known[key]
 
     def _decode(self, latents: Tensor) -> Tensor:
         vae = self.pipe.vae
@@ -137,10 +100,6 @@ class Flux2Klein(PipelineModel):
         unpacked = self.pipe._unpatchify_latents(patches.to(vae.dtype))
         pixels: Tensor = vae.decode(unpacked, return_dict=False)[0]
         return pixels
-
-    def pipeline_arguments(self) -> dict[str, object]:
-        """Also `max_sequence_length`: the pipeline truncates prompts as `_encode` does."""
-        return {"guidance_scale": self.guidance, "max_sequence_length": self.text_tokens}
 
 
 def empirical_shift(tokens: int, steps: int) -> float:

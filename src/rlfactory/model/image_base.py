@@ -1,7 +1,7 @@
 """The common part of all image adapters: a diffusers pipeline, one of its networks trained.
 
-A new adapter is a subclass of `PipelineModel`; `sd3.py` is the example to copy. It sets the class
-attributes, calls `super().__init__` (which opens the pipeline), reads `self.pipe` for its
+A rectified flow derives from `flow_model.FlowModel`, of which `sd3.py` is the shortest example; any
+other model is a subclass of `PipelineModel`, as `sd.py`. It sets the class attributes, calls `super().__init__` (which opens the pipeline), reads `self.pipe` for its
 resolution, calls `set_up_training`, and implements `resolution_of`, `_encode` and `_predict`;
 `conf/model/NAME.yaml` names it as `_target_`. Guidance, autocast, offloading, the embedding cache,
 LoRA and export are done here.

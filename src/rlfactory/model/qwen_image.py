@@ -1,87 +1,23 @@
 """Adapter for Qwen-Image, at any resolution."""
 
-from typing import Literal
-
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlfactory.dynamics.ops.forward_process import RectifiedFlow
-from rlfactory.model.base import Resolution
-from rlfactory.model.image_base import PipelineModel
-from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
-from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
-from rlfactory.model.pipelines.noise_levels import flow_resolution
-from rlfactory.model.precision import Precision, exact_inputs
-from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+from rlfactory.model.precision import exact_inputs
 
 
-class QwenImage(PipelineModel):
+class QwenImage(FlowModel):
     """A `QwenImagePipeline`; its transformer is trained, the rest frozen.
 
     Latents are `[B, 16, h, w]`; only for the transformer they are packed, each 2 x 2 patch into a
     token. Prompts are padded to `text_tokens`, with a mask, so that a sample does not depend on
     the others in its batch. Guidance keeps the length of each token's conditional velocity.
-
-    Raises:
-        ModelError: the model can't be loaded, or does not fit `size` or the adapters.
     """
 
     pipeline = "QwenImagePipeline"
-    part = "transformer"
-    process = "flow"
-    forward_process = RectifiedFlow()
-
-    def __init__(
-        self,
-        device: torch.device,
-        seed: int = 0,
-        precision: Precision | None = None,
-        memory: Memory | None = None,
-        prompt_cache: PromptCache = IN_MEMORY,
-        *,
-        path: str,
-        finetune: Literal["lora", "full"] = "lora",
-        lora_rank: PositiveInt = 64,
-        lora_alpha: Positive = 128.0,
-        lora_targets: list[str] | None = None,
-        lora_init: Init = "gaussian",
-        size: PositiveInt = 512,
-        text_tokens: PositiveInt = 512,
-        guidance: NonNegative = 4.0,
-        negative_prompt: str = "",
-        timesteps: Literal["exact", "truncated"] = "exact",
-    ) -> None:
-        # before super().__init__, which encodes the negative prompt by _encode
-        self.text_tokens, self.timesteps = text_tokens, timesteps
-        super().__init__(
-            device,
-            precision,
-            memory,
-            prompt_cache,
-            path=path,
-            finetune=finetune,
-            guidance=guidance,
-            negative_prompt=negative_prompt,
-            embedding_options={"text_tokens": text_tokens},
-        )
-        self.resolution = self.resolution_of(size)
-        targets = lora_targets or ATTENTION_PROJECTIONS
-        self.set_up_training(
-            rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
-        )
-
-    def resolution_of(self, size: int) -> Resolution:
-        """Any with an even number of latents a side, since 2 x 2 latents make a token."""
-        unit = 2 * int(self.pipe.vae_scale_factor)
-        if size % unit:
-            raise ModelError(f"size={size}: multiples of {unit} are possible")
-        edge, tokens = 2 * (size // unit), (size // unit) ** 2
-        shape = (self.network.config.in_channels // 4, edge, edge)
-        return flow_resolution(shape, tokens, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, mask = self.pipe.encode_prompt(
