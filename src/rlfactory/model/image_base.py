@@ -1,10 +1,11 @@
 """The common part of all image adapters: a diffusers pipeline, one of its networks trained.
 
 A rectified flow derives from `flow_model.FlowModel`, of which `sd3.py` is the shortest example; any
-other model is a subclass of `PipelineModel`, as `sd.py`. It sets the class attributes, calls `super().__init__` (which opens the pipeline), reads `self.pipe` for its
-resolution, calls `set_up_training`, and implements `resolution_of`, `_encode` and `_predict`;
-`conf/model/NAME.yaml` names it as `_target_`. Guidance, autocast, offloading, the embedding cache,
-LoRA and export are done here.
+other model is a subclass of `PipelineModel`, as `sd.py`. It sets the class attributes, calls
+`super().__init__` (which opens the pipeline), reads `self.pipe` for its resolution, calls
+`set_up_training`, and implements `resolution_of`, `_encode` and `_predict`; `conf/model/NAME.yaml`
+names it as `_target_`. Guidance, autocast, offloading, the embedding cache, LoRA and export are
+done here.
 """
 
 from abc import abstractmethod

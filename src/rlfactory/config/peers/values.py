@@ -61,6 +61,11 @@ PROMPTS = {
 LANGUAGE_MODEL = "rlfactory.model.causal_lm.CausalLM"
 
 KINDS = {
+    "flux.2-klein": "flux2_klein",
+    "qwen-image": "qwen_image",
+    "z-image": "z_image",
+    "stable-diffusion-xl": "sdxl",
+    "sdxl": "sdxl",
     "flux": "flux",
     "stable-diffusion-3": "sd35",
     "sd3": "sd35",
