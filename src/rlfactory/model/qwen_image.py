@@ -1,5 +1,6 @@
 """Adapter for Qwen-Image, at any resolution."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -7,6 +8,7 @@ from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import exact_inputs
+from rlfactory.utils.pytree import to_device
 
 
 class QwenImage(FlowModel):
@@ -54,7 +56,7 @@ class QwenImage(FlowModel):
     def _decode(self, latents: Tensor) -> Tensor:
         config, vae = self.pipe.vae.config, self.pipe.vae
         mean, std = (
-            latents.new_tensor(values).view(1, -1, 1, 1)
+            to_device(torch.tensor(values).view(1, -1, 1, 1), latents.device)
             for values in (config.latents_mean, config.latents_std)
         )
         video = (latents * std + mean)[:, :, None].to(vae.dtype)  # of one frame

@@ -156,7 +156,8 @@ def load_frozen(
             target = place if name == network else memory.idle_device(name, device)
             component.requires_grad_(False).eval().to(target)
             is_fixed = name != trained_part and (name != network or target == device)
-            if device.type == "cuda" and name in CONVOLUTIONAL and is_fixed:
+            in_2d = name in CONVOLUTIONAL and all(p.ndim < 5 for p in component.parameters())
+            if device.type == "cuda" and in_2d and is_fixed:
                 # the layout that cuDNN's half-precision kernels read; trained and sharded weights
                 # keep theirs, which weight sets, gradients and FSDP expect
                 component.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
