@@ -175,7 +175,7 @@ def test_the_whole_pipeline_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     config = yaml.safe_load(folder.config.read_text())
     assert config["algo"]["score_placement"] == "after_end"
     means = Scores.load(folder.evaluation(2)).means()
-    assert {"reward_model", "correct"} <= means.keys()
+    assert {"reward_model", "function"} <= means.keys()
 
 
 def test_presets_place_the_score_after_the_end() -> None:

@@ -105,6 +105,17 @@ def test_of_real_tokens_alone() -> None:
     assert found(of, replace(said, value=with_row(NAN, 2))) == {"the critic's values": [1]}
 
 
+@pytest.mark.parametrize(("column", "is_wrong"), [(2, True), (3, False)])
+def test_of_states_after_the_end_too(column: int, is_wrong: bool) -> None:
+    of = token_batch()
+    after = torch.tensor([[True, True, True, False], [True, True, True, False]])
+    states = replace(of.tokens, response=torch.zeros(2, 4, dtype=torch.int64), mask=after)
+    returns = torch.zeros(2, 4)
+    returns[1, column] = float("nan")
+    said = found(replace(of, states=states, returns=returns), token_outputs())
+    assert ("returns" in said) is is_wrong
+
+
 def test_details_name_where_it_came_from() -> None:
     prediction = PIXELS.clone()
     prediction[2, 0, 0, 1] = NAN

@@ -115,13 +115,14 @@ def _step_inputs(batch: Batch) -> Masks:
 def _token_inputs(batch: TokenBatch) -> Masks:
     """Masks of real tokens alone: the values at padding are not used."""
     tokens = batch.tokens
+    reached = tokens.mask if batch.states is None else batch.states.mask
     named = {
-        "advantages": batch.advantage,
-        "returns": batch.returns,
-        "log-probabilities as sampled": tokens.log_prob,
-        "values": tokens.value,
+        "advantages": (batch.advantage, tokens.mask),
+        "returns": (batch.returns, reached),
+        "log-probabilities as sampled": (tokens.log_prob, tokens.mask),
+        "values": (tokens.value, tokens.mask),
     }
-    return {name: _nonfinite(values) & tokens.mask for name, values in named.items()}
+    return {name: _nonfinite(values) & mask for name, (values, mask) in named.items()}
 
 
 def _outputs(outputs: object) -> Masks:
