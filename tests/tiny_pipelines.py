@@ -204,16 +204,39 @@ def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
     return {name: folder / name for name in ("dev", "schnell")}
 
 
-def byte_tokenizer(*special: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of bytes, with special tokens, the first of them for padding."""
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
+    "<|im_start|>assistant"
+)
+
+
+def chat_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer of bytes, with Qwen's special tokens and a chat template."""
     alphabet = sorted(ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([*alphabet, *special])}
+    vocabulary = {token: i for i, token in enumerate([*alphabet, *SPECIAL])}
     tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
-    tokenizer.add_special_tokens([*special])
+    tokenizer.add_special_tokens(SPECIAL)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=special[0], eos_token=special[0]
+        tokenizer_object=tokenizer,
+        pad_token=SPECIAL[0],
+        eos_token=SPECIAL[0],
+        chat_template=CHAT,
+    )
+
+
+def qwen3_config(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 8,
+        num_key_value_heads=width // 8,
+        head_dim=8,
+        initializer_range=0.5,
     )
 
 
@@ -223,7 +246,7 @@ def qwen_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny_qwen_image")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        tokenizer = byte_tokenizer("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+        tokenizer = chat_tokenizer()
         encoder = Qwen2_5_VLConfig(
             text_config={
                 "vocab_size": len(tokenizer),
@@ -278,30 +301,14 @@ def qwen_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
-CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
-    "<|im_start|>assistant"
-)
-
-
 @pytest.fixture(scope="session")
 def z_image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A `ZImagePipeline`, with a refiner of one layer for the image and one for the text."""
     folder = tmp_path_factory.mktemp("tiny_z_image")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        tokenizer = byte_tokenizer("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-        tokenizer.chat_template = CHAT
-        encoder = Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=WIDTH,
-            intermediate_size=WIDTH,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            head_dim=8,
-            initializer_range=0.5,
-        )
+        tokenizer = chat_tokenizer()
+        encoder = qwen3_config(tokenizer, WIDTH, layers=2)
         transformer = ZImageTransformer2DModel(
             in_channels=16,
             dim=32,
@@ -331,18 +338,8 @@ def flux2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny_flux2")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        tokenizer = byte_tokenizer("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-        tokenizer.chat_template = CHAT
-        encoder = Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=8,
-            intermediate_size=8,
-            num_hidden_layers=28,
-            num_attention_heads=1,
-            num_key_value_heads=1,
-            head_dim=8,
-            initializer_range=0.5,
-        )
+        tokenizer = chat_tokenizer()
+        encoder = qwen3_config(tokenizer, 8, layers=28)
         transformer = Flux2Transformer2DModel(
             in_channels=16,
             num_layers=2,

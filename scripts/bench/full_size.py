@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from ghost import Measured, fake_tensors, measured, with_fake_tensors
-from published import in_place_of_loading, pipeline
+from published import in_place_of_loading, named, pipeline
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlfactory.config import nfe
@@ -31,14 +31,8 @@ from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS
-from rlfactory.model.flux import Flux
-from rlfactory.model.flux2 import Flux2Klein
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
-from rlfactory.model.qwen_image import QwenImage
-from rlfactory.model.sd import SD
-from rlfactory.model.sd3 import SD3
-from rlfactory.model.sdxl import SDXL
-from rlfactory.model.z_image import ZImage
+from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.rollout import Condition
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import NoProgress
@@ -47,10 +41,6 @@ from rlfactory.train.trainer import Trainer
 MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
     **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
-}
-ADAPTERS: Mapping[str, Any] = {
-    **{"sd14": SD, "sdxl": SDXL, "sd35_medium": SD3, "flux_dev": Flux},
-    **{"qwen_image": QwenImage, "z_image": ZImage, "flux2_klein": Flux2Klein},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {
@@ -110,7 +100,8 @@ def adapter(name: str, changes: Changes, dtype: torch.dtype, **options: Any) -> 
     meta = torch.device("meta")
     pipe = pipeline(name, meta, dtype, **changes)
     with in_place_of_loading(pipe):
-        return ADAPTERS[name](meta, path=name, **options)
+        family = BY_PIPELINE[type(pipe).__name__]
+        return named(family.target)(meta, path=name, **options)
 
 
 def asked(model: Any, device: str, items: int = 1) -> Any:

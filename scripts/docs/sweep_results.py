@@ -38,12 +38,8 @@ Form = Mapping[str, Any]
 """Of a sweep's runs: `rows`, the overrides by row, and `seeds`."""
 RESPONSES = 2
 """Sampled responses of each row on a page."""
-OWN_PAGES = {
-    **dict.fromkeys(("hacking", "hacking_text"), "hacking"),
-    **dict.fromkeys(("leaderboard", "leaderboard_search"), "leaderboard"),
-    **dict.fromkeys(("leaderboard_text", "leaderboard_text_search"), "leaderboard"),
-}
-"""Sweeps whose runs another page of docs shows."""
+OWN_PAGES = ("hacking", "leaderboard")
+"""Pages of docs that show the runs of all sweeps whose names begin so."""
 NOT_COMPUTED = "not computed from runs yet"
 EARLIER = "measured with an earlier form"
 EARLIER_LINE = "**Measured with an earlier form of the sweep's file**: other overrides or seeds."
@@ -223,10 +219,10 @@ def _pages_without_claims(
 
 def _not_measured(found: Mapping[str, Sequence[ClaimResult]]) -> Iterator[str]:
     others = sorted(sweeps().keys() - found.keys())
-    shown = [f"[{name}](../{OWN_PAGES[name]}.md)" for name in others if name in OWN_PAGES]
+    shown = [f"[{n}](../{page}.md)" for n in others for page in OWN_PAGES if n.startswith(page)]
     if shown:
         yield f"\nOn pages of their own: {', '.join(shown)}."
-    waiting = [f"`{name}`" for name in others if name not in OWN_PAGES]
+    waiting = [f"`{name}`" for name in others if not name.startswith(OWN_PAGES)]
     if waiting:
         yield f"\nNot run yet: {', '.join(waiting)}."
 

@@ -1,6 +1,8 @@
 """The common part of the adapters of rectified flows whose network is a transformer on text."""
 
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from functools import cached_property
+from typing import ClassVar, Literal, TypeVar, cast
 
 import torch
 
@@ -14,6 +16,8 @@ from rlfactory.model.pipelines.noise_levels import flow_resolution
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+
+T = TypeVar("T")
 
 
 class FlowModel(PipelineModel):
@@ -90,6 +94,18 @@ class FlowModel(PipelineModel):
             raise ModelError(f"size={size}: multiples of {unit} are possible")
         edge, tokens = 2 * (size // unit), (size // unit) ** 2
         return flow_resolution((self.latent_channels, edge, edge), tokens, self.pipe.scheduler)
+
+    def kept(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made once for each key: positions of tokens, on the device."""
+        if key not in self._made:
+            # passes with gradient can't use what was made in inference mode
+            with torch.inference_mode(False):
+                self._made[key] = make()
+        return cast("T", self._made[key])
+
+    @cached_property
+    def _made(self) -> dict[tuple[object, ...], object]:
+        return {}
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `max_sequence_length`: the pipeline truncates prompts as `_encode` does."""

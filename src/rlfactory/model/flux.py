@@ -71,7 +71,6 @@ class Flux(FlowModel):
         )
         self._check_embedded_guidance(embedded_guidance)
         self.embedded_guidance = embedded_guidance
-        self._ids: dict[tuple[object, ...], Tensor] = {}
 
     def _check_embedded_guidance(self, guidance: float | None) -> None:
         has_input = self.network.config.guidance_embeds
@@ -108,15 +107,13 @@ class Flux(FlowModel):
 
     def _image_ids(self, rows: int, columns: int, x: Tensor) -> Tensor:
         """The positions of image tokens, `[rows * columns, 3]`; copied to the device once."""
-        key = (rows, columns, x.device, x.dtype)
-        if key not in self._ids:
-            # passes with gradient can't use what was made in inference mode; the pipeline makes
-            # the positions on the CPU, without regard to the batch size
-            with torch.inference_mode(False):
-                self._ids[key] = self.pipe._prepare_latent_image_ids(
-                    1, rows, columns, x.device, x.dtype
-                )
-        return self._ids[key]
+        place = (x.device, x.dtype)
+        # the pipeline makes them on the CPU, without regard to the batch size
+        ids: Tensor = self.kept(
+            (rows, columns, *place),
+            lambda: self.pipe._prepare_latent_image_ids(1, rows, columns, *place),
+        )
+        return ids
 
     def _guidance(self, t: Tensor) -> Tensor | None:
         if self.embedded_guidance is None:

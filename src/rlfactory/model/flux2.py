@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
-from rlfactory.model.pipelines.noise_levels import flow_resolution
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 
@@ -44,13 +43,10 @@ class Flux2Klein(FlowModel):
 
     def resolution_of(self, size: int) -> Resolution:
         """Any multiple of a patch of two latents; the shift depends on the number of steps too."""
-        unit = 2 * int(self.pipe.vae_scale_factor)
-        if size % unit:
-            raise ModelError(f"size={size}: multiples of {unit} are possible")
-        edge, tokens = size // unit, (size // unit) ** 2
-        shape = (self.network.config.in_channels, edge, edge)
-        own = flow_resolution(shape, tokens, self.pipe.scheduler)
-        return replace(own, step_shift=partial(empirical_shift, tokens))
+        packed = super().resolution_of(size)
+        edge = packed.shape[-1] // 2
+        shape = (4 * self.latent_channels, edge, edge)
+        return replace(packed, shape=shape, step_shift=partial(empirical_shift, edge**2))
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _ = self.pipe.encode_prompt(
@@ -72,24 +68,15 @@ class Flux2Klein(FlowModel):
             )[0]
         return velocity.transpose(1, 2).reshape(x.shape)
 
-    @cached_property
-    def _known(self) -> dict[tuple[object, ...], tuple[Tensor, Tensor]]:
-        """Positions by the shapes that they are of."""
-        return {}
-
     def _positions(self, x: Tensor, sequence: Tensor) -> tuple[Tensor, Tensor]:
         """The positions of image and text tokens, `[n, 4]`; copied to the device once."""
-        key = (*x.shape[-2:], sequence.shape[1], x.device)
-        if key not in self._known:
-            # passes with gradient can't use what was made in inference mode
-            with torch.inference_mode(False):
-                self._known[key] = (
-                    self.pipe._prepare_latent_ids(torch.empty(1, *x.shape[1:]))[0].to(x.device),
-                    self.pipe._prepare_text_ids(torch.empty(1, *sequence.shape[1:]))[0].to(
-                        x.device
-                    ),
-                )
-        return self._known[key]
+
+        def make() -> tuple[Tensor, Tensor]:
+            image = self.pipe._prepare_latent_ids(torch.empty(1, *x.shape[1:]))[0]
+            text = self.pipe._prepare_text_ids(torch.empty(1, *sequence.shape[1:]))[0]
+            return image.to(x.device), text.to(x.device)
+
+        return self.kept((*x.shape[-2:], sequence.shape[1], x.device), make)
 
     def _decode(self, latents: Tensor) -> Tensor:
         vae = self.pipe.vae

@@ -123,10 +123,8 @@ def _flux(network: Config, edge: int, text: int, options: ComputeOptions) -> Act
     row = tokens * width
     backward = row * options.coefficient(44.0, 50.0, 44.0, 50.0)
     sampling = row * options.coefficient(60.3, 56.0, 60.3, 56.0)
-    if options.checkpointing:
-        inputs = (double + single + 1) * row * options.element_size
-        return ActivationBytes(inputs, max(double_bytes, single_bytes) + backward, sampling)
-    return ActivationBytes(double * double_bytes + single * single_bytes, backward, sampling)
+    blocks = ((double, double_bytes), (single, single_bytes))
+    return _of_blocks(blocks, row, backward, sampling, options)
 
 
 def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
@@ -157,10 +155,8 @@ def _flux2(network: Config, edge: int, text: int, options: ComputeOptions) -> Ac
     of_single = row * options.coefficient(68.0, 34.3, 100.1, 66.1) + tokens * _adapters(1, options)
     backward = row * options.coefficient(75.8, 48.6, 75.8, 48.6)
     sampling = row * options.coefficient(117.2, 73.5, 85.2, 51.7)
-    if options.checkpointing:
-        inputs = (double + single + 1) * row * options.element_size
-        return ActivationBytes(inputs, of_double + backward, sampling)
-    return ActivationBytes(double * of_double + single * of_single, backward, sampling)
+    blocks = ((double, of_double), (single, of_single))
+    return _of_blocks(blocks, row, backward, sampling, options)
 
 
 def _qwen_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
@@ -170,7 +166,7 @@ def _qwen_image(network: Config, edge: int, text: int, options: ComputeOptions) 
     block = row * options.coefficient(56.3, 28.7, 100.3, 74.2) + tokens * _adapters(4, options)
     backward = row * options.coefficient(31.0, 25.0, 31.0, 25.0)
     sampling = row * options.coefficient(54.5, 36.4, 54.5, 36.4)
-    return _equal_blocks(network["num_layers"], row, block, backward, sampling, options)
+    return _of_blocks(((network["num_layers"], block),), row, backward, sampling, options)
 
 
 def _z_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
@@ -180,7 +176,7 @@ def _z_image(network: Config, edge: int, text: int, options: ComputeOptions) -> 
     block = row * options.coefficient(76.1, 38.3, 130.8, 113.4) + tokens * _adapters(4, options)
     backward = row * options.coefficient(28.0, 26.0, 28.0, 26.0)
     sampling = row * options.coefficient(63.1, 33.4, 63.1, 33.4)
-    return _equal_blocks(layers, row, block, backward, sampling, options)
+    return _of_blocks(((layers, block),), row, backward, sampling, options)
 
 
 def whole_groups(tokens: int) -> int:
@@ -188,19 +184,18 @@ def whole_groups(tokens: int) -> int:
     return -(-tokens // 32) * 32
 
 
-def _equal_blocks(
-    layers: int,
+def _of_blocks(
+    blocks: Sequence[tuple[int, float]],
     row: int,
-    block: float,
     backward: float,
     sampling: float,
     options: ComputeOptions,
 ) -> ActivationBytes:
-    """Of blocks that all save as much, on inputs of `row` elements."""
+    """Of a transformer whose blocks, a number and the bytes that one saves, read `row` elements."""
     if options.checkpointing:
-        inputs = (layers + 1) * row * options.element_size
-        return ActivationBytes(inputs, block + backward, sampling)
-    return ActivationBytes(layers * block, backward, sampling)
+        inputs = (sum(count for count, _ in blocks) + 1) * row * options.element_size
+        return ActivationBytes(inputs, max(saved for _, saved in blocks) + backward, sampling)
+    return ActivationBytes(sum(count * saved for count, saved in blocks), backward, sampling)
 
 
 def _unet(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:

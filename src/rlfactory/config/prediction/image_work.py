@@ -202,11 +202,8 @@ def _sd3(
 def _z_image(
     network: Config, edge: int, text: int, rows: int, options: ComputeOptions
 ) -> Iterator[tuple[Work, Work]]:
-    width, refiners, square = (
-        network["dim"],
-        network["n_refiner_layers"],
-        float(network["dim"]) ** 2,
-    )
+    width, refiners = network["dim"], network["n_refiner_layers"]
+    square = float(width**2)
     image, text = whole_groups((edge // 2) ** 2), whole_groups(text)
     blocks = ((image + text, network["n_layers"]), (image, refiners), (text, refiners))
     for tokens, count in blocks:
