@@ -13,6 +13,7 @@ from diffusers import (
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
+    AutoencoderKLWan,
     DDIMScheduler,
     FlowMatchEulerDiscreteScheduler,
     Flux2KleinPipeline,
@@ -24,6 +25,9 @@ from diffusers import (
     StableDiffusionPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
+    UniPCMultistepScheduler,
+    WanPipeline,
+    WanTransformer3DModel,
     ZImagePipeline,
     ZImageTransformer2DModel,
 )
@@ -43,6 +47,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3Model,
+    UMT5Config,
+    UMT5EncoderModel,
 )
 
 WIDTH = 16
@@ -371,12 +377,63 @@ def flux2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pipe"
 
 
+@pytest.fixture(scope="session")
+def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `WanPipeline`, whose autoencoder has a factor of 4 in space and of 2 in time."""
+    folder = tmp_path_factory.mktemp("tiny_wan")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        encoder = UMT5Config(
+            vocab_size=len(tokenizer),
+            d_model=WIDTH,
+            d_kv=8,
+            d_ff=WIDTH,
+            num_layers=1,
+            num_heads=2,
+            initializer_factor=2.0,
+        )
+        transformer = WanTransformer3DModel(
+            num_attention_heads=2,
+            attention_head_dim=16,
+            in_channels=4,
+            out_channels=4,
+            text_dim=WIDTH,
+            freq_dim=16,
+            ffn_dim=32,
+            num_layers=2,
+        )
+        disturb(transformer)
+        pipe = WanPipeline(
+            scheduler=UniPCMultistepScheduler(
+                prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
+            ),
+            vae=AutoencoderKLWan(
+                base_dim=8,
+                z_dim=4,
+                dim_mult=[1, 2, 2],
+                num_res_blocks=1,
+                temperal_downsample=[False, True],
+                latents_mean=[0.1, -0.2, 0.3, 0.0],
+                latents_std=[1.5, 0.7, 1.0, 2.0],
+                scale_factor_spatial=4,
+                scale_factor_temporal=2,
+            ),
+            text_encoder=UMT5EncoderModel(encoder),
+            tokenizer=tokenizer,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
 FOLDERS: Mapping[str, str] = {
     "sdxl": "sdxl_folder",
     "qwen_image": "qwen_image_folder",
     "z_image": "z_image_folder",
     "z_image_turbo": "z_image_folder",
     "flux2_klein": "flux2_folder",
+    "wan": "wan_folder",
 }
 """Of each family without a small model that ships, by its option of `model`."""
 

@@ -1,8 +1,8 @@
 """The data of one iteration: samples, how they were drawn, their rewards and advantages.
 
-Dimensions: B samples (rows of a rollout), T stochastic steps, latents of C x H x W, P prompt tokens
-and G response tokens. Every tensor and list has one row for each sample, so that `rollout[rows]`
-selects samples, and `pytree.concat` appends them.
+Dimensions: B samples (rows of a rollout), T stochastic steps, latents of C x H x W (of videos, of
+C x t x H x W), P prompt tokens and G response tokens. Every tensor and list has one row for each
+sample, so that `rollout[rows]` selects samples, and `pytree.concat` appends them.
 """
 
 from abc import ABC, abstractmethod
@@ -253,9 +253,10 @@ class Rollout:
         groups: Number of the prompt's group within the iteration, `[B]`.
         index: Number of the sample within the iteration, over all ranks, `[B]`; the key of its
             random draws.
-        condition: Encoded prompts; images only.
-        latents: Final latents, `[B, C, H, W]`; images only.
-        images: Decoded uint8 images, `[B, 3, height, width]` on the CPU; images only.
+        condition: Encoded prompts; images and videos only.
+        latents: Final latents, `[B, C, H, W]`; images and videos only.
+        images: Decoded uint8 images, `[B, 3, height, width]`, or videos of F frames, `[B, F, 3,
+            height, width]`, on the CPU.
         transitions: Stochastic steps; only for algorithms that train on them.
         tokens: Prompts and responses; texts only.
         texts: The decoded responses; texts only.
@@ -311,7 +312,8 @@ class GeneratedSamples:
     """Samples drawn to be evaluated or shown, not to be learned from.
 
     Attributes:
-        images: `[N, 3, H, W]` uint8 on the CPU, of an image model.
+        images: `[N, 3, H, W]` uint8 on the CPU, of an image model; `[N, F, 3, H, W]` of a video
+            model.
         texts: N completions, of a language model.
         kl: `[N]`, `log p - log p_reference` of each completion in nats, whose mean is the KL
             divergence per response; None where no reference is kept.

@@ -5,9 +5,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_pipelines import flux2_folder, qwen_image_folder, sdxl_folder, small, z_image_folder
+from tiny_pipelines import (
+    flux2_folder,
+    qwen_image_folder,
+    sdxl_folder,
+    small,
+    wan_folder,
+    z_image_folder,
+)
 
-__all__ = ["flux2_folder", "qwen_image_folder", "sdxl_folder", "small", "z_image_folder"]
+__all__ = [
+    "flux2_folder",
+    "qwen_image_folder",
+    "sdxl_folder",
+    "small",
+    "wan_folder",
+    "z_image_folder",
+]
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
 from rlfactory.dynamics.schedule import (
     Leading,
@@ -13,6 +13,7 @@ from rlfactory.dynamics.schedule import (
     dynamic_shift,
     shifted,
     uniform_sigmas,
+    unipc_sigmas,
 )
 
 # Provenance: diffusion.md 1.0, shift 3, ten steps; diffusers' set_timesteps and Flow-Factory's.
@@ -154,3 +155,15 @@ def test_a_compressed_tail_is_even_in_index() -> None:
     torch.testing.assert_close(compress_tail(times, 1, 0.7), expected)
     assert torch.equal(compress_tail(times, 4, 0.2), times)
     assert len(compress_tail(torch.linspace(1, 0, 101), 0, 0.29)) == 30
+
+
+@pytest.mark.parametrize("steps", [1, 4, 20])
+@pytest.mark.parametrize("shift", [1.0, 3.0, 5.0])
+def test_unipc_levels_are_those_of_its_scheduler(steps: int, shift: float) -> None:
+    options = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": shift}
+    scheduler = UniPCMultistepScheduler(**options)
+    scheduler.set_timesteps(steps)
+    found = unipc_sigmas(steps, shift)
+    assert found[0] == 1
+    torch.testing.assert_close(found, scheduler.sigmas, rtol=0, atol=2e-6)
+    assert torch.equal(Schedule(kind="unipc").sigmas(shift, steps), found)

@@ -11,6 +11,7 @@ from tiny_pipelines import (
     qwen_image_folder,
     sd_folder,
     sdxl_folder,
+    wan_folder,
     z_image_folder,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "qwen_image_folder",
     "sd_folder",
     "sdxl_folder",
+    "wan_folder",
     "z_image_folder",
 ]
 

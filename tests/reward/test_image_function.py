@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.image_function import ImageFunction
+from rlfactory.reward.image_function import ImageFunction, VideoFunction
 
 CODE = """
 from threading import Event
@@ -147,3 +147,22 @@ def test_samples_are_not_changed(path):
 def test_a_function_that_is_not_there(path):
     with pytest.raises(RewardError, match="has no lok"):
         ImageFunction(function=f"{path}:lok")
+
+
+def test_videos_in_three_forms(path):
+    videos = torch.arange(2 * 4 * 3 * 2 * 5).reshape(2, 4, 3, 2, 5).to(torch.uint8)
+    asked = Samples(["x", "y"], [{}, {}], torch.tensor([0, 1]), videos)
+    given = {}
+    for form in ("tensor", "numpy", "pil"):
+        reward = VideoFunction(function=f"{path}:look", images=form)
+        check_scores(reward, reward.score(asked), 2)
+        given[form] = reward.call.__globals__["seen"]["images"]
+    assert torch.equal(given["tensor"], videos)
+    assert given["numpy"].shape == (2, 4, 2, 5, 3)
+    assert np.array_equal(given["numpy"][1, 2, 1, 3], videos[1, 2, :, 1, 3].numpy())
+    assert given["pil"][1][2].getpixel((3, 1)) == tuple(videos[1, 2, :, 1, 3].tolist())
+
+
+def test_a_function_of_videos_gets_no_images(path):
+    with pytest.raises(TypeError, match="scores videos"):
+        VideoFunction(function=f"{path}:look").score(samples())

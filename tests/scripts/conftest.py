@@ -1,5 +1,19 @@
 """The tiny pipelines, for the tests of the matrix."""
 
-from tiny_pipelines import flux2_folder, qwen_image_folder, sdxl_folder, small, z_image_folder
+from tiny_pipelines import (
+    flux2_folder,
+    qwen_image_folder,
+    sdxl_folder,
+    small,
+    wan_folder,
+    z_image_folder,
+)
 
-__all__ = ["flux2_folder", "qwen_image_folder", "sdxl_folder", "small", "z_image_folder"]
+__all__ = [
+    "flux2_folder",
+    "qwen_image_folder",
+    "sdxl_folder",
+    "small",
+    "wan_folder",
+    "z_image_folder",
+]

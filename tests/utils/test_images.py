@@ -1,7 +1,8 @@
 import numpy as np
+import pytest
 import torch
 
-from rlfactory.utils.images import batch_to_pil, to_pil
+from rlfactory.utils.images import batch_to_pil, contact_sheet, evenly_spaced, picture, to_pil
 
 
 def test_each_pixel_stays_where_it_is():
@@ -11,3 +12,30 @@ def test_each_pixel_stays_where_it_is():
     np.testing.assert_array_equal(found, images.permute(0, 2, 3, 1).numpy())
     assert [to_pil(image).tobytes() for image in images] == [row.tobytes() for row in found]
     assert to_pil(images[0]).size == (6, 4)
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "expected"),
+    [
+        (9, 4, [0, 3, 5, 8]),
+        (3, 4, [0, 1, 2]),
+        (1, 4, [0]),
+        (5, 1, [2]),
+        (5, 2, [0, 4]),
+    ],
+)
+def test_frames_are_evenly_spaced(total: int, count: int, expected: list[int]) -> None:
+    assert evenly_spaced(total, count) == expected
+
+
+def test_a_contact_sheet_has_frames_in_reading_order() -> None:
+    levels = torch.tensor([10, 20, 30, 40], dtype=torch.uint8)
+    sheet = contact_sheet(levels[:, None, None, None].expand(4, 3, 2, 5))
+    assert sheet.size == (10, 4)
+    corners = [(0, 0), (5, 0), (0, 2), (5, 2)]
+    assert [sheet.getpixel(place)[0] for place in corners] == [10, 20, 30, 40]
+
+
+def test_a_video_of_one_frame_is_shown_as_that() -> None:
+    image = torch.full((3, 2, 5), 7, dtype=torch.uint8)
+    assert picture(image[None]).tobytes() == picture(image).tobytes() == to_pil(image).tobytes()

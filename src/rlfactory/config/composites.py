@@ -149,12 +149,13 @@ def _own_part(key: str, group: str, name: str, media: str) -> str:
 FUNCTIONS = {
     "texts": "rlfactory.reward.function.Function",
     "images": "rlfactory.reward.image_function.ImageFunction",
+    "videos": "rlfactory.reward.image_function.VideoFunction",
 }
 """The rewards that call a function, by what a model generates."""
 
 
 def _media(model: object) -> str:
-    """What a model generates, `images` or `texts`; empty where its class can't be read."""
+    """What a model generates, images, videos or texts; empty where its class can't be read."""
     try:
         signature = read_signature(str(model["_target_"])) if isinstance(model, Mapping) else None
     except (KeyError, TargetError):

@@ -193,7 +193,7 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     rows["device"] = describe_device(config)
     remarks = [*cautions(config, traits), *tracker_notes(config), *process_notes(config)]
     remarks += map(str, undownloaded_prompts(config))
-    if traits["model"].get("media") == "images":
+    if traits["model"].get("media") != "texts":
         rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"
     estimated = estimate(config, traits)
     rows["peak memory"] = describe(config, estimated)

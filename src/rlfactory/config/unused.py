@@ -75,7 +75,7 @@ def _unusual(config: Config, traits: Traits, keys: Sequence[str]) -> Iterator[st
     if "micro_batch" in keys and size > items:
         yield f"micro_batch={size} has no more effect than {items}, all items of an update"
     media, asked = (traits[name].get("media") for name in ("model", "prompts"))
-    if asked is not None and media is not None and asked != media:
+    if "texts" in (media, asked) and None not in (media, asked) and asked != media:
         yield f"these prompts ask for {asked}, and the model makes {media}"
     is_published = published_pipeline(str(config["model"].get("path"))) is not None
     if is_published and config["prompts"].get("_target_") == SHAPES:

@@ -5,11 +5,11 @@ A schedule is a class with a class attribute `process` (`flow` or `vp`) and the 
 Keyword-only constructor parameters are the configuration (`conf/schedule/`); there are no run-time
 arguments.
 
-For rectified flow two schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
+For rectified flow three schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
 (Flow-Factory, FLUX). `diffusers` is SD3's scheduler: it spaces evenly down to its smallest sigma,
 which is *already shifted*, and shifts again, so that its last step is very short (0.0089 for 10
-steps and shift 3). Variance-preserving models know integer timesteps only; `Leading` is the spacing
-with which Stable Diffusion 1 and 2 are sampled.
+steps and shift 3). `unipc` is that of UniPC with flow sigmas (Wan). Variance-preserving models know
+integer timesteps only; `Leading` is the spacing with which Stable Diffusion 1 and 2 are sampled.
 """
 
 import math
@@ -63,6 +63,15 @@ def diffusers_sigmas(steps: int, shift: float, *, dynamic: bool = False) -> Tens
     if not dynamic:
         smallest = shifted(smallest, shift)
     return _ending_at_zero(shifted(torch.linspace(1, smallest.item(), steps), shift))
+
+
+def unipc_sigmas(steps: int, shift: float) -> Tensor:
+    """`[steps + 1]` from 1 to 0, equal to `UniPCMultistepScheduler(use_flow_sigmas=True)`.
+
+    Of an even spacing from 1 to 1/1000 in n steps, the last one ends at 0 instead. The scheduler's
+    first sigma is lower by 1e-6.
+    """
+    return _ending_at_zero(shifted(torch.linspace(1, 1 / TRAIN_STEPS, steps + 1)[:-1], shift))
 
 
 def leading_timesteps(steps: int, offset: int) -> Tensor:
@@ -119,7 +128,7 @@ class Schedule:
     def __init__(
         self,
         *,
-        kind: Literal["uniform", "diffusers"] = "uniform",
+        kind: Literal["uniform", "diffusers", "unipc"] = "uniform",
         steps: PositiveInt = 10,
         shift: Positive | Literal["dynamic"] | None = None,
     ) -> None:
@@ -152,6 +161,8 @@ class Schedule:
         steps, shift = steps or self.steps, self._shift(model_shift, tokens)
         if self.kind == "uniform":
             return uniform_sigmas(steps, shift)
+        if self.kind == "unipc":
+            return unipc_sigmas(steps, shift)
         is_dynamic = dynamic if self.shift is None else self.shift == "dynamic"
         return diffusers_sigmas(steps, shift, dynamic=is_dynamic)
 

@@ -2,7 +2,8 @@
 
 To train a model that diffusers has a pipeline for, subclass `image_base.PipelineModel`, which
 implements most of this; `sd3.py` is the shortest example. Shapes: B samples, latents
-`[B, C, h, w]`, images `[B, 3, H, W]`.
+`[B, C, h, w]`, images `[B, 3, H, W]`; of a video model `[B, C, t, h, w]` and `[B, F, 3, H, W]`
+with F frames.
 
 A constructor's keyword-only parameters are its configuration (`conf/model/NAME.yaml`). Before them
 it may name, in any order, these run-time arguments, which `train/build.py` passes by name:
@@ -35,6 +36,7 @@ from rlfactory.dynamics.ops.forward_process import ForwardProcess
 from rlfactory.model.precision import Precision
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Condition
+from rlfactory.utils.types import Media, Size
 
 
 @dataclass
@@ -80,19 +82,19 @@ def evaluation_metrics(sampled: NFECounter, learned: NFECounter, samples: int) -
 
 @dataclass(frozen=True)
 class Resolution:
-    """What follows from the size of an image.
+    """What follows from the size of an image or a video.
 
     Attributes:
-        shape: of a sample's latents, `(C, h, w)`.
+        shape: of a sample's latents, `(C, h, w)`, or `(C, t, h, w)` of a video.
         shift: the timestep shift of the noise schedule at this resolution.
-        tokens: the number of image tokens; None for a network that is no transformer.
+        tokens: the number of image or video tokens; None for a network that is no transformer.
         dynamic: whether the shift depends on the tokens.
         conversions: options of the pipeline's scheduler that change shifted noise levels, such as
             `shift_terminal` (`pipelines/noise_levels.py`).
         step_shift: the shift by the number of steps, where it depends on it too.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     shift: float = 1.0
     tokens: int | None = None
     dynamic: bool = False
@@ -105,13 +107,14 @@ class Resolution:
 
 
 class ImageModel(ABC):
-    """A text-to-image diffusion or flow model.
+    """A diffusion or flow model from text to images or videos.
 
     Class attributes (literals: they are also read from the source, without importing torch):
-        media: what is generated, "images".
+        media: what is generated, "images" or "videos".
         pipeline: the name of its diffusers pipeline class; checked against the folder at `path`.
         process: the forward process, "flow" or "vp"; decides which dynamics and schedules fit.
         attention_backends: whether diffusers' attention backends (`memory.attention`) apply.
+        frame_rate: frames per second of a video.
 
     Attributes:
         forward_process: the process itself, for dynamics and losses.
@@ -122,10 +125,11 @@ class ImageModel(ABC):
         pipe: the diffusers pipeline (read by `rlfactory export`).
     """
 
-    media: ClassVar[Literal["images", "texts"]] = "images"
+    media: ClassVar[Media] = "images"
     pipeline: ClassVar[str]
     process: ClassVar[Literal["flow", "vp", "tokens"]]
     attention_backends: ClassVar[bool] = True
+    frame_rate: ClassVar[int] = 16
 
     forward_process: ForwardProcess
     weights: WeightSets
@@ -143,11 +147,11 @@ class ImageModel(ABC):
         return Precision()
 
     @abstractmethod
-    def resolution_of(self, size: int) -> Resolution:
-        """The resolution of square images.
+    def resolution_of(self, size: Size) -> Resolution:
+        """The resolution of images or videos.
 
         Args:
-            size: pixels per side.
+            size: pixels per side of a square, or height and width.
 
         Raises:
             ModelError: the model can't generate this size.
@@ -192,7 +196,7 @@ class ImageModel(ABC):
         must be deterministic, so that a replayed step has a ratio of exactly 1.
 
         Args:
-            x: latents `[B, C, h, w]`.
+            x: latents `[B, C, h, w]`, as all of a sample's latents have `resolution.shape`.
             t: times `[B]` in [0, 1]; 1 is pure noise.
             condition: of B rows, from `encode`.
 
@@ -202,13 +206,13 @@ class ImageModel(ABC):
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:
-        """Images of latents.
+        """Images or videos of latents.
 
         Args:
-            latents: `[B, C, h, w]`, at t = 0.
+            latents: `[B, C, h, w]` or `[B, C, t, h, w]`, at t = 0.
 
         Returns:
-            `[B, 3, H, W]`, uint8, rounded, on the CPU.
+            `[B, 3, H, W]` or `[B, F, 3, H, W]`, uint8, rounded, on the CPU.
         """
 
     def parameter_groups(self) -> list[dict[str, Any]]:

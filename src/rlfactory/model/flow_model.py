@@ -12,10 +12,9 @@ from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache
-from rlfactory.model.pipelines.noise_levels import flow_resolution
+from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.model.precision import Precision
-from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ class FlowModel(PipelineModel):
         lora_alpha: Positive = 64.0,
         lora_targets: list[str] | None = None,
         lora_init: Init = "gaussian",
-        size: PositiveInt = 512,
+        size: Size = 512,
         text_tokens: PositiveInt = 256,
         guidance: NonNegative = 1.0,
         negative_prompt: str = "",
@@ -87,13 +86,11 @@ class FlowModel(PipelineModel):
         """Of a sample's latents; the network's input holds 2 x 2 of them, packed."""
         return int(self.network.config.in_channels) // 4
 
-    def resolution_of(self, size: int) -> Resolution:
+    def resolution_of(self, size: Size) -> Resolution:
         """Any with an even number of latents a side, since 2 x 2 latents make a token."""
-        unit = 2 * int(self.pipe.vae_scale_factor)
-        if size % unit:
-            raise ModelError(f"size={size}: multiples of {unit} are possible")
-        edge, tokens = 2 * (size // unit), (size // unit) ** 2
-        return flow_resolution((self.latent_channels, edge, edge), tokens, self.pipe.scheduler)
+        rows, columns = units_of(size, 2 * self.latent_pixels)
+        shape = (self.latent_channels, 2 * rows, 2 * columns)
+        return flow_resolution(shape, rows * columns, self.pipe.scheduler)
 
     def kept(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` gives, made once for each key: positions of tokens, on the device."""

@@ -12,7 +12,7 @@ from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, Te
 from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import Precision, exact_inputs
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
 
 
 class Flux(FlowModel):
@@ -44,7 +44,7 @@ class Flux(FlowModel):
         lora_alpha: Positive = 64.0,
         lora_targets: list[str] | None = None,
         lora_init: Init = "gaussian",
-        size: PositiveInt = 512,
+        size: Size = 512,
         text_tokens: PositiveInt = 512,
         embedded_guidance: NonNegative | None = 3.5,
         guidance: NonNegative = 1.0,

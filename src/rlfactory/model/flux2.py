@@ -14,6 +14,7 @@ from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import Size
 
 # single blocks have query, key, value and the MLP's input in one layer
 TARGETS = [*ATTENTION_PROJECTIONS, "attn.to_qkv_mlp_proj"]
@@ -41,12 +42,12 @@ class Flux2Klein(FlowModel):
                 " empty prompt alone; type model.negative_prompt=''"
             )
 
-    def resolution_of(self, size: int) -> Resolution:
+    def resolution_of(self, size: Size) -> Resolution:
         """Any multiple of a patch of two latents; the shift depends on the number of steps too."""
-        packed = super().resolution_of(size)
-        edge = packed.shape[-1] // 2
-        shape = (4 * self.latent_channels, edge, edge)
-        return replace(packed, shape=shape, step_shift=partial(empirical_shift, edge**2))
+        found = super().resolution_of(size)
+        channels, rows, columns = found.shape
+        shape = (4 * channels, rows // 2, columns // 2)
+        return replace(found, shape=shape, step_shift=partial(empirical_shift, rows * columns // 4))
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _ = self.pipe.encode_prompt(

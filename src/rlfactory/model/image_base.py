@@ -210,21 +210,26 @@ class PipelineModel(ImageModel):
 
     @abstractmethod
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        """One forward pass of the network, `[B, C, h, w]`; called within autocast.
+        """One forward pass of the network, of the shape of `x`; called within autocast.
 
         Args:
-            x: latents `[B, C, h, w]`; B is doubled under guidance.
+            x: latents `[B, C, h, w]` or `[B, C, t, h, w]`; B is doubled under guidance.
             t: times `[B]` in [0, 1].
             text: what `_encode` returned, B rows.
         """
 
+    @property
+    def latent_pixels(self) -> int:
+        """Pixels for each latent, along an edge."""
+        return int(self.pipe.vae_scale_factor)
+
     def decode(self, latents: Tensor) -> Tensor:
-        """Images by the pipeline's own autoencoder."""
+        """Images or videos by the pipeline's own autoencoder."""
         with self.memory.decoding(self.pipe.vae, self.device):
-            return decode_latents(self._decode, latents, int(self.pipe.vae_scale_factor))
+            return decode_latents(self._decode, latents, self.latent_pixels)
 
     def _decode(self, latents: Tensor) -> Tensor:
-        """Pixels `[B, 3, H, W]` in [-1, 1]; without gradient."""
+        """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]; without gradient."""
         return decode_scaled(self.pipe.vae, latents)
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:

@@ -12,9 +12,10 @@ from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.lora import Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.noise_levels import units_of
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
 
 # The four projections of self- and cross-attention that DDPO's implementations adapt.
 ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
@@ -56,7 +57,7 @@ class SD(PipelineModel):
         lora_alpha: Positive = 4.0,
         lora_targets: list[str] | None = None,
         lora_init: Init = "gaussian",
-        size: PositiveInt = 512,
+        size: Size = 512,
         guidance: NonNegative = 5.0,
         negative_prompt: str = "",
     ) -> None:
@@ -84,12 +85,10 @@ class SD(PipelineModel):
         if kind != "epsilon":
             raise ModelError(f"model.path={path} predicts {kind}; allowed is a model of epsilon")
 
-    def resolution_of(self, size: int) -> Resolution:
+    def resolution_of(self, size: Size) -> Resolution:
         """Any multiple of the autoencoder's factor, without a timestep shift."""
-        unit = int(self.pipe.vae_scale_factor)
-        if size % unit:
-            raise ModelError(f"size={size}: multiples of {unit} are possible")
-        return Resolution(shape=(self.network.config.in_channels, size // unit, size // unit))
+        rows, columns = units_of(size, self.latent_pixels)
+        return Resolution(shape=(self.network.config.in_channels, rows, columns))
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _ = self.pipe.encode_prompt(prompts, self.device, 1, False)

@@ -6,8 +6,8 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
-from rlfactory.model.pipelines.noise_levels import flow_resolution
-from rlfactory.utils.errors import ModelError
+from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
+from rlfactory.utils.types import Size
 
 
 class SD3(FlowModel):
@@ -16,16 +16,13 @@ class SD3(FlowModel):
     pipeline = "StableDiffusion3Pipeline"
     attention_backends = False
 
-    def resolution_of(self, size: int) -> Resolution:
+    def resolution_of(self, size: Size) -> Resolution:
         """Any multiple of a patch, up to the network's positional embeddings."""
         config = self.network.config
-        unit = self.pipe.vae_scale_factor * config.patch_size
-        largest = unit * config.pos_embed_max_size
-        if size % unit or size > largest:
-            raise ModelError(f"size={size}: {unit}, {2 * unit}, ... {largest} are possible")
-        edge = size // int(self.pipe.vae_scale_factor)
-        shape = (config.in_channels, edge, edge)
-        return flow_resolution(shape, (size // unit) ** 2, self.pipe.scheduler)
+        patch = int(config.patch_size)
+        rows, columns = units_of(size, self.latent_pixels * patch, config.pos_embed_max_size)
+        shape = (config.in_channels, rows * patch, columns * patch)
+        return flow_resolution(shape, rows * columns, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _, pooled, _ = self.pipe.encode_prompt(

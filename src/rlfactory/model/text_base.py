@@ -28,6 +28,7 @@ from rlfactory.model.lm.chunks import Work
 from rlfactory.model.precision import Precision
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens
+from rlfactory.utils.types import Media
 
 MAX_LOGITS = {"cpu": 2**25, "cuda": 2**28}
 """How many logits are held at once: 128 MiB and 1 GiB in float32 for each array of them, of which
@@ -55,7 +56,7 @@ class TextModel(ABC):
         network: the network that `weights` belong to (read by `hardware=fsdp2`).
     """
 
-    media: ClassVar[Literal["images", "texts"]] = "texts"
+    media: ClassVar[Media] = "texts"
     process: ClassVar[Literal["flow", "vp", "tokens"]] = "tokens"
     forward_process: ClassVar[None] = None
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import yaml
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rlfactory.config.compat import upgrade
 from rlfactory.report.typed import typed_keys
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.types import Media
 
 # the parser in C is ten times faster
 SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -61,11 +62,12 @@ class RunRecord:
         return int(self.config.get("seed", 0))
 
     @property
-    def media(self) -> Literal["images", "texts"] | None:
+    def media(self) -> Media | None:
         """The kind of its samples, by the files in its folder; None if there are none."""
         samples = RunFolder(self.path).samples
         kinds = {path.suffix for path in samples.glob("eval_*")}
-        return "images" if ".png" in kinds else "texts" if ".md" in kinds else None
+        suffixes: Mapping[str, Media] = {".gif": "videos", ".png": "images", ".md": "texts"}
+        return next((name for suffix, name in suffixes.items() if suffix in kinds), None)
 
 
 def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:

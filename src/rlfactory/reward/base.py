@@ -32,6 +32,7 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.types import Media
 
 Direction = Literal["higher", "lower"]
 """What is better of a score."""
@@ -71,7 +72,8 @@ class Reward(ABC):
     give them as literals.
 
     Attributes:
-        media: What is scored, "images" or "texts".
+        media: What is scored, "images", "videos" or "texts". Of a video model, a reward of images
+            scores some frames, and a video has their mean.
         metadata: The keys that each prompt's metadata must have.
         prompt_feature: What `check_prompts` looks for in each prompt, `quoted_word` or
             `coco_objects`, so that a plan can look for it too; None for nothing.
@@ -89,7 +91,7 @@ class Reward(ABC):
             Nothing is marked as best in a score that is not named.
     """
 
-    media: ClassVar[Literal["images", "texts"]]
+    media: ClassVar[Media]
     metadata: ClassVar[tuple[str, ...]] = ()
     prompt_feature: ClassVar[str | None] = None
     function_arguments: ClassVar[tuple[str, ...]] = ()
@@ -205,6 +207,15 @@ def require_images(samples: Samples) -> Tensor:
         actual = f"{images.dtype} {list(images.shape)} on {images.device}"
         raise TypeError(f"images must be uint8 [B, 3, H, W] on the CPU, not {actual}")
     return images
+
+
+def require_videos(samples: Samples) -> Tensor:
+    """The videos of `samples`, `[B, F, 3, H, W]` uint8 on the CPU; TypeError if they are not."""
+    videos = samples.images
+    if videos is None or videos.ndim != 5 or videos.shape[2] != 3 or videos.dtype != torch.uint8:
+        actual = "none" if videos is None else f"{videos.dtype} {list(videos.shape)}"
+        raise TypeError(f"this reward scores videos, uint8 [B, F, 3, H, W], not {actual}")
+    return videos
 
 
 def require_texts(samples: Samples) -> Sequence[str]:

@@ -17,6 +17,7 @@ from rlfactory.reward.base import (
     opposite,
     score_checked,
 )
+from rlfactory.utils.types import Media
 
 COMBINED = "combined"
 Normalise = Literal["none", "group", "running"]
@@ -277,11 +278,11 @@ def _part_names(option: Mapping[str, object]) -> Iterator[str]:
             yield from value
 
 
-def _media(parts: Mapping[str, Reward]) -> Literal["images", "texts"]:
+def _media(parts: Mapping[str, Reward]) -> Media:
     media = {part.media for part in parts.values()}
     if len(media) != 1:
         kinds = ", ".join(f"{name} scores {part.media}" for name, part in parts.items())
         raise RewardError(
-            f"reward.of: all parts must score images, or all texts; {kinds or 'there are none'}"
+            f"reward.of: all parts must score images, videos or texts; {kinds or 'there are none'}"
         )
     return media.pop()

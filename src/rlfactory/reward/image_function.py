@@ -1,17 +1,17 @@
-"""A Python function as a reward of images, with the signature of ddpo-pytorch and flow_grpo."""
+"""A Python function as a reward of images or videos, as ddpo-pytorch and flow_grpo call it."""
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images, require_videos
 from rlfactory.reward.ops.python_function import call_with_timeout, load_function, to_scores
 from rlfactory.utils.images import batch_to_pil
-from rlfactory.utils.types import Positive
+from rlfactory.utils.types import Media, Positive
 
 Form = Literal["tensor", "numpy", "pil"]
 
@@ -26,7 +26,7 @@ class ImageFunction(Reward):
     function is not found or returns anything else.
     """
 
-    media = "images"
+    media: ClassVar[Media] = "images"
     metadata = ()
     function_arguments = ("images", "prompts", "metadata")
 
@@ -43,7 +43,7 @@ class ImageFunction(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`; all NaN where the function raises, or takes longer than `timeout`."""
-        images = convert_images(require_images(samples), self.images)
+        images = self._converted(samples)
         prompts, metadata = list(samples.prompts), [dict(row) for row in samples.metadata]
         done = call_with_timeout(
             lambda: self.call(images, prompts, metadata), self.timeout, self.main
@@ -51,6 +51,27 @@ class ImageFunction(Reward):
         if done is None:
             return {self.main: torch.full((len(samples.prompts),), torch.nan)}
         return {self.main: _scores(done.result(), len(samples.prompts), self.main)}
+
+    def _converted(self, samples: Samples) -> Any:
+        """What the function gets as its first argument."""
+        return convert_images(require_images(samples), self.images)
+
+
+class VideoFunction(ImageFunction):
+    """The scores of `function(videos, prompts, metadata)`, under the function's name.
+
+    As `ImageFunction`, of whole videos: a `tensor` `[B, F, 3, H, W]` uint8, a `numpy` array
+    `[B, F, H, W, 3]` uint8, or lists of RGB `pil` frames.
+    """
+
+    media = "videos"
+
+    def _converted(self, samples: Samples) -> Any:
+        videos = require_videos(samples)
+        if self.images == "pil":
+            return [convert_images(video, "pil") for video in videos]
+        flat = convert_images(videos.flatten(0, 1), self.images)
+        return flat.reshape(*videos.shape[:2], *flat.shape[1:])
 
 
 def convert_images(images: Tensor, form: Form) -> Any:

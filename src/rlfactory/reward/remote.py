@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Sequence
 from threading import Event
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from rlfactory.reward.client.protocol import (
     encode_samples,
     to_json,
 )
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import Media, NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Remote(Reward):
     where it scores texts. Times are in seconds.
     """
 
-    media: ClassVar[Literal["images", "texts"]] = "images"
+    media: ClassVar[Media] = "images"
     metadata: ClassVar[tuple[str, ...]] = ()
 
     def __init__(

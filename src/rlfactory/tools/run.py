@@ -258,9 +258,11 @@ def _load_exported(path: Path) -> Any:
 
 
 def as_list(samples: "GeneratedSamples") -> list[Any]:
-    """The images of samples for PIL, or their texts."""
-    from rlfactory.utils.images import to_pil
+    """The images of samples for PIL, lists of frames of videos, or texts."""
+    from rlfactory.utils.images import batch_to_pil
 
+    if samples.images is not None and samples.images.ndim == 5:
+        return [batch_to_pil(video) for video in samples.images]
     if samples.images is not None:
-        return [to_pil(image) for image in samples.images]
+        return batch_to_pil(samples.images)
     return list(samples.texts or ())

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
@@ -16,7 +18,7 @@ from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
-from rlfactory.utils.images import to_pil
+from rlfactory.utils.images import batch_to_pil, save_animation, to_pil
 
 
 def sample(
@@ -30,7 +32,7 @@ def sample(
     options: SamplingOptions | None = None,
     moved: Mapping[str, str] | None = None,
 ) -> int:
-    """Write `count` samples of each prompt: PNG files and a grid, or a page of texts.
+    """Write `count` samples of each prompt: PNG or GIF files and a grid, or a page of texts.
 
     `samples.json` beside them holds the prompts and all settings. Nothing is overwritten.
 
@@ -57,7 +59,7 @@ def sample(
         samples = draw_samples(components, evaluator, texts, seed, weights)
         folder = out or free_folder(RunFolder(path).samples)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(samples, texts, folder)
+        _write(samples, texts, folder, getattr(components.model, "frame_rate", 0))
         settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
         changed = {name: value for name, value in asdict(options).items() if value is not None}
         _write_settings(folder, texts, samples, settings | changed)
@@ -80,10 +82,22 @@ def free_folder(samples: Path) -> Path:
     return next(path for path in numbered if not path.exists())
 
 
-def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path) -> None:
+def _file(number: int, images: Tensor | None) -> str:
+    """The name of a sample's file: a GIF of a video, a PNG of an image."""
+    return f"{number:03d}.{'gif' if images is not None and images.ndim == 5 else 'png'}"
+
+
+def _save(sample: Tensor, path: Path, frame_rate: int) -> None:
+    if sample.ndim == 4:
+        save_animation(batch_to_pil(sample), path, frame_rate)
+    else:
+        to_pil(sample).save(path)
+
+
+def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path, frame_rate: int) -> None:
     if samples.images is not None:
-        for number, image in enumerate(samples.images):
-            to_pil(image).save(folder / f"{number:03d}.png")
+        for number, sample in enumerate(samples.images):
+            _save(sample, folder / _file(number, samples.images), frame_rate)
         grid([*samples.images], texts, folder / "grid.png")
     if samples.texts is not None:
         pairs = [*zip(texts, samples.texts, strict=True)]
@@ -102,6 +116,6 @@ def _write_settings(
         if samples.texts is not None:
             row["text"] = samples.texts[number]
         else:
-            row["file"] = f"{number:03d}.png"
+            row["file"] = _file(number, samples.images)
     content = json.dumps({**settings, "samples": rows}, ensure_ascii=False, indent=1)
     write_text(folder / "samples.json", content + "\n")

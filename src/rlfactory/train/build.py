@@ -89,7 +89,7 @@ def build(
     model.evaluations.on_pass = partial(advance, 0)
     dynamics = instantiate_group(config, "dynamics", process=model.forward_process)
     # token dynamics have no noise levels
-    schedule = instantiate_group(config, "schedule") if model.media == "images" else None
+    schedule = instantiate_group(config, "schedule") if model.media != "texts" else None
     sigmas = schedule and noise_levels(schedule, model.resolution)
     times = instantiate_group(config, "times")
     advantage = instantiate_group(_with_score_weights(config, reward), "advantage")
@@ -129,7 +129,7 @@ def _add_weight_sets(config: Config, model: Any, needed: set[str]) -> None:
     From the start, as copies of the initial weights: later these would be others.
     """
     evaluated = {config["evaluation"]["weights"]}
-    if policy_fraction(config) < 1 and model.media == "images":
+    if policy_fraction(config) < 1 and model.media != "texts":
         evaluated.add(REFERENCE)
     for name in needed | evaluated:
         model.weights.add(name)

@@ -43,14 +43,14 @@ def pairwise_distance(images: Tensor, groups: Tensor, device: torch.device | Non
     pixels would take as long as a sampling step.
 
     Args:
-        images: `[B, 3, H, W]` uint8.
+        images: `[B, 3, H, W]` uint8; a video's frames, `[B, F, 3, H, W]`, are compared one by one.
         groups: `[B]`, on the CPU.
         device: where thumbnails are made and compared; None: where the images are.
 
     Returns:
         The mean over the pairs of all groups; NaN where no group has two images.
     """
-    small = _thumbnails(images, device or images.device)
+    small = _thumbnails(images.flatten(1, -3), device or images.device)
     pixels = small.flatten(1)[to_device(groups.argsort(stable=True), small.device)]
     sizes = torch.bincount(torch.unique(groups, return_inverse=True)[1]).tolist()
     members = torch.split(pixels, sizes)

@@ -1,5 +1,7 @@
-"""Tensors to Pillow images, without importing torch."""
+"""Tensors of images and videos to Pillow images, without importing torch."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image
@@ -11,6 +13,41 @@ if TYPE_CHECKING:
 def to_pil(image: "Tensor") -> Image.Image:
     """An image `[3, H, W]` uint8, on any device."""
     return Image.fromarray(image.permute(1, 2, 0).cpu().contiguous().numpy())
+
+
+def picture(sample: "Tensor") -> Image.Image:
+    """One picture of a sample: the image `[3, H, W]`, or the contact sheet of a video."""
+    return to_pil(sample) if sample.ndim == 3 else contact_sheet(sample)
+
+
+def contact_sheet(video: "Tensor", edge: int = 2) -> Image.Image:
+    """Evenly spaced frames of a video `[F, 3, H, W]` uint8 in `edge` rows of `edge`.
+
+    A video of one frame is that frame.
+    """
+    frames = batch_to_pil(video[evenly_spaced(len(video), edge**2)])
+    if len(frames) == 1:
+        return frames[0]
+    width, height = frames[0].size
+    sheet = Image.new("RGB", (edge * width, -(-len(frames) // edge) * height), "white")
+    for number, frame in enumerate(frames):
+        sheet.paste(frame, (number % edge * width, number // edge * height))
+    return sheet
+
+
+def save_animation(pages: Sequence[Image.Image], path: Path, frame_rate: int) -> None:
+    """Write a GIF of so many pages a second that repeats."""
+    first, *others = pages
+    duration = round(1000 / frame_rate)
+    first.save(path, save_all=True, append_images=others, duration=duration, loop=0)
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """The numbers of at most `count` of `total` frames, the first and the last among them."""
+    if count == 1:
+        return [total // 2]
+    steps = min(count, total) - 1
+    return [round(number * (total - 1) / max(steps, 1)) for number in range(steps + 1)]
 
 
 def batch_to_pil(images: "Tensor") -> list[Image.Image]:

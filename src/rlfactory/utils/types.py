@@ -25,6 +25,10 @@ NonNegative = Annotated[float, Interval(ge=0)]
 Fraction = Annotated[float, Interval(ge=0, le=1)]
 BelowOne = Annotated[float, Interval(ge=0, lt=1)]
 PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
+Size = PositiveInt | list[PositiveInt]
+"""Pixels: the edge of a square, or height and width."""
+Media = Literal["images", "videos", "texts"]
+"""What a model generates."""
 GPUName = Literal[
     "auto",
     "h100",

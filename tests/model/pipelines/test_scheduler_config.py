@@ -61,3 +61,9 @@ def test_the_shipped_models_are_followed(tmp_path: Path) -> None:
         scheduler = scheduler_of(zoo_path(name))
         assert flow_scheduler_fault(scheduler["_class_name"], scheduler) is None
     assert scheduler_of(tmp_path) == {}
+
+
+def test_unipc_is_followed_where_it_samples_a_flow() -> None:
+    name = "UniPCMultistepScheduler"
+    assert flow_scheduler_fault(name, {"use_flow_sigmas": True, "flow_shift": 3.0}) is None
+    assert "by UniPC" in str(flow_scheduler_fault(name, {"use_flow_sigmas": False}))

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.figures.gallery import ImageGallery, TextGallery, gallery
+from rlfactory.run.figures.gallery import ImageGallery, TextGallery, VideoGallery, gallery
 from rlfactory.run.scores import Scores
 
 PROMPTS = ["a | b", "the\nsecond", "third"]
@@ -16,6 +16,7 @@ SCORES = Scores(PROMPTS, {"main": np.array([0.25, np.nan, 1.0])})
 
 def test_each_medium_has_its_kind(tmp_path: Path) -> None:
     assert isinstance(gallery("images", tmp_path, "main", None, 2), ImageGallery)
+    assert isinstance(gallery("videos", tmp_path, "main", None, 2), VideoGallery)
     assert isinstance(gallery("texts", tmp_path, "main", None, 2), TextGallery)
 
 
@@ -109,3 +110,18 @@ def test_a_strip_shows_the_scores_of_evaluations(tmp_path: Path) -> None:
         page = np.asarray(Image.open(tmp_path / name / "samples" / "strip.png"))
         heights.append(int((page < 128).all(-1).sum()))
     assert heights[0] < heights[1]
+
+
+def test_videos_become_contact_sheets_and_a_gif(tmp_path: Path) -> None:
+    videos = torch.randint(0, 255, (3, 5, 3, 16, 24), dtype=torch.uint8)
+    shown = VideoGallery(tmp_path / "samples", "main", 1.0, 3)
+    shown.frame_rate = 10
+    path = shown.show("eval", "After all", GeneratedSamples(images=videos), SCORES)
+    assert path.suffix == ".png"
+    with Image.open(path.with_suffix(".gif")) as moving:
+        assert moving.n_frames == 5
+        assert moving.info["duration"] == 100
+        assert min(moving.size) > 100
+    shown.record_evaluation(0, GeneratedSamples(images=videos))
+    with Image.open(tmp_path / "samples" / "strip" / "000000_0.png") as sheet:
+        assert sheet.size == (2 * 24, 2 * 16)

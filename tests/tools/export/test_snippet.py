@@ -5,12 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, PNDMScheduler
+from diffusers import (
+    DDIMScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    PNDMScheduler,
+    UniPCMultistepScheduler,
+)
 
 from rlfactory.dynamics.schedule import Leading, Schedule
 from rlfactory.model.base import Resolution
 from rlfactory.model.pipelines.noise_levels import flow_resolution, noise_levels
 from rlfactory.tools.export.snippet import (
+    ONLY_OWN_LEVELS,
     OTHER_LEVELS,
     TRUNCATED,
     Source,
@@ -27,6 +33,7 @@ def model(scheduler: Any, pipeline: str, shift: float = 3.0) -> Any:
     return SimpleNamespace(
         pipeline=pipeline,
         process="vp" if vp else "flow",
+        media="videos" if pipeline == "WanPipeline" else "images",
         pipe=SimpleNamespace(scheduler=scheduler),
         resolution=Resolution((4, 8, 8), shift=shift),
         pipeline_arguments=lambda: {"guidance_scale": 2.0},
@@ -162,3 +169,36 @@ def test_precision_and_truncated_times_are_told() -> None:
     code, notes = code_and_notes("diffusers", "StableDiffusion3Pipeline", **truncated, **half)
     assert "dtype=torch.bfloat16" in code
     assert notes == (TRUNCATED,)
+
+
+def test_a_multistep_scheduler_takes_the_runs_steps_of_first_order() -> None:
+    options = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+    ours = model(UniPCMultistepScheduler(**options), "WanPipeline")
+    values = config({"kind": "unipc", "steps": 5, "shift": None})
+    values["model"] |= {"size": [32, 48], "timesteps": "truncated"}
+    sigmas = Schedule(kind="unipc", steps=5).sigmas(3.0)
+    snippet = image_snippet(ours, values, sigmas, Source("p"), prompt="a")
+    *_, line, call = snippet.code.splitlines()
+    exec(line, {"pipe": ours.pipe, "UniPCMultistepScheduler": UniPCMultistepScheduler})
+    scheduler = ours.pipe.scheduler
+    assert (scheduler.config.solver_order, scheduler.config.flow_shift) == (1, 3.0)
+    x, velocity = torch.randn(2, 1, 4, 8, 8).unbind()
+    scheduler.set_timesteps(5)
+    drawn = scheduler.step(velocity, scheduler.timesteps[0], x).prev_sample
+    torch.testing.assert_close(drawn, x + (sigmas[1] - sigmas[0]) * velocity, atol=1e-4, rtol=0)
+    assert "height=32, width=48" in call
+    assert call.endswith(".frames[0]")
+    assert snippet.notes == ()
+
+
+def test_other_levels_than_a_pipeline_can_be_given_are_told() -> None:
+    options = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+    ours = model(UniPCMultistepScheduler(**options), "WanPipeline")
+    values = config({"kind": "uniform", "steps": 5, "shift": None})
+    sigmas = Schedule(kind="uniform", steps=5).sigmas(3.0)
+    snippet = image_snippet(ours, values, sigmas, Source("p"), prompt="a")
+    assert "sigmas=" not in snippet.code
+    assert snippet.notes == (ONLY_OWN_LEVELS,)
+    values["schedule"]["shift"] = 2.0
+    set_scheduler(ours.pipe, values)
+    assert ours.pipe.scheduler.config.flow_shift == 2.0

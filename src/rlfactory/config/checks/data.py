@@ -18,11 +18,15 @@ from rlfactory.prompts.ops.quoted_words import quotation_problem
 
 
 def require_matching_media(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Every reward, also a part or one of evaluations, scores what the model generates."""
+    """Every reward, also a part or one of evaluations, scores what the model generates.
+
+    One of images scores frames of videos.
+    """
     generated = traits["model"].get("media")
+    fitting = {generated, None, "images"} if generated == "videos" else {generated, None}
     for key, _, reward_traits in rewards_of(config, traits):
         scored = reward_traits.get("media")
-        if scored and generated and scored != generated:
+        if generated and scored not in fitting:
             message = f"this reward scores {scored}, and the model makes {generated}"
             yield Problem(key, message, _other_reward(config, traits, key))
 

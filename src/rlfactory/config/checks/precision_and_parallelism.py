@@ -79,8 +79,8 @@ def require_sufficient_weight_precision(config: Config, traits: Traits) -> Itera
     """
     weights, *computed = (config["precision"][key] for key in ("weights", "rollout", "learning"))
     others = sorted({*computed} - {weights})
-    is_image_model = traits["model"].get("media") == "images"
-    is_frozen = is_image_model or config["model"].get("finetune") == "lora"
+    is_pipeline = traits["model"].get("media") != "texts"
+    is_frozen = is_pipeline or config["model"].get("finetune") == "lora"
     if is_frozen and weights != "float32" and others:
         message = f"is {weights}, but the network also computes in {' and '.join(others)}"
         yield Problem("precision.weights", message, "precision.weights=float32")
@@ -89,7 +89,7 @@ def require_sufficient_weight_precision(config: Config, traits: Traits) -> Itera
 def require_known_attention(config: Config, traits: Traits) -> Iterator[Problem]:
     """`memory.attention` is a backend of diffusers, for a network that has a choice."""
     backend = config["memory"]["attention"]
-    if backend is None or traits["model"].get("media") != "images":
+    if backend is None or traits["model"].get("media") == "texts":
         return
     known = sorted(
         name for name in read_signature(_BACKENDS).class_constants.values() if isinstance(name, str)

@@ -107,8 +107,8 @@ def suggestions(config: Config, traits: Traits) -> tuple[list[Suggestion], float
 
 def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each override that could save memory, with the values that it changes."""
-    images = traits["model"].get("media") == "images"
-    yield from _shared_options(config, SWITCHES if images else TEXT_SWITCHES)
+    texts = traits["model"].get("media") == "texts"
+    yield from _shared_options(config, TEXT_SWITCHES if texts else SWITCHES)
     for name in ("micro_batch", "sample_batch"):
         if config[name] > 1:
             fewer = max(config[name] // 2, 1)

@@ -11,6 +11,7 @@ from rlfactory.utils.types import (
     Positive,
     PositiveFraction,
     PositiveInt,
+    Size,
     TargetNode,
 )
 
@@ -69,7 +70,7 @@ class EvaluationConfig:
     weights: Literal["ema", "policy"]
     steps: PositiveInt | None
     policy_fraction: PositiveFraction
-    size: PositiveInt | None
+    size: Size | None
     grid: PositiveInt
 
 
@@ -130,6 +131,7 @@ class ScoringConfig:
     timeout: Positive | None
     device: str | None
     offload: bool
+    frames: PositiveInt
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Family:
     network: str
     option: str
     small: str | None = None
-    levels: Literal["uniform", "diffusers"] = "uniform"
+    levels: Literal["uniform", "diffusers", "unipc"] = "uniform"
     recipes: str | None = None
 
 
@@ -78,6 +78,13 @@ FAMILIES = (
         target="rlfactory.model.flux2.Flux2Klein",
         network="Flux2Transformer2DModel",
         option="flux2_klein",
+    ),
+    Family(
+        pipeline="WanPipeline",
+        target="rlfactory.model.wan.Wan",
+        network="WanTransformer3DModel",
+        option="wan",
+        levels="unipc",
     ),
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}

@@ -175,7 +175,7 @@ def _empty_network(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
 
 @torch.no_grad()
 def decode_latents(decode: Callable[[Tensor], Tensor], latents: Tensor, scale: int) -> Tensor:
-    """Images `[B, 3, H, W]` of latents `[B, C, h, w]`, uint8, on the CPU.
+    """Images `[B, 3, H, W]` of latents `[B, C, h, w]`, uint8, on the CPU; or videos.
 
     Large images are decoded a few at a time, which takes less memory and no longer.
 
@@ -183,7 +183,7 @@ def decode_latents(decode: Callable[[Tensor], Tensor], latents: Tensor, scale: i
         decode: from latents to pixels in [-1, 1].
         scale: pixels for each latent, along an edge.
     """
-    pixels = scale**2 * latents.shape[-2] * latents.shape[-1]
+    pixels = scale**2 * latents[0, 0].numel()
     parts = torch.split(latents, max(PIXELS_TOGETHER // pixels, 1))
     return torch.cat([_to_bytes(decode(part)) for part in parts]).cpu()
 

@@ -5,7 +5,7 @@ Torch-free, for checks of a configuration; makes no request to the hub."""
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,18 @@ def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
     if not isinstance(patch, int) or not isinstance(positions, int):
         return None
     return factor * patch, factor * patch * positions
+
+
+def height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
+    """The edges of a size, which is that of a square or both.
+
+    Raises:
+        ValueError: it has another number of edges.
+    """
+    edges = (size, size) if isinstance(size, int) else tuple(size)
+    if len(edges) != 2:
+        raise ValueError(f"size={[*edges]} has {len(edges)} edges; type [HEIGHT, WIDTH]")
+    return edges[0], edges[1]
 
 
 def nearest_sizes(size: int, unit: int, largest: int | None = None) -> list[int]:

@@ -8,17 +8,36 @@ from torch import Tensor
 
 from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import Resolution
+from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.scheduler_config import CONVERSIONS, flow_scheduler_fault
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import Size
 
 
-def flow_resolution(shape: tuple[int, int, int], tokens: int, scheduler: Any) -> Resolution:
+def units_of(size: Size, unit: int, most: int | None = None) -> tuple[int, int]:
+    """How many units of so many pixels the edges of a size have, height and width.
+
+    Raises:
+        ModelError: an edge is no multiple of them or has more than `most`, or there are not one or
+            two edges.
+    """
+    try:
+        edges = height_and_width(size)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    if any(edge % unit or edge > unit * (most or edge) for edge in edges):
+        limit = f" up to {unit * most}" if most else ""
+        raise ModelError(f"size={size}: multiples of {unit}{limit} are possible")
+    return edges[0] // unit, edges[1] // unit
+
+
+def flow_resolution(shape: tuple[int, ...], tokens: int, scheduler: Any) -> Resolution:
     """The resolution of a rectified flow, with what its pipeline's scheduler says of it.
 
     Args:
         shape: of a sample's latents.
         tokens: the number of image tokens.
-        scheduler: a flow-matching scheduler of diffusers.
+        scheduler: a flow-matching scheduler of diffusers, or one of flow sigmas.
 
     Raises:
         ModelError: the scheduler has options that no schedule follows.
@@ -27,9 +46,10 @@ def flow_resolution(shape: tuple[int, int, int], tokens: int, scheduler: Any) ->
     if fault := flow_scheduler_fault(type(scheduler).__name__, config):
         raise ModelError(f"the model {fault}")
     dynamic = bool(config.get("use_dynamic_shifting"))
+    fixed = config.get("flow_shift", config.get("shift"))
     return Resolution(
         shape=shape,
-        shift=_dynamic_shift(config, tokens) if dynamic else float(config.shift),
+        shift=_dynamic_shift(config, tokens) if dynamic else float(fixed),
         tokens=tokens,
         dynamic=dynamic,
         conversions={key: config[key] for key in CONVERSIONS if config.get(key)},

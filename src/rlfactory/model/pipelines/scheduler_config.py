@@ -11,6 +11,9 @@ from rlfactory.model.pipelines.local_models import read_json
 
 FLOW = "FlowMatch"
 """How the names of diffusers' schedulers for rectified flows begin."""
+MULTISTEP = "UniPCMultistepScheduler"
+"""A scheduler for rectified flows too, with `use_flow_sigmas`; here steps of first order are taken
+at its noise levels."""
 CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "shift_terminal")
 """Options that change shifted noise levels."""
 
@@ -28,7 +31,8 @@ def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
         scheduler: its configuration.
     """
     train_steps = scheduler.get("num_train_timesteps", 1000)
-    if not name.startswith(FLOW):
+    multistep = name == MULTISTEP and scheduler.get("use_flow_sigmas")
+    if not (name.startswith(FLOW) or multistep):
         fault = f"is sampled by {name}"
     elif scheduler.get("invert_sigmas"):
         fault = "has a scheduler with invert_sigmas=true"

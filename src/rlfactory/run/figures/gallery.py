@@ -4,24 +4,26 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from PIL import Image
 
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
-from rlfactory.run.figures.image_grid import grid, pairs, strip
+from rlfactory.run.figures.image_grid import grid, grid_page, pairs, strip
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import sample_table
 from rlfactory.run.samples import choose, image_file, sample_pairs, samples_at
 from rlfactory.run.scores import Scores
 from rlfactory.utils.console import number
-from rlfactory.utils.images import to_pil
+from rlfactory.utils.images import picture, save_animation
+from rlfactory.utils.types import Media
 
 STRIP_PROMPTS = 6
 """How many prompts the strip shows."""
 _PAIRS = 3  # pairs of each kind
 _LARGEST = 512  # pixels of a side of the images that only pairs show
+_MOVING = 8  # videos of an animation, with frames of at most so many pixels a side
+_MOVING_LARGEST = 256
 
 
 class Gallery(ABC):
@@ -35,7 +37,12 @@ class Gallery(ABC):
         seed: the run's seed, which titles tell.
 
     What the strip needs is kept in files of `folder/strip`, so that a resumed run continues it.
+
+    Attributes:
+        frame_rate: frames per second of videos.
     """
+
+    frame_rate = 16
 
     def __init__(
         self, folder: Path, main: str, good: float | None, count: int, seed: int = 0
@@ -82,7 +89,10 @@ class Gallery(ABC):
 
 
 class ImageGallery(Gallery):
-    """Images: a PNG grid with prompts and scores; a strip with a column per iteration."""
+    """Images: a PNG grid with prompts and scores; a strip with a column per iteration.
+
+    Of videos it shows contact sheets.
+    """
 
     def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
         """Write the grid."""
@@ -113,11 +123,11 @@ class ImageGallery(Gallery):
     def _keep(self, iteration: int, drawn: GeneratedSamples, count: int) -> None:
         assert drawn.images is not None
         self.kept.mkdir(parents=True, exist_ok=True)
-        for row, image in enumerate(drawn.images[:count]):
-            picture = to_pil(image)
+        for row, sample in enumerate(drawn.images[:count]):
+            shown = picture(sample)
             if row >= STRIP_PROMPTS:
-                picture.thumbnail((_LARGEST, _LARGEST))
-            picture.save(image_file(self.folder, iteration, row))
+                shown.thumbnail((_LARGEST, _LARGEST))
+            shown.save(image_file(self.folder, iteration, row))
 
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write strip.png, with the scores of the moments at which the weights were evaluated."""
@@ -164,6 +174,30 @@ class ImageGallery(Gallery):
         )
 
 
+class VideoGallery(ImageGallery):
+    """Videos: as images, and an evaluation's first ones as a GIF."""
+
+    def show(self, name: str, title: str, drawn: GeneratedSamples, scores: Scores) -> Path:
+        """Write the grid of contact sheets, and beside it the GIF."""
+        assert drawn.images is not None
+        path = super().show(name, title, drawn, scores)
+        videos = drawn.images[: min(_MOVING, self.count)]
+        shown, prompts = scores.values[self.main][: len(videos)].tolist(), scores.prompts
+        pages = [
+            grid_page(
+                [_small(picture(frame)) for frame in frames],
+                prompts[: len(videos)],
+                f"{title}, seed {self.seed}",
+                columns=4,
+                scores=shown,
+                good=self.good,
+            )
+            for frames in videos.unbind(1)
+        ]
+        save_animation(pages, path.with_suffix(".gif"), self.frame_rate)
+        return path
+
+
 class TextGallery(Gallery):
     """Texts: a Markdown table, a response per row; a page of the same prompts over training."""
 
@@ -202,7 +236,7 @@ class TextGallery(Gallery):
 
 
 def gallery(
-    media: Literal["images", "texts"],
+    media: Media,
     folder: Path,
     main: str,
     good: float | None,
@@ -210,8 +244,13 @@ def gallery(
     seed: int = 0,
 ) -> Gallery:
     """The gallery of a kind of samples; arguments as for `Gallery`."""
-    kind = ImageGallery if media == "images" else TextGallery
-    return kind(folder, main, good, count, seed)
+    kinds = {"images": ImageGallery, "videos": VideoGallery, "texts": TextGallery}
+    return kinds[media](folder, main, good, count, seed)
+
+
+def _small(image: Image.Image) -> Image.Image:
+    image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
+    return image
 
 
 def _opened(path: Path) -> Image.Image:

@@ -1,8 +1,9 @@
-"""Images of samples: a grid with captions, the same prompts over training (a strip), and pairs."""
+"""Pictures of samples: a grid with captions, prompts over training (a strip), and pairs."""
 
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -10,13 +11,14 @@ from PIL import Image, ImageDraw
 
 from rlfactory.run.figures.fonts import Face, has_missing_letters
 from rlfactory.utils.console import number
-from rlfactory.utils.images import to_pil
+from rlfactory.utils.images import picture as as_picture
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Picture = Union["Tensor", Image.Image]
-"""`[3, H, W]` uint8, or a Pillow image."""
+"""`[3, H, W]` uint8, a video `[F, 3, H, W]`, which is drawn as its contact sheet, or a Pillow
+image."""
 Color = tuple[int, int, int]
 
 INK = (34, 34, 40)
@@ -35,7 +37,7 @@ _WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
 
 def tile(image: Picture) -> Image.Image:
     """An image as a tile: a small one enlarged by an integer factor, a large one reduced."""
-    picture = image if isinstance(image, Image.Image) else to_pil(image)
+    picture = image if isinstance(image, Image.Image) else as_picture(image)
     longest = max(picture.size)
     factor = -(-_SMALLEST // longest)
     if factor > 1:
@@ -105,7 +107,22 @@ def grid(
     good: float | None = None,
     full_text: str = "",
 ) -> None:
-    """Write a PNG of images, each above its caption and its score.
+    """Write a PNG of `grid_page`."""
+    draw = partial(grid_page, scores=scores, good=good, full_text=full_text)
+    draw(images, captions, title, columns).save(path)
+
+
+def grid_page(
+    images: Sequence[Picture],
+    captions: Sequence[str],
+    title: str | None = None,
+    columns: int = 6,
+    *,
+    scores: Sequence[float] | None = None,
+    good: float | None = None,
+    full_text: str = "",
+) -> Image.Image:
+    """Images, each above its caption and its score.
 
     With `good`, a frame is green if the score is at least that, else red. `full_text` names the
     file to look into where a caption is cut or has letters that no font has.
@@ -135,7 +152,7 @@ def grid(
             y += line_height(text)
         if scores is not None:
             score_text.draw(pen, (x, y), number(scores[i]), _frame(scores[i], good) or FAINT)
-    paper.save(path)
+    return paper
 
 
 def strip(

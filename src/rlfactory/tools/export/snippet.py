@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.pipelines.families import BY_PIPELINE
+from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
 
 Config = Mapping[str, Any]
@@ -21,6 +22,11 @@ TRUNCATED = (
 OTHER_LEVELS = (
     "The run's evaluation uses other noise levels than the pipeline's default: `sigmas` sets them."
     " Without it the pipeline uses its own, and its images differ."
+)
+
+ONLY_OWN_LEVELS = (
+    "The run's evaluation uses other noise levels than the pipeline, which can't be given any: its"
+    " samples differ."
 )
 
 
@@ -53,7 +59,7 @@ class Source:
 def image_snippet(
     model: Any, config: Config, sigmas: Tensor, source: Source, *, prompt: str
 ) -> Snippet:
-    """Code that samples images as the run's evaluation does, at its size and noise levels.
+    """Code that samples images or videos as the run's evaluation does, at its size and noise levels.
 
     Args:
         model: the image model, with its pipeline.
@@ -73,15 +79,23 @@ def image_snippet(
         imports = ["DDIMScheduler", kind]
         shown = _keywords(scheduler)
         loads.append(f"pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config, {shown})")
-    size = config["evaluation"]["size"] or config["model"]["size"]
-    arguments = {"num_inference_steps": len(sigmas) - 1, "height": size, "width": size}
+    steps = len(sigmas) - 1
+    multistep = is_multistep(model.pipe.scheduler)
+    if multistep:
+        loads.append(_first_order(type(model.pipe.scheduler).__name__, steps))
+        imports = sorted([kind, type(model.pipe.scheduler).__name__])
+    height, width = height_and_width(config["evaluation"]["size"] or config["model"]["size"])
+    arguments = {"num_inference_steps": steps, "height": height, "width": width}
     levels = _levels(model, sigmas)
+    notes = [OTHER_LEVELS] if levels else []
+    if multistep and levels:
+        levels, notes = [], [ONLY_OWN_LEVELS]
     call = [repr(prompt), _keywords(arguments | model.pipeline_arguments()), *levels]
     head = ["import torch", f"from diffusers import {', '.join(imports)}", *source.imports, ""]
-    code = [*head, *loads, f"image = pipe({', '.join(call)}).images[0]"]
-    truncated = config["model"].get("timesteps") == "truncated"
-    notes = [*([TRUNCATED] if truncated else []), *([OTHER_LEVELS] if levels else [])]
-    return Snippet("\n".join(code), tuple(notes))
+    sample = "frames = {}.frames[0]" if model.media == "videos" else "image = {}.images[0]"
+    code = [*head, *loads, sample.format(f"pipe({', '.join(call)})")]
+    truncated = config["model"].get("timesteps") == "truncated" and not multistep
+    return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
 
 
 def text_snippet(config: Config, source: Source, *, prompt: str, begins_with_end: bool) -> Snippet:
@@ -117,9 +131,25 @@ def set_scheduler(pipe: Any, config: Config) -> None:
     old, schedule = pipe.scheduler.config, config["schedule"]
     if "steps_offset" in schedule:
         pipe.scheduler = DDIMScheduler.from_config(old, **_ddim_options(config))
-    elif isinstance(schedule.get("shift"), int | float):
+    elif not isinstance(schedule.get("shift"), int | float):
+        return
+    elif is_multistep(pipe.scheduler):
+        fixed = {"flow_shift": float(schedule["shift"]), "use_dynamic_shifting": False}
+        pipe.scheduler = type(pipe.scheduler).from_config(old, **fixed)
+    else:
         fixed = {"shift": float(schedule["shift"]), "use_dynamic_shifting": False}
         pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(old, **fixed)
+
+
+def is_multistep(scheduler: Any) -> bool:
+    """Whether steps of a scheduler are of a higher order unless it is set to the first."""
+    return "solver_order" in scheduler.config and bool(scheduler.config.use_flow_sigmas)
+
+
+def _first_order(name: str, steps: int) -> str:
+    """The line that has a multistep scheduler take the steps of the run."""
+    options = f"solver_order=1, disable_corrector=[*range({steps})]"
+    return f"pipe.scheduler = {name}.from_config(pipe.scheduler.config, {options})"
 
 
 def _ddim_options(config: Config) -> dict[str, object]:
@@ -150,7 +180,8 @@ def _levels(model: Any, sigmas: Tensor) -> list[str]:
         return []
     scheduler, steps = model.pipe.scheduler.config, len(sigmas) - 1
     dynamic = bool(scheduler.use_dynamic_shifting)
-    shift = model.resolution.shift_of(steps) if dynamic else float(scheduler.shift)
+    fixed = scheduler.get("flow_shift", scheduler.get("shift"))
+    shift = model.resolution.shift_of(steps) if dynamic else float(fixed)
     family = BY_PIPELINE.get(model.pipeline)
     own = Schedule(kind=family.levels if family else "diffusers")
     resolution = replace(model.resolution, shift=shift, dynamic=dynamic, step_shift=None)

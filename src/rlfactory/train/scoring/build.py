@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.reward.base import Reward, RewardError
+from rlfactory.reward.frame_mean import FrameMean
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.scoring.async_scorer import RewardOffloader, Scorer
 from rlfactory.train.scoring.subprocess_reward import SubprocessReward
@@ -47,6 +49,8 @@ def build_rewards(config: Config, device: torch.device) -> tuple[Reward, dict[st
     """
     built: dict[str, Reward] = {}
 
+    videos = read_signature(config["model"]["_target_"]).class_constants.get("media") == "videos"
+
     def build_one(node: Config, key: str) -> Reward:
         if "parts" in node:
             parts = {n: build_one(part, f"{key}.parts.{n}") for n, part in node["parts"].items()}
@@ -54,7 +58,9 @@ def build_rewards(config: Config, device: torch.device) -> tuple[Reward, dict[st
             return combined
         frozen = json.dumps(node, sort_keys=True, default=str)
         if frozen not in built:
-            built[frozen] = _single_reward(config, node, key, device)
+            single = _single_reward(config, node, key, device)
+            of_frames = videos and single.media == "images"
+            built[frozen] = FrameMean(single, config["scoring"]["frames"]) if of_frames else single
         return built[frozen]
 
     others = config["eval_rewards"]["parts"]

@@ -1,0 +1,148 @@
+"""Adapter for Wan 2.1 and 2.2 with one transformer, text to video, at any resolution and length."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlfactory.model.base import Resolution
+from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import Init
+from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.pipelines.noise_levels import flow_resolution
+from rlfactory.model.precision import Precision
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import to_device
+from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
+
+ATTENTION_PROJECTIONS = [
+    f"{attention}.{projection}"
+    for attention in ("attn1", "attn2")
+    for projection in ("to_q", "to_k", "to_v", "to_out.0")
+]
+
+
+class Wan(FlowModel):
+    """A `WanPipeline`; its transformer is trained, the rest frozen.
+
+    Latents are `[B, C, t, h, w]`: one for the first frame, and one for each four further ones.
+    Prompts are padded to `text_tokens` with zeros, which the network reads, as the pipeline's.
+
+    Raises:
+        ModelError: the model can't be loaded, is a pair of transformers for high and low noise, or
+            does not fit `size`, `frames` or the adapters.
+    """
+
+    pipeline = "WanPipeline"
+    media = "videos"
+    adapted = ATTENTION_PROJECTIONS
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int = 0,
+        precision: Precision | None = None,
+        memory: Memory | None = None,
+        prompt_cache: PromptCache = IN_MEMORY,
+        *,
+        path: str,
+        finetune: Literal["lora", "full"] = "lora",
+        lora_rank: PositiveInt = 32,
+        lora_alpha: Positive = 64.0,
+        lora_targets: list[str] | None = None,
+        lora_init: Init = "gaussian",
+        size: Size = 480,
+        frames: PositiveInt = 81,
+        text_tokens: PositiveInt = 512,
+        guidance: NonNegative = 5.0,
+        negative_prompt: str = "",
+        timesteps: Literal["exact", "truncated"] = "truncated",
+    ) -> None:
+        self.frames = frames
+        super().__init__(
+            device,
+            seed,
+            precision,
+            memory,
+            prompt_cache,
+            path=path,
+            finetune=finetune,
+            lora_rank=lora_rank,
+            lora_alpha=lora_alpha,
+            lora_targets=lora_targets,
+            lora_init=lora_init,
+            size=size,
+            text_tokens=text_tokens,
+            guidance=guidance,
+            negative_prompt=negative_prompt,
+            timesteps=timesteps,
+        )
+
+    def check_options(self) -> None:
+        """One transformer, and a number of frames that the autoencoder makes."""
+        if self.pipe.config.boundary_ratio is not None:
+            raise ModelError(
+                "model.path holds a Wan model with a transformer for high and one for low noise;"
+                " allowed are those of one, such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
+            )
+        group = int(self.pipe.vae_scale_factor_temporal)
+        if (self.frames - 1) % group:
+            near = (self.frames - 1) // group * group + 1
+            raise ModelError(
+                f"model.frames={self.frames}: this model makes 1, {group + 1}, {2 * group + 1}, ..."
+                f" frames; type model.frames={near} or model.frames={near + group}"
+            )
+
+    @property
+    def latent_pixels(self) -> int:
+        """Pixels for each latent, along an edge."""
+        return int(self.pipe.vae_scale_factor_spatial)
+
+    @property
+    def latent_channels(self) -> int:
+        """The network's own: it makes patches itself."""
+        return int(self.network.config.in_channels)
+
+    def resolution_of(self, size: Size) -> Resolution:
+        """Any with an even number of latents a side, with `frames` frames."""
+        channels, *edges = super().resolution_of(size).shape
+        times = (self.frames - 1) // int(self.pipe.vae_scale_factor_temporal) + 1
+        tokens = times * edges[0] * edges[1] // 4
+        return flow_resolution((channels, times, *edges), tokens, self.pipe.scheduler)
+
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        sequence, _ = self.pipe.encode_prompt(
+            prompts,
+            do_classifier_free_guidance=False,
+            device=self.device,
+            max_sequence_length=self.text_tokens,
+        )
+        return {"sequence": sequence}
+
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
+        times = network_times(t, self.timesteps)
+        if self.timesteps == "truncated":
+            times = times.clamp(max=999)  # UniPC's first noise level is 1e-6 below 1
+        # a pipeline with `expand_timesteps` gives every token the same time
+        velocity: Tensor = self.network(
+            hidden_states=x,
+            timestep=times,
+            encoder_hidden_states=text["sequence"],
+            return_dict=False,
+        )[0]
+        return velocity
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        config, vae = self.pipe.vae.config, self.pipe.vae
+        mean, std = (
+            to_device(torch.tensor(values).view(1, -1, 1, 1, 1), latents.device)
+            for values in (config.latents_mean, config.latents_std)
+        )
+        pixels: Tensor = vae.decode((latents * std + mean).to(vae.dtype), return_dict=False)[0]
+        return pixels.transpose(1, 2)
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """Also `num_frames`."""
+        return super().pipeline_arguments() | {"num_frames": self.frames}
