@@ -41,8 +41,12 @@ class FlowSDE(Dynamics):
         x, v = x.float(), prediction.float()
         sigma, sigma_next = expand_like(t, x), expand_like(t_next, x)
         dt = sigma_next - sigma
-        sigma_below_one = torch.where(sigma < 1, sigma, sigma_next)
-        g = self.noise_level * torch.sqrt(sigma / (1 - sigma_below_one))
+        g = self.noise_level * self._diffusion(sigma, sigma_next)
         score_weight = g**2 / (2 * sigma)
         mean = x * (1 + score_weight * dt) + v * (1 + score_weight * (1 - sigma)) * dt
         return gaussian_step(mean, g * torch.sqrt(-dt), noise, next)
+
+    def _diffusion(self, sigma: Tensor, sigma_next: Tensor) -> Tensor:
+        """g for a noise level of 1."""
+        sigma_below_one = torch.where(sigma < 1, sigma, sigma_next)
+        return torch.sqrt(sigma / (1 - sigma_below_one))

@@ -23,6 +23,7 @@ from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
 from rlfactory.model.pipelines import loading
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.sd import ATTENTION_PROJECTIONS as OF_UNETS
+from rlfactory.model.wan import ATTENTION_PROJECTIONS as OF_WAN
 from rlfactory.model.z_image import ATTENTION_PROJECTIONS as OF_Z_IMAGE
 
 TOLERANCE = 0.15
@@ -46,7 +47,9 @@ SMALLER = {
     "qwen_image": {"num_layers": 8},
     "z_image": {"n_layers": 6, "n_refiner_layers": 1},
     "flux2_klein": {"num_layers": 3, "num_single_layers": 6},
+    "wan": {"num_layers": 8},
 }
+FRAMES = 3
 EDGE = {
     "flux_dev": 32,
     "sd35_medium": 32,
@@ -55,6 +58,7 @@ EDGE = {
     "qwen_image": 32,
     "z_image": 32,
     "flux2_klein": 32,
+    "wan": 24,
 }
 TEXT = {
     "flux_dev": 64,
@@ -64,6 +68,7 @@ TEXT = {
     "qwen_image": 64,
     "z_image": 64,
     "flux2_klein": 64,
+    "wan": 64,
 }
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
@@ -75,6 +80,11 @@ OPTIONS = {
 }
 
 
+def area(name: str) -> int:
+    """The number of latents of a sample."""
+    return EDGE[name] ** 2 * (FRAMES if name == "wan" else 1)
+
+
 def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
     """The network with these options, on fake tensors."""
     described = published()[name]["parts"]
@@ -83,7 +93,7 @@ def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
     if not options.full:
         network.requires_grad_(False).to(torch.bfloat16 if options.half else torch.float32)
         others = {"sd14": OF_UNETS, "sdxl": OF_UNETS, "z_image": OF_Z_IMAGE}
-        others["flux2_klein"] = OF_FLUX2
+        others |= {"flux2_klein": OF_FLUX2, "wan": OF_WAN}
         targets = others.get(name, ATTENTION_PROJECTIONS)
         Lora(network, rank=options.rank, alpha=1.0, targets=targets)
         keep_halves(network)
@@ -124,6 +134,12 @@ def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
             "encoder_hidden_states": torch.empty(batch, text, config.joint_attention_dim),
             "img_ids": torch.empty(image, 4),
             "txt_ids": torch.empty(text, 4),
+        }
+    if name == "wan":
+        return {
+            "hidden_states": torch.empty(batch, config.in_channels, FRAMES, edge, edge),
+            "timestep": torch.empty(batch),
+            "encoder_hidden_states": torch.empty(batch, text, config.text_dim),
         }
     told = {
         "timestep": torch.empty(batch),
@@ -174,7 +190,7 @@ def count(bench: ModuleType) -> Callable[..., Any]:
 def test_a_formula_says_what_is_kept(name: str, manner: str, count: Callable[..., Any]) -> None:
     how, batch = OPTIONS[manner], 3
     found, network = count(name, how, batch)
-    expected = activation_bytes(dict(network.config), EDGE[name], TEXT[name], how)
+    expected = activation_bytes(dict(network.config), area(name), TEXT[name], how)
     # autocast's copies of trained weights do not grow with the batch; `memory.py` adds them
     copies = 2 * sum(p.numel() for p in network.parameters()) if how.full and how.half else 0
     assert batch * expected.saved + copies == pytest.approx(found.saved, rel=TOLERANCE)
@@ -182,6 +198,18 @@ def test_a_formula_says_what_is_kept(name: str, manner: str, count: Callable[...
     if not how.full:  # whose gradients are counted apart
         whole = batch * (expected.saved + expected.backward)
         assert whole == pytest.approx(found.learning, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("frames", [5, 33])
+def test_decoding_a_video_takes_what_is_said(frames: int, bench: ModuleType) -> None:
+    described = published()["wan"]["parts"]["vae"]
+    vae = bench.part(described).requires_grad_(False).eval()
+    with bench.ghost.fake_tensors():
+        bench.ghost.with_fake_tensors(vae)
+        latents = torch.empty(1, latent_channels(vae.config), (frames - 1) // 4 + 1, 8, 8)
+        with torch.no_grad(), bench.ghost.Live() as live:
+            vae.decode(latents, return_dict=False)
+    assert decoding_bytes(vae.config, 64**2, 1, frames) == pytest.approx(live.peak, rel=0.1)
 
 
 @pytest.mark.parametrize("size", [64, 128])
@@ -194,7 +222,7 @@ def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) ->
         latents = torch.empty(2, latent_channels(vae.config), *frames, size // 8, size // 8)
         with torch.no_grad(), bench.ghost.Live() as live:
             vae.decode(latents, return_dict=False)
-    assert decoding_bytes(vae.config, size, 2) == pytest.approx(live.peak, rel=0.05)
+    assert decoding_bytes(vae.config, size**2, 2) == pytest.approx(live.peak, rel=0.05)
 
 
 def test_sizes_are_those_of_the_decoder() -> None:
@@ -205,7 +233,7 @@ def test_sizes_are_those_of_the_decoder() -> None:
 def test_blocks_are_those_of_the_network(bench: ModuleType) -> None:
     described = published()["sd14"]["parts"]["unet"]
     network = bench.part(described)
-    blocks = [*unet_blocks(described["config"], 64)]
+    blocks = [*unet_blocks(described["config"], 64**2)]
     residuals = [b for b in blocks if b[0] == "residual"]
     found = [m for m in network.modules() if type(m).__name__ == "ResnetBlock2D"]
     assert sorted((b[2], b[3]) for b in residuals) == sorted(

@@ -30,7 +30,9 @@ COUNTS = {
     "AutoencoderKLFlux2": 84_046_115,
     "Qwen3Model": 4_022_468_096,
     "Qwen2_5_VLForConditionalGeneration": 8_292_166_656,
-    "AutoencoderKLQwenImage": 126_892_531,
+    "AutoencoderKLQwenImage, Wan": 126_892_531,
+    "WanTransformer3DModel": 1_418_996_800,
+    "UMT5EncoderModel": 5_680_910_336,
     "FluxTransformer2DModel/dev": 11_901_408_320,
     "FluxTransformer2DModel/schnell": 11_891_178_560,
 }

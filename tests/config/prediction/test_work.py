@@ -21,7 +21,10 @@ from rlfactory.config.prediction.work import Speeds, Work, rate_of
 BENCH = Path(__file__).parents[3] / "scripts" / "bench"
 NETWORKS = Path(__file__).parents[1] / "memory"
 EDGE, TEXT = 32, 77
-NAMES = ("flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image", "flux2_klein")
+NAMES = (
+    *("flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image", "flux2_klein"),
+    "wan",
+)
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
     "lora, half": ComputeOptions(rank=16, half=True),
@@ -51,7 +54,7 @@ def close(found: Work, flops: float, moved: float, launches: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("manner", OPTIONS)
 @pytest.mark.parametrize(
-    "name", ["flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image"]
+    "name", ["flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image", "wan"]
 )
 def test_passes_of_image_networks(
     name: str, manner: str, tools: tuple[ModuleType, ...], monkeypatch: pytest.MonkeyPatch
@@ -74,7 +77,7 @@ def test_passes_of_image_networks(
         with work.Counter() as both:
             predict().float().pow(2).mean().backward()
     forward, backward = network_passes(
-        dict(network.config), networks.EDGE[name], TEXT, rows, options, parameters
+        dict(network.config), networks.area(name), TEXT, rows, options, parameters
     )
     assert forward.flops == pytest.approx(first.flops, rel=0.01)
     assert forward.rate == rate_of(options.half)
@@ -93,7 +96,7 @@ def test_launches_at_full_depth_are_those_of_a_gpu() -> None:
         parts = published()[name]["parts"]
         config = (parts.get("unet") or parts["transformer"])["config"]
         options = ComputeOptions(half=True, rank=32)
-        found = network_passes(config, edge, text, 1, options, 0)
+        found = network_passes(config, edge**2, text, 1, options, 0)
         assert found[0].launches == pytest.approx(forward, rel=0.15)
         assert found[1].launches == pytest.approx(backward, rel=0.15)
 
@@ -101,7 +104,7 @@ def test_launches_at_full_depth_are_those_of_a_gpu() -> None:
 def test_checkpointing_adds_a_forward_pass() -> None:
     config = published()["flux_dev"]["parts"]["transformer"]["config"]
     plain, again = (
-        network_passes(config, 64, 512, 1, ComputeOptions(checkpointing=on), 0) for on in (0, 1)
+        network_passes(config, 64**2, 512, 1, ComputeOptions(checkpointing=on), 0) for on in (0, 1)
     )
     assert again[1].flops == plain[1].flops + plain[0].flops
 
@@ -119,10 +122,26 @@ def test_decoding(path: str, tools: tuple[ModuleType, ...]) -> None:
         latents = torch.empty(2, config["latent_channels"], edge, edge)
         with torch.no_grad(), work.Counter() as found:
             vae.decode(latents, return_dict=False)
-    expected = decoding(config, edge, 2)
+    expected = decoding(config, edge**2, 2)
     assert expected.flops == pytest.approx(found.flops, rel=0.01)
     assert expected.bytes == pytest.approx(found.bytes, rel=0.15)
     assert expected.launches == pytest.approx(found.launches, rel=0.15)
+
+
+@pytest.mark.parametrize("frames", [1, 3, 9])
+def test_decoding_of_videos(frames: int, tools: tuple[ModuleType, ...]) -> None:
+    bench, ghost, work, _ = tools
+    described, edge = published()["wan"]["parts"]["vae"], 8
+    vae = bench.part(described).requires_grad_(False).eval()
+    with ghost.fake_tensors():
+        ghost.with_fake_tensors(vae)
+        latents = torch.empty(1, described["config"]["z_dim"], frames, edge, edge)
+        with torch.no_grad(), work.Counter() as found:
+            vae.decode(latents, return_dict=False)
+    expected = decoding(described["config"], frames * edge**2, 1, frames)
+    assert expected.flops == pytest.approx(found.flops, rel=0.01)
+    assert expected.bytes == pytest.approx(found.bytes, rel=0.02)
+    assert expected.launches == pytest.approx(found.launches, rel=0.02)
 
 
 SMALL = {

@@ -5,13 +5,14 @@ networks of fake tensors at their full width (scripts/bench/ghost.py), where eve
 autograd keeps is seen; tests compare the formulas with that count. docs/estimate.md explains them.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlfactory.model.pipelines.families import FAMILIES
 
-Family = Literal["flux", "flux2", "sd3", "qwen_image", "z_image", "unet"]
+Family = Literal["flux", "flux2", "sd3", "qwen_image", "z_image", "wan", "unet"]
 Config = Mapping[str, Any]
 
 
@@ -89,29 +90,33 @@ def family_of(network: Config) -> Family:
         return "qwen_image"
     if "n_refiner_layers" in network:
         return "z_image"
+    if "ffn_dim" in network and "freq_dim" in network:
+        return "wan"
     if "down_block_types" in network and "cross_attention_dim" in network:
         return "unet"
     raise UnknownNetwork("no network of a family that is known")
 
 
 def activation_bytes(
-    network: Config, edge: int, text: int, options: ComputeOptions
+    network: Config, area: int, text: int, options: ComputeOptions
 ) -> ActivationBytes:
-    """The activation memory of one item of `edge` x `edge` latents and `text` tokens."""
+    """The activation memory of one item of `area` latents, in space and time, and `text`
+    tokens."""
     formulas = {
         "flux": _flux,
         "flux2": _flux2,
         "sd3": _sd3,
         "qwen_image": _qwen_image,
         "z_image": _z_image,
+        "wan": _wan,
         "unet": _unet,
     }
-    return formulas[family_of(network)](network, edge, text, options)
+    return formulas[family_of(network)](network, area, text, options)
 
 
-def _flux(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+def _flux(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """Double blocks, then single blocks, all on the joint sequence of image and text tokens."""
-    tokens = (edge // 2) ** 2 + text
+    tokens = area // 4 + text
     width = network["num_attention_heads"] * network["attention_head_dim"]
     double, single = network["num_layers"], network["num_single_layers"]
     double_bytes = tokens * (
@@ -127,9 +132,9 @@ def _flux(network: Config, edge: int, text: int, options: ComputeOptions) -> Act
     return _of_blocks(blocks, row, backward, sampling, options)
 
 
-def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+def _sd3(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """Joint blocks; some have a second attention on the image alone, the last drops the text."""
-    image = (edge // network["patch_size"]) ** 2
+    image = area // network["patch_size"] ** 2
     tokens, layers = image + text, network["num_layers"]
     width = network["num_attention_heads"] * network["attention_head_dim"]
     seconds = len(network.get("dual_attention_layers") or ())
@@ -146,9 +151,9 @@ def _sd3(network: Config, edge: int, text: int, options: ComputeOptions) -> Acti
     return ActivationBytes(joint + seconds * second, backward, sampling)
 
 
-def _flux2(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+def _flux2(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """As FLUX.1's, with larger MLPs; adapters are on one layer of a single block."""
-    tokens = (edge // 2) ** 2 + text
+    tokens = area // 4 + text
     row = tokens * network["num_attention_heads"] * network["attention_head_dim"]
     double, single = network["num_layers"], network["num_single_layers"]
     of_double = row * options.coefficient(76.1, 38.6, 116.2, 78.1) + tokens * _adapters(4, options)
@@ -159,9 +164,9 @@ def _flux2(network: Config, edge: int, text: int, options: ComputeOptions) -> Ac
     return _of_blocks(blocks, row, backward, sampling, options)
 
 
-def _qwen_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+def _qwen_image(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """Double blocks on the sequence of image and text tokens."""
-    tokens = (edge // 2) ** 2 + text
+    tokens = area // 4 + text
     row = tokens * network["num_attention_heads"] * network["attention_head_dim"]
     block = row * options.coefficient(56.3, 28.7, 100.3, 74.2) + tokens * _adapters(4, options)
     backward = row * options.coefficient(31.0, 25.0, 31.0, 25.0)
@@ -169,14 +174,26 @@ def _qwen_image(network: Config, edge: int, text: int, options: ComputeOptions) 
     return _of_blocks(((network["num_layers"], block),), row, backward, sampling, options)
 
 
-def _z_image(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+def _z_image(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """Blocks on the sequence of image and text tokens, after some on each of the two alone."""
-    tokens = whole_groups((edge // 2) ** 2) + whole_groups(text)
+    tokens = whole_groups(area // 4) + whole_groups(text)
     layers, row = network["n_layers"] + network["n_refiner_layers"], tokens * network["dim"]
     block = row * options.coefficient(76.1, 38.3, 130.8, 113.4) + tokens * _adapters(4, options)
     backward = row * options.coefficient(28.0, 26.0, 28.0, 26.0)
     sampling = row * options.coefficient(63.1, 33.4, 63.1, 33.4)
     return _of_blocks(((layers, block),), row, backward, sampling, options)
+
+
+def _wan(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """Blocks on the video's tokens, whose cross-attention reads keys and values of the text's."""
+    width = network["num_attention_heads"] * network["attention_head_dim"]
+    tokens = area // math.prod(network["patch_size"])
+    row = tokens * width
+    block = row * options.coefficient(79.2, 50.1, 135.0, 94.6) + tokens * _adapters(8, options)
+    block += text * width * options.coefficient(13.0, 7.2, 19.0, 12.6)
+    backward = row * options.coefficient(46.5, 21.2, 46.5, 21.2)
+    sampling = row * options.coefficient(63.5, 30.1, 63.5, 22.5)
+    return _of_blocks(((network["num_layers"], block),), row, backward, sampling, options)
 
 
 def whole_groups(tokens: int) -> int:
@@ -198,11 +215,11 @@ def _of_blocks(
     return ActivationBytes(sum(count * saved for count, saved in blocks), backward, sampling)
 
 
-def _unet(network: Config, edge: int, text: int, options: ComputeOptions) -> ActivationBytes:
+def _unet(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
     """Residual convolution blocks, transformer blocks, and down- and upsamplers between levels."""
     residuals = transformers = layers = inputs = resampled = 0.0
     largest = widest = freed = 0.0
-    for kind, pixels, channels_in, channels_out in unet_blocks(network, edge):
+    for kind, pixels, channels_in, channels_out in unet_blocks(network, area):
         if kind == "residual":
             residuals += pixels * (channels_in + channels_out)
             widest = max(widest, pixels * (channels_in + channels_out))
@@ -236,7 +253,7 @@ def _unet(network: Config, edge: int, text: int, options: ComputeOptions) -> Act
     return ActivationBytes(kept, backward, sampling)
 
 
-def unet_blocks(network: Config, edge: int) -> Iterator[tuple[str, int, int, int]]:
+def unet_blocks(network: Config, area: int) -> Iterator[tuple[str, int, int, int]]:
     """The blocks of a UNet in order: kind, pixels, input channels, output channels.
 
     Kinds are `residual`, `transformer` (of one layer), `layer` (each further one of it),
@@ -245,7 +262,7 @@ def unet_blocks(network: Config, edge: int) -> Iterator[tuple[str, int, int, int
     widths, layers = list(network["block_out_channels"]), network["layers_per_block"]
     depths = network.get("transformer_layers_per_block", 1)
     depths = list(depths) if isinstance(depths, Sequence) else [depths] * len(widths)
-    pixels, channels = edge**2, widths[0]
+    pixels, channels = area, widths[0]
     skips = [channels]
     for level, (kind, width) in enumerate(zip(network["down_block_types"], widths, strict=True)):
         for _ in range(layers):
@@ -296,16 +313,20 @@ def latent_channels(autoencoder: Config) -> int:
     return int(autoencoder["z_dim" if "dim_mult" in autoencoder else "latent_channels"])
 
 
-def tile_size(autoencoder: Config, size: int) -> int:
-    """Pixels of a tile's edge with `memory.vae_tiling`, for images of `size`."""
+def tile_size(autoencoder: Config, pixels: int) -> int:
+    """Pixels of a tile's edge with `memory.vae_tiling`, for images of so many pixels."""
     own = 256 if "dim_mult" in autoencoder else autoencoder.get("sample_size")
-    return min(int(own or size), LARGEST_TILE)
+    return min(int(own or math.isqrt(pixels)), LARGEST_TILE)
 
 
-def decoding_bytes(autoencoder: Config, size: int, images: int) -> float:
+def decoding_bytes(autoencoder: Config, pixels: int, images: int, frames: int = 1) -> float:
     """The most that decoding holds, in bytes: three float32 tensors at full resolution with the
-    channels of the last level but one. An autoencoder of videos pads each with two frames.
+    channels of the last level but one. An autoencoder of videos pads each with two frames, decodes
+    four further frames at once, and keeps all that it has decoded.
     """
     widths = autoencoder_widths(autoencoder)
-    tensors = 9 if "dim_mult" in autoencoder else 3
-    return float(tensors * widths[min(1, len(widths) - 1)] * size**2 * 4 * images)
+    tensors = 3.0
+    if "dim_mult" in autoencoder:
+        tensors = 9.0 if frames == 1 else 25.5
+    kept = 3 * frames if frames > 1 else 0
+    return (tensors * widths[min(1, len(widths) - 1)] + kept) * pixels * 4 * images

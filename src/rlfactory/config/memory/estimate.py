@@ -21,8 +21,10 @@ from rlfactory.config.memory.run_shape import (
     frozen_bytes,
     is_half,
     largest_size,
-    latent_edge,
+    latent_area,
+    latent_frames,
     passes,
+    pixels_of,
     text_tokens,
 )
 from rlfactory.config.memory.sharding import BYTES, ShardedShares, count_blocks, shares_of
@@ -36,6 +38,7 @@ from rlfactory.config.memory.terms import (
     training_state,
 )
 from rlfactory.config.nfe import items_per_sample, update_items
+from rlfactory.utils.types import Size
 
 ENCODING = 0.04
 """Activations of encoding a prompt, as a fraction of the encoders' weights: T5-XXL needs 0.3 GiB in
@@ -128,10 +131,10 @@ def _encodes_ahead(config: Config) -> bool:
 
 
 def _item_bytes(
-    config: Config, parts: Mapping[str, Part], network: Part, size: int, when: str
+    config: Config, parts: Mapping[str, Part], network: Part, size: Size, when: str
 ) -> ActivationBytes:
     text, options = text_tokens(config, parts, network), compute_options(config, when)
-    return activation_bytes(network.config, latent_edge(parts, size), text, options)
+    return activation_bytes(network.config, latent_area(parts, config, size), text, options)
 
 
 def _copies(config: Config, network: Part, when: str, shares: ShardedShares) -> float:
@@ -167,16 +170,18 @@ def _decoding(config: Config, vae: Part) -> float:
     """Slicing decodes one image at a time; tiles are no larger than what the autoencoder learned on
     and than `LARGEST_TILE`.
     """
-    memory, size = config["memory"], largest_size(config)
-    together = 1 if memory["vae_slicing"] else max(PIXELS_TOGETHER // size**2, 1)
+    memory, pixels = config["memory"], pixels_of(largest_size(config))
+    frames = config["model"].get("frames", 1)
+    latent = pixels * latent_frames(vae.config, frames)
+    together = 1 if memory["vae_slicing"] else max(PIXELS_TOGETHER // latent, 1)
     images = min(together, config["sample_batch"])
     if memory["vae_tiling"]:
-        size = min(size, tile_size(vae.config, size))
-    return decoding_bytes(vae.config, size, images)
+        pixels = min(pixels, tile_size(vae.config, pixels) ** 2)
+    return decoding_bytes(vae.config, pixels, images, frames)
 
 
 def _text_width(network: Part) -> int:
-    names = ("joint_attention_dim", "cap_feat_dim", "cross_attention_dim")
+    names = ("joint_attention_dim", "cap_feat_dim", "text_dim", "cross_attention_dim")
     return next(int(network.config[name]) for name in names if name in network.config)
 
 
@@ -188,8 +193,8 @@ def _rollout(
     """
     samples = config["prompts_per_iteration"] * config["group_size"]
     prompts = config["prompts_per_iteration"]
-    edge = latent_edge(parts, config["model"]["size"])
-    latents = 4.0 * latent_channels(parts["vae"].config) * edge**2
+    area = latent_area(parts, config, config["model"]["size"])
+    latents = 4.0 * latent_channels(parts["vae"].config) * area
     text = text_tokens(config, parts, network) * _text_width(network) * frozen_bytes(config)
     if traits["algo"].get("requires") == "transitions":
         stored, noises = 2 * BYTES[config["latent_storage"]] / 4 * steps_trained(config), 0.0

@@ -20,7 +20,10 @@ from rlfactory.model.pipelines.safetensors_header import read_header
 PUBLISHED_FILE = Path(__file__).with_name("published.json")
 NETWORKS = ("transformer", "unet")
 """Names of the part that is trained."""
-ADAPTED_PROJECTIONS = {"flux": 8, "flux2": 9, "sd3": 8, "qwen_image": 8, "z_image": 4, "unet": 4}
+ADAPTED_PROJECTIONS = {
+    **{"flux": 8, "flux2": 9, "sd3": 8, "qwen_image": 8, "z_image": 4},
+    **{"wan": 8, "unet": 4},
+}
 """Kinds of projections that have LoRA adapters where `lora_targets` names none."""
 
 
@@ -111,6 +114,7 @@ def trainable_parameters(
         "sd3": _sd3_lora,
         "qwen_image": _qwen_image_lora,
         "z_image": _z_image_lora,
+        "wan": _wan_lora,
         "unet": _unet_lora,
     }
     return share * rank * formulas[family](network.config)
@@ -147,10 +151,16 @@ def _z_image_lora(network: Config) -> int:
     return int(2 * network["dim"] * 4 * (network["n_layers"] + 2 * network["n_refiner_layers"]))
 
 
+def _wan_lora(network: Config) -> int:
+    """The four projections of self- and of cross-attention; all square."""
+    width = network["num_attention_heads"] * network["attention_head_dim"]
+    return int(2 * width * 8 * network["num_layers"])
+
+
 def _unet_lora(network: Config) -> int:
     """The four of self- and of cross-attention, whose keys and values come from the text."""
     text = network["cross_attention_dim"]
     widths = [
-        width for kind, _, width, _ in unet_blocks(network, 64) if kind in ("transformer", "layer")
+        width for kind, _, width, _ in unet_blocks(network, 64**2) if kind in ("transformer", "layer")
     ]
     return int(sum(14 * width + 2 * text for width in widths))

@@ -1,6 +1,7 @@
 """Shapes of a run on images that memory and time follow from: latents, text tokens, batches."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.memory.activations import (
@@ -11,11 +12,29 @@ from rlfactory.config.memory.activations import (
 from rlfactory.config.memory.model_parts import Part
 from rlfactory.config.memory.sharding import BYTES
 from rlfactory.config.nfe import reference_of
+from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.utils.types import Size
 
 
-def latent_edge(parts: Mapping[str, Part], size: int) -> int:
-    """Width and height of the latents of images that are `size` pixels wide."""
-    return int(size // 2 ** (len(autoencoder_widths(parts["vae"].config)) - 1))
+def latent_area(parts: Mapping[str, Part], config: Config, size: Size) -> int:
+    """The number of latents, in space and time, of images or videos of a size in pixels."""
+    vae = parts["vae"].config
+    area = pixels_of(size) // 4 ** (len(autoencoder_widths(vae)) - 1)
+    return area * latent_frames(vae, config["model"].get("frames", 1))
+
+
+def latent_frames(autoencoder: Mapping[str, Any], frames: int) -> int:
+    """How many latents a video of `frames` frames has in time: one for the first, and for groups of
+    further ones.
+    """
+    halvings = sum(autoencoder.get("temperal_downsample") or ())
+    return int((frames - 1) // 2**halvings + 1)
+
+
+def pixels_of(size: Size) -> int:
+    """The number of pixels of an image of a size."""
+    height, width = height_and_width(size)
+    return height * width
 
 
 def text_tokens(config: Config, parts: Mapping[str, Part], network: Part) -> int:
@@ -31,9 +50,10 @@ def passes(config: Config) -> int:
     return 2 if (config["model"].get("guidance") or 0) > 1 else 1
 
 
-def largest_size(config: Config) -> int:
-    """The larger image width of training and evaluation, in pixels."""
-    return int(max(config["model"]["size"], config["evaluation"]["size"] or 0))
+def largest_size(config: Config) -> Size:
+    """The larger image of training and evaluation, in pixels."""
+    sizes: list[Size] = [config["model"]["size"], config["evaluation"]["size"] or 0]
+    return max(sizes, key=pixels_of)
 
 
 def is_half(config: Config, when: str) -> bool:

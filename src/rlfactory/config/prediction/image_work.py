@@ -4,6 +4,7 @@ FLOPs are those that torch's FlopCounterMode counts. Bytes (for each token and c
 and launches were counted on fake tensors at full width (scripts/bench/work.py); tests count again.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ BYTES: Mapping[str, tuple[Four, Four]] = {
     "single": ((320.8, 338.6, 260.8, 289.0), (448.9, 476.7, 489.2, 485.0)),
     "qwen_image": ((304.8, 274.2, 224.8, 252.0), (455.8, 486.3, 518.2, 503.0)),
     "z_image": ((374.2, 340.2, 294.2, 337.3), (765.5, 896.6, 845.8, 867.5)),
+    "wan": ((451.5, 497.8, 324.4, 421.4), (771.7, 912.5, 829.2, 867.9)),
     "flux2 double": ((396.9, 362.3, 316.9, 327.0), (692.9, 660.8, 717.8, 624.0)),
     "flux2 single": ((452.7, 413.6, 272.7, 316.6), (712.8, 666.2, 697.0, 589.0)),
     "joint": ((305.1, 283.7, 225.1, 230.0), (425.2, 426.0, 486.2, 470.0)),
@@ -40,6 +42,7 @@ LAUNCHES: Mapping[str, tuple[Four, Four]] = {
     "single": ((51, 75, 39, 66), (69, 93, 76, 105)),
     "qwen_image": ((113, 153, 81, 130), (148, 228, 168, 229)),
     "z_image": ((75, 100, 59, 82), (120, 198, 130, 161)),
+    "wan": ((100, 148, 68, 112), (147, 221, 148, 193)),
     "flux2 double": ((112, 149, 80, 111), (154, 229, 150, 191)),
     "flux2 single": ((38, 52, 34, 45), (55, 85, 62, 75)),
     "joint": ((107, 151, 75, 120), (136, 186, 152, 213)),
@@ -56,15 +59,15 @@ CAST_BYTES = 6.0
 
 
 def network_passes(
-    network: Config, edge: int, text: int, rows: int, options: ComputeOptions, parameters: float
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions, parameters: float
 ) -> tuple[Work, Work]:
-    """The work of a forward and of a backward pass of `rows` items of `edge` x `edge` latents."""
+    """The work of a forward and of a backward pass of `rows` items of `area` latents."""
     formulas = {
         **{"flux": _flux, "flux2": _flux2, "sd3": _sd3},
-        **{"qwen_image": _flux, "z_image": _z_image, "unet": _unet},
+        **{"qwen_image": _flux, "z_image": _z_image, "wan": _wan, "unet": _unet},
     }
     blocks = formulas[family_of(network)]
-    pairs = [*blocks(network, edge, text, rows, options)]
+    pairs = [*blocks(network, area, text, rows, options)]
     cast = CAST_BYTES * parameters if options.full and options.half else 0.0
     both = [total(pair[i] for pair in pairs) + Work(bytes=cast) for i in (0, 1)]
     return both[0], both[1] + both[0] if options.checkpointing else both[1]
@@ -117,9 +120,9 @@ def _width(network: Config) -> int:
 
 
 def _flux(
-    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions
 ) -> Iterator[tuple[Work, Work]]:
-    width, image = _width(network), (edge // 2) ** 2
+    width, image = _width(network), area // 4
     tokens = image + text
     square, n = float(width**2), float(rows * tokens)
     attention = 4.0 * n * tokens * width
@@ -143,9 +146,9 @@ def _flux(
 
 
 def _flux2(
-    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions
 ) -> Iterator[tuple[Work, Work]]:
-    width, image = _width(network), (edge // 2) ** 2
+    width, image = _width(network), area // 4
     n, square = float(rows * (image + text)), float(width**2)
     for kind, count, adapted in (
         ("flux2 double", network["num_layers"], 16),
@@ -165,9 +168,9 @@ def _flux2(
 
 
 def _sd3(
-    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions
 ) -> Iterator[tuple[Work, Work]]:
-    width, image = _width(network), (edge // network["patch_size"]) ** 2
+    width, image = _width(network), area // network["patch_size"] ** 2
     tokens = image + text
     square, layers = float(width**2), network["num_layers"]
     seconds = len(network.get("dual_attention_layers") or ())
@@ -200,11 +203,11 @@ def _sd3(
 
 
 def _z_image(
-    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions
 ) -> Iterator[tuple[Work, Work]]:
     width, refiners = network["dim"], network["n_refiner_layers"]
     square = float(width**2)
-    image, text = whole_groups((edge // 2) ** 2), whole_groups(text)
+    image, text = whole_groups(area // 4), whole_groups(text)
     blocks = ((image + text, network["n_layers"]), (image, refiners), (text, refiners))
     for tokens, count in blocks:
         n = float(rows * tokens)
@@ -220,6 +223,27 @@ def _z_image(
         yield one[0] * count, one[1] * count
     patch = 4 * network["in_channels"]
     yield _rest(rows, options, width, image, text, patch, patch, network["cap_feat_dim"], network)
+
+
+def _wan(
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions
+) -> Iterator[tuple[Work, Work]]:
+    width, hidden, patch = _width(network), network["ffn_dim"], math.prod(network["patch_size"])
+    image, square = area // patch, float(_width(network) ** 2)
+    n, words = float(rows * image), float(rows * text)
+    one = _pair(
+        "wan",
+        options,
+        n * width,
+        matmul=n * (12 * square + 4 * width * hidden),
+        attention=4.0 * n * (image + text) * width,
+        once=4 * square * words,  # keys and values of the text
+        adapters=4.0 * options.rank * width * (6 * n + 2 * words),
+    )
+    yield one[0] * network["num_layers"], one[1] * network["num_layers"]
+    inputs, outputs = patch * network["in_channels"], patch * network["out_channels"]
+    joint = network["text_dim"] + width
+    yield _rest(rows, options, width, image, text, inputs, outputs, joint, network)
 
 
 def _rest(
@@ -244,10 +268,10 @@ def _rest(
 
 
 def _unet(
-    network: Config, edge: int, text: int, rows: int, options: ComputeOptions
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions
 ) -> Iterator[tuple[Work, Work]]:
     context, first = network["cross_attention_dim"], network["block_out_channels"][0]
-    for kind, pixels, inner, outer in unet_blocks(network, edge):
+    for kind, pixels, inner, outer in unet_blocks(network, area):
         n = float(rows * pixels)
         if kind == "residual":
             matmul = 18.0 * n * (inner * outer + outer**2) + 2.0 * n * inner * outer * (
@@ -273,19 +297,33 @@ def _unet(
             conv = 18.0 * written * inner**2
             forward = Work(conv, 16.0 * written * inner, 3, rate=rate_of(options.half))
             yield forward, forward * (2 if options.full else 1)
-    ends = 18.0 * rows * edge**2 * first * (network["in_channels"] + network["out_channels"])
+    ends = 18.0 * rows * area * first * (network["in_channels"] + network["out_channels"])
     rest = _pair("rest", options, 0.0, matmul=ends)
     yield rest[0] * 0.25 + Work(0.75 * rest[0].flops), rest[1]
 
 
-def decoding(autoencoder: Config, edge: int, images: int) -> Work:
-    """The work of decoding latents of `edge` x `edge`, in float32."""
+def decoding(autoencoder: Config, area: int, images: int, frames: int = 1) -> Work:
+    """The work of decoding images of `area` latents, or videos with `frames` latents in time.
+
+    That of a video was counted: its convolutions are over three frames, and each latent after the
+    first is four frames.
+    """
+    one = _decoding_of_image(autoencoder, area // frames, images)
+    if "dim_mult" not in autoencoder:
+        return one
+    flops, moved, launches = (
+        first + further * (frames - 1) for first, further in VIDEO_FACTORS.values()
+    )
+    return Work(one.flops * flops, one.bytes * moved, one.launches * launches, rate=one.rate)
+
+
+def _decoding_of_image(autoencoder: Config, area: int, images: int) -> Work:
     widths = autoencoder_widths(autoencoder)
     layers = autoencoder.get("layers_per_block") or autoencoder["num_res_blocks"]
-    pixels, channels = float(images * edge**2), widths[-1]
+    pixels, channels = float(images * area), widths[-1]
     convolutions = pixels * latent_channels(autoencoder) * channels
     elements, count = 0.0, 2
-    attention = pixels * (4 * channels**2 / 9 + 2 * edge**2 * channels / 9)
+    attention = pixels * (4 * channels**2 / 9 + 2 * area * channels / 9)
     residuals = [(pixels, channels, channels)] * 2
     for level, width in enumerate(widths[::-1]):
         for _ in range(layers + 1):
@@ -303,5 +341,7 @@ def decoding(autoencoder: Config, edge: int, images: int) -> Work:
     return Work(18.0 * convolutions, DECODING_BYTES * elements, 9.0 * count, rate="convolution")
 
 
+VIDEO_FACTORS = {"flops": (2.02, 6.35), "bytes": (2.79, 10.65), "launches": (2.28, 2.63)}
+"""What decoding the first latent of a video, and each further one, takes of an image's work."""
 DECODING_BYTES = 22.0
 """Bytes that decoding moves for each pixel and channel into and out of its blocks, in float32."""

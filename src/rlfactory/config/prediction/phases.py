@@ -15,7 +15,8 @@ from rlfactory.config.memory.rewards import RewardNetwork, reward_networks
 from rlfactory.config.memory.run_shape import (
     compute_options,
     is_half,
-    latent_edge,
+    latent_area,
+    latent_frames,
     passes,
     text_tokens,
     weight_sets,
@@ -24,6 +25,7 @@ from rlfactory.config.memory.sharding import BYTES, processes_of, shares_of
 from rlfactory.config.prediction.image_work import decoding, network_passes
 from rlfactory.config.prediction.language_work import decoded_token, hidden_passes, logits
 from rlfactory.config.prediction.work import Work, rate_of
+from rlfactory.utils.types import Size
 
 Passes = list[tuple[float, Work]]
 """How often a pass is made, and its work."""
@@ -105,14 +107,14 @@ def _forward(
     parts: Mapping[str, Part],
     network: Part,
     samples: float,
-    size: int,
+    size: Size,
     each: float,
 ) -> Passes:
     """`each` forward passes a sample while sampling."""
     batches, rows = _batched(samples, config["sample_batch"])
     forward, _ = network_passes(
         network.config,
-        latent_edge(parts, size),
+        latent_area(parts, config, size),
         text_tokens(config, parts, network),
         rows * passes(config),
         compute_options(config, "rollout"),
@@ -131,10 +133,11 @@ def _sampling(
     return [*drawn, (1.0, Work(sent=gathered))] if shares.is_sharded else drawn
 
 
-def _decoded(config: Config, parts: Mapping[str, Part], samples: float, size: int) -> Passes:
+def _decoded(config: Config, parts: Mapping[str, Part], samples: float, size: Size) -> Passes:
     most = 1 if config["memory"]["vae_slicing"] else config["sample_batch"]
     batches, rows = _batched(samples, most)
-    return [(batches, decoding(parts["vae"].config, latent_edge(parts, size), rows))]
+    vae, area = parts["vae"].config, latent_area(parts, config, size)
+    return [(batches, decoding(vae, area, rows, latent_frames(vae, config["model"].get("frames", 1))))]
 
 
 def _scoring(config: Config, traits: Traits, samples: float) -> Passes:
@@ -161,7 +164,7 @@ def _learning(
     updates = config["updates_per_iteration"] * config["epochs"]
     forward, backward = network_passes(
         network.config,
-        latent_edge(parts, config["model"]["size"]),
+        latent_area(parts, config, config["model"]["size"]),
         text_tokens(config, parts, network),
         rows * passes(config),
         compute_options(config, "learning"),
