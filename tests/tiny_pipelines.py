@@ -447,6 +447,7 @@ def small(request: pytest.FixtureRequest) -> Callable[[str], list[str]]:
             return []
         folder = request.getfixturevalue(FOLDERS[model])
         length = [] if model == "sdxl" else ["model.text_tokens=16"]
+        length += ["model.frames=5"] if model == "wan" else []
         return [f"model.path={folder}", "model.size=64", "prompt_cache=null", *length]
 
     return words

@@ -29,6 +29,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Qwen-Image": ("qwen_image",),
     "Z-Image": ("z_image", "z_image_turbo"),
     "FLUX.2 klein": ("flux2_klein",),
+    "Wan (video)": ("wan",),
 }
 """The options of `model` of each family, the one that tests train first."""
 

@@ -39,6 +39,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
         "peer/flow_grpo_fast",
         "peer/flow_grpo_flux",
         "peer/flow_grpo_qwen_image",
+        "peer/flow_grpo_wan",
         "peer/guard",
     ),
     "ddpo_pytorch": ("peer/ddpo",),

@@ -24,6 +24,7 @@ FAMILIES = {
             "flow_grpo_fast",
             "flow_grpo_flux",
             "flow_grpo_qwen_image",
+            "flow_grpo_wan",
             "cps",
             "tempflow",
             "guard",

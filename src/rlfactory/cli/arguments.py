@@ -17,7 +17,7 @@ def sample_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1, help="samples of each prompt")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="sampling steps of images")
-    parser.add_argument("--size", type=int, help="pixels of an image's edge")
+    parser.add_argument("--size", type=_size, help="pixels: 512, or height and width as 480x832")
     parser.add_argument("--guidance", type=float, help="guidance scale of images")
     parser.add_argument(
         "--temperature", type=float, help="of tokens; 0: always the most likely token"
@@ -29,7 +29,7 @@ def sample_arguments(words: Sequence[str]) -> argparse.Namespace:
         "--weights", choices=["ema", "policy", "reference"], help="default evaluation.weights"
     )
     parsed = parser.parse_intermixed_args(words)
-    for flag in ("count", "steps", "size"):
+    for flag in ("count", "steps"):
         if (number := getattr(parsed, flag)) is not None:
             _require_positive(f"--{flag}", number)
     for flag in ("temperature", "guidance"):
@@ -38,6 +38,14 @@ def sample_arguments(words: Sequence[str]) -> argparse.Namespace:
     if parsed.out is not None:
         parsed.out = _unused_folder("--out", parsed.out)
     return parsed
+
+
+def _size(text: str) -> int | list[int]:
+    """The edge of a square, or height and width."""
+    edges = [int(edge) for edge in text.split("x")]
+    if len(edges) > 2 or min(edges) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: allowed are a number or two as 480x832")
+    return edges[0] if len(edges) == 1 else edges
 
 
 def resume_arguments(words: Sequence[str]) -> argparse.Namespace:

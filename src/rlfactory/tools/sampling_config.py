@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.utils.types import Size
 
 Config = Mapping[str, Any]
 
@@ -15,13 +16,13 @@ class SamplingOptions:
 
     Attributes:
         steps: sampling steps of an image.
-        size: pixels of an image's edge.
+        size: pixels of a square's edge, or height and width.
         guidance: scale of classifier-free guidance, or the guidance that a network takes as input.
         temperature: of tokens; 0 takes the most likely token.
     """
 
     steps: int | None = None
-    size: int | None = None
+    size: Size | None = None
     guidance: float | None = None
     temperature: float | None = None
 

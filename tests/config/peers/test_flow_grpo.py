@@ -141,7 +141,28 @@ def test_what_is_no_configuration_is_refused(folder: Path) -> None:
 
 
 def test_other_models_are_refused(folder: Path) -> None:
-    text = BASE.replace("stabilityai/stable-diffusion-3.5-medium", "hf_cache/Wan2.1-T2V")
+    text = BASE.replace("stabilityai/stable-diffusion-3.5-medium", "hf_cache/HunyuanVideo")
     (folder / "base.py").write_text(text)
     with pytest.raises(PlanError, match="is of a kind that is not trained here"):
         translate(folder / "grpo.py", "geneval", 1)
+
+
+def test_wan_is_translated_with_its_sampler_and_its_size(folder: Path) -> None:
+    text = BASE.replace(
+        "stabilityai/stable-diffusion-3.5-medium", "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
+    )
+    text = text.replace("config.resolution = 512", "config.height = 240; config.width = 416")
+    text = text.replace("    return config", "    config.frames = 33\n    return config")
+    (folder / "base.py").write_text(text)
+    words = translate(folder / "grpo.py", "geneval", 8).words
+    assert words["model"] == "model=wan"
+    assert words["dynamics"] == "dynamics=linear_sde"
+    assert words["schedule"] == "schedule=unipc"
+    assert words["model.size"] == "model.size=[240,416]"
+    assert (words["model.frames"], words["scoring.frames"]) == (
+        "model.frames=33",
+        "scoring.frames=9",
+    )
+    assert "dynamics.noise_level" not in words
+    composed = compose([*words.values()])
+    assert plan_composed(composed).config["model"]["size"] == [240, 416]

@@ -27,6 +27,7 @@ from rlfactory.model.pipelines.local_models import (
     is_offline,
     nearest_sizes,
     pipeline_of,
+    read_json,
     sizes_of,
     snapshot,
     takes_guidance,
@@ -137,12 +138,49 @@ def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]
         "evaluation.size": config["evaluation"]["size"],
     }
     for key, size in sizes.items():
-        if isinstance(size, int) and (size % unit or size > (largest or size)):
-            near = nearest_sizes(size, unit, largest)
+        edges = size if isinstance(size, list) else [size]
+        if not all(isinstance(edge, int) for edge in edges):
+            continue
+        if len(edges) > 2 or not edges:
+            message = f"has {len(edges)} edges; allowed are one number or [HEIGHT, WIDTH]"
+            yield Problem(key, message, f"{key}=512")
+        elif any(edge % unit or edge > (largest or edge) for edge in edges):
+            near = [nearest_sizes(edge, unit, largest) for edge in edges]
             most = f" up to {largest}" if largest else ""
-            shown = " and ".join(map(str, sorted(near)))
+            fitting = ",".join(str(sizes[0]) for sizes in near)
+            fitting, shown = f"[{fitting}]", f"[{fitting}]"
+            if isinstance(size, int):
+                fitting, shown = str(near[0][0]), " and ".join(map(str, sorted(near[0])))
             message = f"is {size}; this model takes multiples of {unit}{most}, nearest {shown}"
-            yield Problem(key, message, f"{key}={near[0]}")
+            yield Problem(key, message, f"{key}={fitting}")
+
+
+def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A video has one frame and whole groups of further ones, as its autoencoder makes them."""
+    folder, frames = _folder(config), config["model"].get("frames")
+    if folder is None or not isinstance(frames, int):
+        return
+    halvings = read_json(folder / "vae" / "config.json").get("temperal_downsample")
+    group = 2 ** sum(halvings) if isinstance(halvings, list) else 1
+    if (frames - 1) % group:
+        near = (frames - 1) // group * group + 1
+        message = f"is {frames}; this model makes 1, {group + 1}, {2 * group + 1}, ... frames"
+        yield Problem(
+            "model.frames", f"{message}, nearest {near} and {near + group}", f"model.frames={near}"
+        )
+
+
+def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A pipeline with a second transformer, for low noise, is none that an adapter trains."""
+    folder = _folder(config)
+    if folder is None or traits["model"].get("process") != "flow":
+        return
+    if (read_json(folder / PIPELINE_INDEX).get("transformer_2") or [None])[0] is not None:
+        path = config["model"]["path"]
+        message = (
+            f"{path} has a transformer for high and one for low noise; allowed are models of one"
+        )
+        yield Problem("model.path", message)
 
 
 def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -160,7 +160,6 @@ def _wan_lora(network: Config) -> int:
 def _unet_lora(network: Config) -> int:
     """The four of self- and of cross-attention, whose keys and values come from the text."""
     text = network["cross_attention_dim"]
-    widths = [
-        width for kind, _, width, _ in unet_blocks(network, 64**2) if kind in ("transformer", "layer")
-    ]
+    blocks = unet_blocks(network, 64**2)
+    widths = [width for kind, _, width, _ in blocks if kind in ("transformer", "layer")]
     return int(sum(14 * width + 2 * text for width in widths))

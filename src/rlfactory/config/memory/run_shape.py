@@ -19,7 +19,7 @@ from rlfactory.utils.types import Size
 def latent_area(parts: Mapping[str, Part], config: Config, size: Size) -> int:
     """The number of latents, in space and time, of images or videos of a size in pixels."""
     vae = parts["vae"].config
-    area = pixels_of(size) // 4 ** (len(autoencoder_widths(vae)) - 1)
+    area = pixels_of(size) // int(4 ** (len(autoencoder_widths(vae)) - 1))
     return area * latent_frames(vae, config["model"].get("frames", 1))
 
 

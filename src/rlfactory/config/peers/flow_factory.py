@@ -85,12 +85,15 @@ def _model(fields: Fields, into: Translation, model: str) -> None:
     if (begun := fields.take("model.resume_path")) is not None:
         into.drop("model.resume_path", begun, "begin_from=RUN takes a run of rlfactory")
     resolution = fields.take("train.resolution")
-    if isinstance(resolution, list):
-        into.notes.append(f"train.resolution {resolution}: pictures are square here")
-        resolution = resolution[0]
     if resolution is not None:
-        into.set("model.size", resolution)
+        into.set("model.size", _size(resolution))
     _guidance(fields.take("train.guidance_scale"), into, model)
+
+
+def _size(resolution: Any) -> Any:
+    """One number for a square, else height and width."""
+    is_square = isinstance(resolution, list) and len({*resolution}) == 1
+    return resolution[0] if is_square else resolution
 
 
 def _guidance(scale: float | None, into: Translation, model: str) -> None:
@@ -271,7 +274,7 @@ def _evaluation(fields: Fields, into: Translation) -> None:
         into.drop("eval.guidance_scale", scale, "evaluations have the guidance of training")
     for name, key in {"resolution": "size", "num_inference_steps": "steps"}.items():
         if (value := fields.take(f"eval.{name}")) is not None:
-            into.set(f"evaluation.{key}", value[0] if isinstance(value, list) else value)
+            into.set(f"evaluation.{key}", _size(value))
     if fields.take("eval.seed") is not None:
         into.notes.append("eval.seed: all random numbers follow from seed")
     if (size := fields.take("eval.per_device_batch_size")) is not None:

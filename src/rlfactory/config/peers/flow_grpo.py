@@ -83,6 +83,8 @@ def from_values(content: Mapping[str, Any], gpus: int, peer: str = "") -> Transl
         )
     if option == "flux":
         into.type("schedule=uniform")
+    if option == "wan":
+        into.type("schedule=unipc")
     into.type("learning_rate.final_scale=1.0")
     into.type(f"model={option}", "recipe=none", f"model.path={MOVED.get(path, path)}")
     _common(fields, into, option, gpus)
@@ -90,8 +92,23 @@ def from_values(content: Mapping[str, Any], gpus: int, peer: str = "") -> Transl
         _ddpo(fields, into)
     else:
         _flow_grpo(fields, into)
+        if option == "wan":
+            _video(fields, into)
     translate_rest(fields, into, (FLOW_GRPO, DDPO, into.peer), NOTHING)
     return into
+
+
+def _video(fields: Fields, into: Translation) -> None:
+    """Their sampler for Wan has the noise level after the first step as its own."""
+    into.type("dynamics=linear_sde", "model.text_tokens=512", "latent_storage=float32")
+    into.words.pop("dynamics.noise_level", None)
+    edges = [fields.take(edge) for edge in ("height", "width")]
+    if None not in edges:
+        into.set("model.size", edges)
+    if (frames := fields.take("frames")) is not None:
+        into.set("model.frames", frames)
+        into.type(f"scoring.frames={-(-frames // 4)}")  # each fourth one
+    fields.take("resolution")
 
 
 MOVED = {"runwayml/stable-diffusion-v1-5": "stable-diffusion-v1-5/stable-diffusion-v1-5"}

@@ -35,8 +35,11 @@ SAMPLING = (
         bases=("model=sd35",),
     ),
     Name("resolution", (*FF, *FLOW_GRPO), "model.size={value}", "pixels", ("model=sd35",)),
-    Name("height", ("diffusers",), "model.size={value}", "pictures are square", ("model=sd35",)),
-    Name("width", ("diffusers",), "model.size={value}", "pictures are square", ("model=sd35",)),
+    *(
+        Name(edge, ("diffusers",), "model.size={value}", "or [HEIGHT,WIDTH]", ("model=sd35",))
+        for edge in ("height", "width")
+    ),
+    Name("num_frames", ("diffusers",), "model.frames={value}", bases=("model=wan",)),
     Name("noise_level", (*FF, *FLOW_GRPO), "dynamics.noise_level={value}", bases=STEPWISE),
     Name("eta", ("diffusers", *DDPO), "dynamics.eta={value}", bases=("model=tiny_sd",)),
     Name(

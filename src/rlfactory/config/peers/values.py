@@ -64,6 +64,7 @@ KINDS = {
     "flux.2-klein": "flux2_klein",
     "qwen-image": "qwen_image",
     "z-image": "z_image",
+    "wan2": "wan",
     "stable-diffusion-xl": "sdxl",
     "sdxl": "sdxl",
     "flux": "flux",

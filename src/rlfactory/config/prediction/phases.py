@@ -137,7 +137,9 @@ def _decoded(config: Config, parts: Mapping[str, Part], samples: float, size: Si
     most = 1 if config["memory"]["vae_slicing"] else config["sample_batch"]
     batches, rows = _batched(samples, most)
     vae, area = parts["vae"].config, latent_area(parts, config, size)
-    return [(batches, decoding(vae, area, rows, latent_frames(vae, config["model"].get("frames", 1))))]
+    return [
+        (batches, decoding(vae, area, rows, latent_frames(vae, config["model"].get("frames", 1))))
+    ]
 
 
 def _scoring(config: Config, traits: Traits, samples: float) -> Passes:

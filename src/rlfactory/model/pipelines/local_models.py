@@ -109,7 +109,8 @@ def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
     """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
     vae = read_json(folder / "vae" / "config.json")
     network = read_json(folder / "transformer" / "config.json")
-    if pipeline == "QwenImagePipeline" and isinstance(vae.get("temperal_downsample"), list):
+    of_videos = pipeline in ("QwenImagePipeline", "WanPipeline")
+    if of_videos and isinstance(vae.get("temperal_downsample"), list):
         return 2 ** (len(vae["temperal_downsample"]) + 1), None
     blocks = vae.get("block_out_channels")
     if not isinstance(blocks, list) or not blocks:

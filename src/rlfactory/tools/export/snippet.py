@@ -59,7 +59,7 @@ class Source:
 def image_snippet(
     model: Any, config: Config, sigmas: Tensor, source: Source, *, prompt: str
 ) -> Snippet:
-    """Code that samples images or videos as the run's evaluation does, at its size and noise levels.
+    """Code that samples as the run's evaluation does, at its size and noise levels.
 
     Args:
         model: the image model, with its pipeline.
