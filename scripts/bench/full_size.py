@@ -170,7 +170,10 @@ def networks(names: Sequence[str]) -> Iterator[list[str]]:
         config = configured(name, "nft", None, [])
         parts = parts_of(config["model"]["path"]) or {}
         network = next(parts[k] for k in ("transformer", "unet") if k in parts)
-        found, kept = flops(name), [held(name, again).saved for again in (False, True)]
+        asked_for = ("size", "frames") if "frames" in config["model"] else ()
+        video = {key: config["model"][key] for key in asked_for}
+        found = flops(name, **video)
+        kept = [held(name, again, **video).saved for again in (False, True)]
         counts = [f"{network.parameters:,}", f"{foreseen(config).trainable:,.0f}"]
         tera = [f"{found.forward / 1e12:.2f}", f"{found.learning / 1e12:.2f}"]
         yield [name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)]

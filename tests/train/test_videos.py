@@ -15,6 +15,7 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 from rlfactory.reward.frame_mean import FrameMean
 from rlfactory.reward.motion import Motion
+from rlfactory.run.summary import where_to_look
 from rlfactory.train.scoring.build import build_rewards
 
 __all__ = ["small", "wan_folder"]
@@ -59,6 +60,10 @@ def test_an_evaluation_is_a_contact_sheet_and_a_gif(run: Any) -> None:
         assert sheet.size == (2 * 48, 2 * 32)
     assert (samples / "strip.png").is_file()
     assert (samples / "pairs.png").is_file()
+
+
+def test_the_gif_is_named_at_the_end(run: Any) -> None:
+    assert any(line.endswith("eval_000003.gif") for line in where_to_look(run.folder))
 
 
 def test_samples_are_lists_of_frames_in_python_and_gifs_of_the_command(run: Any) -> None:

@@ -152,6 +152,7 @@ def results(folder: RunFolder) -> list[tuple[str, Path]]:
         ("everything on one page", folder.page),
         ("samples before", grids[0] if len(grids) > 1 else None),
         ("samples after" if len(grids) > 1 else "samples", grids[-1] if grids else None),
+        ("the first of them, moving", grids[-1].with_suffix(".gif") if grids else None),
         ("samples before and after beside each other", folder.pairs),
         ("the same prompts over training", folder.strip),
         ("the same prompts over training", folder.strip.with_suffix(".md")),
