@@ -10,6 +10,24 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from tiny_pipelines import (
+    FOLDERS,
+    flux2_folder,
+    qwen_image_folder,
+    sdxl_folder,
+    small,
+    wan_folder,
+    z_image_folder,
+)
+
+__all__ = [
+    "flux2_folder",
+    "qwen_image_folder",
+    "sdxl_folder",
+    "small",
+    "wan_folder",
+    "z_image_folder",
+]
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(600)]
 
@@ -152,3 +170,23 @@ def test_half_precision_differs_from_ddp_by_rounding_alone(
     ddp, sharded = (found[name]["metrics"] for name in ("ddp", "sharded"))
     assert sharded[0]["grad/norm"] == pytest.approx(ddp[0]["grad/norm"], rel=0.02)
     assert sharded[0]["ratio/first_max_dev"] <= 1e-5
+
+
+@pytest.mark.parametrize("model", [name for name in FOLDERS if name != "z_image_turbo"])
+def test_every_family_trains_sharded_as_in_one_process(
+    model: str, small: Callable[[str], list[str]], trained: Trained, tmp_path: Path
+) -> None:
+    # a score that a last bit of an image changes by little
+    function = tmp_path / "rewards.py"
+    function.write_text(
+        "def red(images, *_): return images[..., 0, :, :].float().flatten(1).mean(1)"
+    )
+    words = [f"model={model}", *NFT, LORA, *small(model), "reward=image_function"]
+    words += [f"reward.function={function}:red", "prompts=shapes", "precision=fp32", "memory=roomy"]
+    # steps in proportion to gradients
+    words += ["recipe=none", "optimizer.eps=0.01", "optimizer.lr=0.1"]
+    found = trained(alone=one(*words), sharded=fsdp2(*words))
+    assert found["sharded"]["bytes"]["learn gather"] > 0
+    alone, sharded = (tmp_path / f"{name}.safetensors" for name in ("alone", "sharded"))
+    assert moved(alone) > 0
+    assert distance(alone, sharded) < 1e-3 * moved(alone)

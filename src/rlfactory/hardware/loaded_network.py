@@ -35,10 +35,10 @@ class LoadedNetwork:
     def materialise(self, module: nn.Module) -> None:
         """Move those tensors of `module` that are not there yet."""
         for part in module.modules():
-            for group in (part._parameters, part._buffers):
+            for group in (part._parameters, part._buffers, part.__dict__):
                 for name, tensor in [*group.items()]:
-                    if tensor is not None and not isinstance(tensor, DTensor):
-                        group[name] = self._moved(tensor)  # type: ignore[assignment]
+                    if isinstance(tensor, Tensor) and not isinstance(tensor, DTensor):
+                        group[name] = self._moved(tensor)
 
     @torch.no_grad()
     def _moved(self, tensor: Tensor) -> Tensor:
@@ -61,4 +61,11 @@ class LoadedNetwork:
 
 
 def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*network.named_parameters(), *network.named_buffers()]
+    """Parameters, buffers, and tensors that are plain attributes, such as Qwen-Image's rotations."""
+    plain = [
+        (f"{prefix}.{name}", value)
+        for prefix, module in network.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor)
+    ]
+    return [*network.named_parameters(), *network.named_buffers(), *plain]
