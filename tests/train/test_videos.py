@@ -1,7 +1,6 @@
 """A run on videos: what it writes, and what its rewards see."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,11 @@ SHORT = [
 
 
 @pytest.fixture(scope="module")
-def run(wan_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def run(wan_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Three iterations of GRPO."""
     folder = tmp_path_factory.mktemp("videos") / "run"
     words = [*SHORT, f"model.path={wan_folder}", "eval_rewards.of=[motion]", "optimizer.lr=0.01"]
-    yield api.train(*words, iterations=3, run_dir=str(folder))
+    return api.train(*words, iterations=3, run_dir=str(folder))
 
 
 def test_three_iterations_change_weights_and_are_scored(run: Any) -> None:

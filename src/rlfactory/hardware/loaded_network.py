@@ -38,7 +38,7 @@ class LoadedNetwork:
             for group in (part._parameters, part._buffers, part.__dict__):
                 for name, tensor in [*group.items()]:
                     if isinstance(tensor, Tensor) and not isinstance(tensor, DTensor):
-                        group[name] = self._moved(tensor)
+                        group[name] = self._moved(tensor)  # type: ignore[assignment]
 
     @torch.no_grad()
     def _moved(self, tensor: Tensor) -> Tensor:
