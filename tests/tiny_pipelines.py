@@ -10,11 +10,13 @@ from types import ModuleType
 import pytest
 import torch
 from diffusers import (
+    AutoencoderDC,
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
     AutoencoderKLWan,
     DDIMScheduler,
+    DPMSolverMultistepScheduler,
     FlowMatchEulerDiscreteScheduler,
     Flux2KleinPipeline,
     Flux2Transformer2DModel,
@@ -22,6 +24,8 @@ from diffusers import (
     FluxTransformer2DModel,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
+    SanaPipeline,
+    SanaTransformer2DModel,
     StableDiffusionPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
@@ -41,6 +45,8 @@ from transformers import (
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
+    Gemma2Config,
+    Gemma2Model,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -208,6 +214,12 @@ def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
             )
         pipe.to(torch.float16).save_pretrained(folder / name)
     return {name: folder / name for name in ("dev", "schnell")}
+
+
+@pytest.fixture(scope="session")
+def schnell_folder(flux_folders: dict[str, Path]) -> Path:
+    """The second of them."""
+    return flux_folders["schnell"]
 
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -378,6 +390,67 @@ def flux2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def sana_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `SanaPipeline` with the norms of SANA-1.5; its autoencoder has a factor of 8."""
+    folder = tmp_path_factory.mktemp("tiny_sana")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        encoder = Gemma2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=WIDTH,
+            intermediate_size=WIDTH,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            initializer_range=0.5,
+        )
+        transformer = SanaTransformer2DModel(
+            in_channels=8,
+            out_channels=8,
+            num_attention_heads=2,
+            attention_head_dim=16,
+            num_layers=2,
+            num_cross_attention_heads=2,
+            cross_attention_head_dim=16,
+            cross_attention_dim=32,
+            caption_channels=WIDTH,
+            sample_size=8,
+            qk_norm="rms_norm_across_heads",
+        )
+        disturb(transformer)
+        blocks = ("ResBlock", "ResBlock", "ResBlock", "EfficientViTBlock")
+        widths, layers, scales = (8, 8, 16, 16), (1, 1, 1, 1), ((), (), (), (5,))
+        pipe = SanaPipeline(
+            scheduler=DPMSolverMultistepScheduler(
+                flow_shift=3.0, use_flow_sigmas=True, prediction_type="flow_prediction"
+            ),
+            vae=AutoencoderDC(
+                latent_channels=8,
+                attention_head_dim=8,
+                encoder_block_types=blocks,
+                decoder_block_types=blocks,
+                encoder_block_out_channels=widths,
+                decoder_block_out_channels=widths,
+                encoder_layers_per_block=layers,
+                decoder_layers_per_block=layers,
+                encoder_qkv_multiscales=scales,
+                decoder_qkv_multiscales=scales,
+                downsample_block_type="conv",
+                upsample_block_type="interpolate",
+                decoder_act_fns="silu",
+                scaling_factor=0.41407,
+            ),
+            text_encoder=Gemma2Model(encoder),
+            tokenizer=tokenizer,
+            transformer=transformer,
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.fixture(scope="session")
 def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A `WanPipeline`, whose autoencoder has a factor of 4 in space and of 2 in time."""
     folder = tmp_path_factory.mktemp("tiny_wan")
@@ -429,10 +502,12 @@ def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 FOLDERS: Mapping[str, str] = {
     "sdxl": "sdxl_folder",
+    "flux_schnell": "schnell_folder",
     "qwen_image": "qwen_image_folder",
     "z_image": "z_image_folder",
     "z_image_turbo": "z_image_folder",
     "flux2_klein": "flux2_folder",
+    "sana": "sana_folder",
     "wan": "wan_folder",
 }
 """Of each family without a small model that ships, by its option of `model`."""

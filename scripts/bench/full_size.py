@@ -41,7 +41,7 @@ from rlfactory.train.trainer import Trainer
 MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
     **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
-    "wan": "wan",
+    **{"sana": "sana", "wan": "wan"},
 }
 ALGORITHMS = ("grpo", "awm", "nft")
 PEAKS = {

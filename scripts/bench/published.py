@@ -110,6 +110,9 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
             return [*drawn("sequence", length, config.cap_feat_dim)], []
         if name in ("qwen_image", "flux2_klein"):
             return drawn("sequence", length, config.joint_attention_dim), None
+        if name == "sana":
+            mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)
+            return drawn("sequence", length, config.caption_channels), mask, None, None
         if name == "wan":
             return drawn("sequence", length, config.text_dim), None
         pooled = drawn("pooled", config.pooled_projection_dim)

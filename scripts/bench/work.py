@@ -24,6 +24,15 @@ WITHOUT_KERNEL = (
 )
 
 
+def convolution_backward_flops(given: Tensor, x: Tensor, weight: Tensor, *options: Any) -> int:
+    """As many as forward for each of the gradients of input and weight that is wanted.
+
+    torch's formula takes the weight's gradient of a grouped convolution for that of a full one.
+    """
+    outputs = given.shape[0] * given.shape[2:].numel()
+    return 2 * outputs * weight.numel() * sum(options[-1][:2])
+
+
 class Counter(TorchDispatchMode):
     """Counts `flops`, `bytes` (of operators without FLOPs) and `launches`."""
 
@@ -51,6 +60,8 @@ class Counter(TorchDispatchMode):
             self.flops += sdpa_flop_count(*(t.shape for t in tensors[:3]))
         elif name == "_scaled_dot_product_flash_attention_for_cpu_backward":
             self.flops += sdpa_backward_flop_count(*(t.shape for t in tensors[:4]))
+        elif name == "convolution_backward":
+            self.flops += convolution_backward_flops(*args)
         elif (formula := flop_registry.get(func._overloadpacket)) is not None:
             self.flops += formula(*args, **kwargs, out_val=result)
         else:

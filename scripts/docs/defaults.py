@@ -25,7 +25,7 @@ PAGE = DOCS / "reference" / "defaults.md"
 BEGIN, END = "<!-- tables: python scripts/docs/defaults.py -->", "<!-- end of tables -->"
 MODELS = (
     *("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),
-    *("flux2_klein", "wan"),
+    *("flux2_klein", "sana", "wan"),
 )
 """Of full size; sd15 has sd14's recipes."""
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -33,6 +33,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "image_function": (f"reward.function={DOCS}/notebooks/own_reward.py:warmth",),
     "remote": ("reward.url=http://127.0.0.1:8000",),
     "unifiedreward": ("reward.url=http://127.0.0.1:8000/v1",),
+    "geneval2": ("reward.url=http://127.0.0.1:8000/v1", "reward.model=m"),
     "vlm_judge": ("reward.url=http://127.0.0.1:8000/v1", "reward.model=m"),
     "llava_bertscore": ("reward.url=http://127.0.0.1:8000/v1", "reward.model=m"),
 }

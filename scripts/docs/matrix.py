@@ -25,10 +25,13 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Stable Diffusion 1, 2": ("tiny_sd", "sd14", "sd15"),
     "Stable Diffusion XL": ("sdxl",),
     "Stable Diffusion 3, 3.5": ("tiny_sd3", "sd35"),
-    "FLUX.1": ("tiny_flux", "flux", "flux_schnell"),
+    "FLUX.1": ("tiny_flux", "flux"),
+    "FLUX.1 schnell": ("flux_schnell",),
     "Qwen-Image": ("qwen_image",),
-    "Z-Image": ("z_image", "z_image_turbo"),
+    "Z-Image": ("z_image",),
+    "Z-Image-Turbo": ("z_image_turbo",),
     "FLUX.2 klein": ("flux2_klein",),
+    "SANA": ("sana",),
     "Wan (video)": ("wan",),
 }
 """The options of `model` of each family, the one that tests train first."""

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from tiny_pipelines import (
     flux2_folder,
+    flux_folders,
     qwen_image_folder,
+    sana_folder,
+    schnell_folder,
     sdxl_folder,
     small,
     wan_folder,
@@ -16,7 +19,10 @@ from tiny_pipelines import (
 
 __all__ = [
     "flux2_folder",
+    "flux_folders",
     "qwen_image_folder",
+    "sana_folder",
+    "schnell_folder",
     "sdxl_folder",
     "small",
     "wan_folder",

@@ -115,6 +115,11 @@ CASES = (
         {"text_tokens": 128},
         negative="",
     ),
+    Case(
+        "SanaPipeline",
+        of("sana_folder"),
+        {"text_tokens": 64, "timesteps": "truncated"},  # as its scheduler does
+    ),
     Case("WanPipeline", of("wan_folder"), {"text_tokens": 128, "size": [32, 48], "frames": 5}),
 )
 
@@ -168,6 +173,7 @@ def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
     factor = model.latent_pixels
     height, width = (factor * edge for edge in model.resolution.shape[-2:])
     arguments = model.pipeline_arguments()
+    take_first_order_steps(pipe)
     if "negative_prompt" in arguments:
         arguments["negative_prompt"] = [arguments["negative_prompt"]] * len(PROMPTS)
     found = pipe(

@@ -2,7 +2,10 @@
 
 from tiny_pipelines import (
     flux2_folder,
+    flux_folders,
     qwen_image_folder,
+    sana_folder,
+    schnell_folder,
     sdxl_folder,
     small,
     wan_folder,
@@ -11,7 +14,10 @@ from tiny_pipelines import (
 
 __all__ = [
     "flux2_folder",
+    "flux_folders",
     "qwen_image_folder",
+    "sana_folder",
+    "schnell_folder",
     "sdxl_folder",
     "small",
     "wan_folder",

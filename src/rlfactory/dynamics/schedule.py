@@ -5,11 +5,13 @@ A schedule is a class with a class attribute `process` (`flow` or `vp`) and the 
 Keyword-only constructor parameters are the configuration (`conf/schedule/`); there are no run-time
 arguments.
 
-For rectified flow three schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
+For rectified flow four schedules are in use. `uniform` shifts evenly spaced sigmas from 1 to 1/n
 (Flow-Factory, FLUX). `diffusers` is SD3's scheduler: it spaces evenly down to its smallest sigma,
 which is *already shifted*, and shifts again, so that its last step is very short (0.0089 for 10
-steps and shift 3). `unipc` is that of UniPC with flow sigmas (Wan). Variance-preserving models know
-integer timesteps only; `Leading` is the spacing with which Stable Diffusion 1 and 2 are sampled.
+steps and shift 3). `unipc` is that of UniPC with flow sigmas (Wan); `dpm` that of diffusers'
+DPM-Solver with them (SANA): `uniform` from 0.999 instead of 1 before the shift. Variance-preserving
+models know integer timesteps only; `Leading` is the spacing with which Stable Diffusion 1 and 2 are
+sampled.
 """
 
 import math
@@ -63,6 +65,15 @@ def diffusers_sigmas(steps: int, shift: float, *, dynamic: bool = False) -> Tens
     if not dynamic:
         smallest = shifted(smallest, shift)
     return _ending_at_zero(shifted(torch.linspace(1, smallest.item(), steps), shift))
+
+
+def dpm_sigmas(steps: int, shift: float) -> Tensor:
+    """`[steps + 1]`, falling to 0: `DPMSolverMultistepScheduler(use_flow_sigmas=True)`.
+
+    Even spacing from 0.999 down to 0.999 / steps, then shifted by its `flow_shift`.
+    """
+    largest = 1 - 1 / TRAIN_STEPS
+    return _ending_at_zero(shifted(torch.linspace(largest, largest / steps, steps), shift))
 
 
 def unipc_sigmas(steps: int, shift: float) -> Tensor:
@@ -128,7 +139,7 @@ class Schedule:
     def __init__(
         self,
         *,
-        kind: Literal["uniform", "diffusers", "unipc"] = "uniform",
+        kind: Literal["uniform", "diffusers", "unipc", "dpm"] = "uniform",
         steps: PositiveInt = 10,
         shift: Positive | Literal["dynamic"] | None = None,
     ) -> None:
@@ -153,7 +164,7 @@ class Schedule:
             dynamic: Whether the model's own shift depends on these.
 
         Returns:
-            Times `[n + 1]`, from 1 to 0.
+            Times `[n + 1]`, from 1 to 0; of `dpm` from a little below 1.
 
         Raises:
             ValueError: `shift` is `dynamic` and `tokens` is None.
@@ -161,6 +172,8 @@ class Schedule:
         steps, shift = steps or self.steps, self._shift(model_shift, tokens)
         if self.kind == "uniform":
             return uniform_sigmas(steps, shift)
+        if self.kind == "dpm":
+            return dpm_sigmas(steps, shift)
         if self.kind == "unipc":
             return unipc_sigmas(steps, shift)
         is_dynamic = dynamic if self.shift is None else self.shift == "dynamic"

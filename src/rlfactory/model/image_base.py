@@ -85,7 +85,7 @@ class PipelineModel(ImageModel):
         self.precision.set_matmul_precision(device)
         self.memory = memory or Memory()
         self.guidance, self.negative_prompt = guidance, negative_prompt
-        negatives = [negative_prompt] if guidance > 1 else []
+        negatives = [self._negative_text(negative_prompt)] if guidance > 1 else []
         self.pipe, self.text_encoders = open_pipeline(
             getattr(diffusers, self.pipeline),
             path,
@@ -100,7 +100,7 @@ class PipelineModel(ImageModel):
             embedding_options=embedding_options,
             **components,
         )
-        self._negative = self._encode_negative(negative_prompt) if negatives else None
+        self._negative = self._encode_negative(negatives[0]) if negatives else None
 
     def merged_adapters(self) -> AbstractContextManager[None]:
         """LoRA adapters are merged within the `with`, if `memory` says so."""
@@ -177,6 +177,10 @@ class PipelineModel(ImageModel):
             yield
         finally:
             self.network.to(self.device)
+
+    def _negative_text(self, prompt: str) -> str:
+        """What stands for the negative prompt in `_encode`, where it is encoded in another way."""
+        return prompt
 
     def _encode_negative(self, prompt: str) -> TextEmbeddings:
         """The one row of the negative prompt, on the device."""

@@ -11,6 +11,7 @@ from rlfactory.config.memory import activations
 from rlfactory.config.memory.activations import (
     ComputeOptions,
     activation_bytes,
+    autoencoder_widths,
     decoding_bytes,
     family_of,
     latent_channels,
@@ -21,6 +22,7 @@ from rlfactory.model import memory
 from rlfactory.model.flux2 import TARGETS as OF_FLUX2
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
 from rlfactory.model.pipelines import loading
+from rlfactory.model.sana import ATTENTION_PROJECTIONS as OF_SANA
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.sd import ATTENTION_PROJECTIONS as OF_UNETS
 from rlfactory.model.wan import ATTENTION_PROJECTIONS as OF_WAN
@@ -47,6 +49,7 @@ SMALLER = {
     "qwen_image": {"num_layers": 8},
     "z_image": {"n_layers": 6, "n_refiner_layers": 1},
     "flux2_klein": {"num_layers": 3, "num_single_layers": 6},
+    "sana": {"num_layers": 6},
     "wan": {"num_layers": 8},
 }
 FRAMES = 3
@@ -58,6 +61,7 @@ EDGE = {
     "qwen_image": 32,
     "z_image": 32,
     "flux2_klein": 32,
+    "sana": 32,
     "wan": 24,
 }
 TEXT = {
@@ -68,6 +72,7 @@ TEXT = {
     "qwen_image": 64,
     "z_image": 64,
     "flux2_klein": 64,
+    "sana": 300,
     "wan": 64,
 }
 OPTIONS = {
@@ -93,7 +98,7 @@ def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
     if not options.full:
         network.requires_grad_(False).to(torch.bfloat16 if options.half else torch.float32)
         others = {"sd14": OF_UNETS, "sdxl": OF_UNETS, "z_image": OF_Z_IMAGE}
-        others |= {"flux2_klein": OF_FLUX2, "wan": OF_WAN}
+        others |= {"flux2_klein": OF_FLUX2, "sana": OF_SANA, "wan": OF_WAN}
         targets = others.get(name, ATTENTION_PROJECTIONS)
         Lora(network, rank=options.rank, alpha=1.0, targets=targets)
         keep_halves(network)
@@ -125,6 +130,13 @@ def inputs(name: str, network: Any, batch: int) -> dict[str, torch.Tensor]:
             "x": [*torch.empty(batch, config.in_channels, 1, edge, edge)],
             "t": torch.empty(batch),
             "cap_feats": [*torch.empty(batch, text, config.cap_feat_dim)],
+        }
+    if name == "sana":
+        return {
+            "hidden_states": torch.empty(batch, config.in_channels, edge, edge),
+            "timestep": torch.empty(batch),
+            "encoder_hidden_states": torch.empty(batch, text, config.caption_channels),
+            "encoder_attention_mask": torch.empty(batch, text, dtype=torch.long),
         }
     if name == "flux2_klein":
         image = (edge // 2) ** 2
@@ -213,13 +225,14 @@ def test_decoding_a_video_takes_what_is_said(frames: int, bench: ModuleType) -> 
 
 
 @pytest.mark.parametrize("size", [64, 128])
-@pytest.mark.parametrize("name", ["flux_dev", "sd14", "qwen_image"])
+@pytest.mark.parametrize("name", ["flux_dev", "sd14", "qwen_image", "sana"])
 def test_decoding_takes_what_is_said(name: str, size: int, bench: ModuleType) -> None:
     vae = bench.part(published()[name]["parts"]["vae"]).requires_grad_(False).eval()
     with bench.ghost.fake_tensors():
         bench.ghost.with_fake_tensors(vae)
         frames = [1] if "z_dim" in vae.config else []
-        latents = torch.empty(2, latent_channels(vae.config), *frames, size // 8, size // 8)
+        edge = size // 2 ** (len(autoencoder_widths(vae.config)) - 1)
+        latents = torch.empty(2, latent_channels(vae.config), *frames, edge, edge)
         with torch.no_grad(), bench.ghost.Live() as live:
             vae.decode(latents, return_dict=False)
     assert decoding_bytes(vae.config, size**2, 2) == pytest.approx(live.peak, rel=0.05)

@@ -19,6 +19,7 @@ from rlfactory.config.peers import values
         ("openai-community/gpt2", "gpt2"),
         ("someone/my-flux-lora", "flux"),
         ("Tongyi-MAI/Z-Image-Turbo", "z_image_turbo"),
+        ("Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers", "sana"),
         ("black-forest-labs/FLUX.2-klein-4B", "flux2_klein"),
         ("someone/my-flux.2-klein-lora", "flux2_klein"),
         ("someone/my-sdxl", "sdxl"),

@@ -13,8 +13,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlfactory.config.memory.activations import ComputeOptions
 from rlfactory.config.memory.language_shapes import language_shape
 from rlfactory.config.memory.model_parts import parts_of, published
+from rlfactory.config.prediction.decoding import decoding
 from rlfactory.config.prediction.devices import gpu_models
-from rlfactory.config.prediction.image_work import decoding, network_passes
+from rlfactory.config.prediction.image_work import network_passes
 from rlfactory.config.prediction.language_work import hidden_passes
 from rlfactory.config.prediction.work import Speeds, Work, rate_of
 
@@ -23,7 +24,7 @@ NETWORKS = Path(__file__).parents[1] / "memory"
 EDGE, TEXT = 32, 77
 NAMES = (
     *("flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image", "flux2_klein"),
-    "wan",
+    *("sana", "wan"),
 )
 OPTIONS = {
     "lora": ComputeOptions(rank=16),
@@ -53,9 +54,7 @@ def close(found: Work, flops: float, moved: float, launches: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("manner", OPTIONS)
-@pytest.mark.parametrize(
-    "name", ["flux_dev", "sd35_medium", "sd14", "sdxl", "qwen_image", "z_image", "wan"]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_passes_of_image_networks(
     name: str, manner: str, tools: tuple[ModuleType, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,13 +108,17 @@ def test_checkpointing_adds_a_forward_pass() -> None:
     assert again[1].flops == plain[1].flops + plain[0].flops
 
 
-@pytest.mark.parametrize("path", ["black-forest-labs/FLUX.1-dev", "zoo:tiny_sd3"])
+SANA = "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers"
+
+
+@pytest.mark.parametrize("path", ["black-forest-labs/FLUX.1-dev", "zoo:tiny_sd3", SANA])
 def test_decoding(path: str, tools: tuple[ModuleType, ...]) -> None:
     bench, ghost, work, _ = tools
     parts = parts_of(path)
     assert parts is not None
     config, edge = parts["vae"].config, 16
-    described = {"class": "diffusers.AutoencoderKL", "config": config}
+    kind = "AutoencoderDC" if path == SANA else "AutoencoderKL"
+    described = {"class": f"diffusers.{kind}", "config": config}
     vae = bench.part(described).requires_grad_(False).eval()
     with ghost.fake_tensors():
         ghost.with_fake_tensors(vae)

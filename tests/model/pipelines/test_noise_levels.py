@@ -67,7 +67,11 @@ def test_as_published_levels_are_the_formulas_to_the_bit() -> None:
 
 def test_a_scheduler_that_no_schedule_follows_is_refused() -> None:
     scheduler = DPMSolverMultistepScheduler(
-        use_flow_sigmas=True, flow_shift=3.0, prediction_type="flow_prediction"
+        use_flow_sigmas=True,
+        flow_shift=3.0,
+        prediction_type="flow_prediction",
+        algorithm_type="sde-dpmsolver++",
     )
-    with pytest.raises(ModelError, match="DPMSolverMultistepScheduler, which no schedule"):
+    said = "DPMSolverMultistepScheduler with algorithm_type=sde-dpmsolver.., which no schedule"
+    with pytest.raises(ModelError, match=said):
         flow_resolution(SHAPE, TOKENS, scheduler)

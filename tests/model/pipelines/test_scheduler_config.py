@@ -8,18 +8,25 @@ import pytest
 from rlfactory.model.pipelines.scheduler_config import (
     flow_scheduler_fault,
     scheduler_of,
+    solver_notes,
     timestep_notes,
 )
 from rlfactory.model.pipelines.shipped import zoo_path
 
 EULER = "FlowMatchEulerDiscreteScheduler"
+DPM = "DPMSolverMultistepScheduler"
+FLOW = {"use_flow_sigmas": True, "prediction_type": "flow_prediction"}
 LEADING = {"steps": 50, "steps_offset": 1}
 
 
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("DPMSolverMultistepScheduler", {"flow_shift": 3.0}, "by DPMSolverMultistepScheduler"),
+        ("SCMScheduler", {}, "by SCMScheduler, which"),
+        (DPM, {"flow_shift": 3.0}, "with use_flow_sigmas=false, prediction_type=epsilon, which"),
+        (DPM, FLOW | {"algorithm_type": "sde-dpmsolver++"}, "algorithm_type=sde-dpmsolver++"),
+        (DPM, FLOW | {"final_sigmas_type": "sigma_min"}, "final_sigmas_type=sigma_min"),
+        (DPM, FLOW | {"num_train_timesteps": 500}, "num_train_timesteps=500"),
         (EULER, {"invert_sigmas": True}, "invert_sigmas=true"),
         (EULER, {"num_train_timesteps": 500}, "num_train_timesteps=500"),
     ],
@@ -35,6 +42,14 @@ def test_what_no_schedule_follows_is_a_fault(name: str, options: Any, said: str)
 )
 def test_what_schedules_follow_is_none(options: dict[str, Any]) -> None:
     assert flow_scheduler_fault(EULER, options) is None
+
+
+def test_a_dpm_solver_with_flow_sigmas_is_followed_and_its_order_is_noted() -> None:
+    assert flow_scheduler_fault(DPM, FLOW | {"flow_shift": 3.0}) is None
+    (note,) = solver_notes({"_class_name": DPM} | FLOW)
+    assert "order 2" in note
+    for other in ({"_class_name": DPM, "solver_order": 1}, {"_class_name": EULER}):
+        assert [*solver_notes(other)] == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import torch
 from diffusers import (
     DDIMScheduler,
+    DPMSolverMultistepScheduler,
     FlowMatchEulerDiscreteScheduler,
     PNDMScheduler,
     UniPCMultistepScheduler,
@@ -169,6 +170,42 @@ def test_precision_and_truncated_times_are_told() -> None:
     code, notes = code_and_notes("diffusers", "StableDiffusion3Pipeline", **truncated, **half)
     assert "dtype=torch.bfloat16" in code
     assert notes == (TRUNCATED,)
+
+
+@pytest.mark.parametrize("kind", ["dpm", "uniform", "diffusers"])
+@pytest.mark.parametrize("shift", [None, 2.0, "dynamic"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_steps_of_first_order_replace_those_of_a_dpm_solver(
+    kind: Any, shift: Any, whole: bool
+) -> None:
+    base = DPMSolverMultistepScheduler(
+        flow_shift=3.0, use_flow_sigmas=True, prediction_type="flow_prediction"
+    )
+    ours = model(base, "SanaPipeline")
+    values = config({"kind": kind, "steps": 5, "shift": shift})
+    values["model"]["timesteps"] = "truncated"
+    sigmas = Schedule(kind=kind, steps=5, shift=shift).sigmas(3.0, tokens=64)
+    if whole:
+        set_scheduler(ours.pipe, values)
+    snippet = image_snippet(ours, values, sigmas, Source("p", None if whole else "'b'"), prompt="a")
+    pipe = SimpleNamespace(scheduler=ours.pipe.scheduler)
+    chosen = [line for line in snippet.code.splitlines() if line.startswith("pipe.scheduler")]
+    assert len(chosen) == (0 if whole else 1)
+    classes = (DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler)
+    for line in chosen:
+        exec(line, {"pipe": pipe, **{kind.__name__: kind for kind in classes}})
+    asked: dict[str, Any] = {}
+    call = snippet.code.splitlines()[-1]
+    exec(call, {"pipe": lambda _, **given: asked.update(given) or SimpleNamespace(images=[0])})
+    scheduler = pipe.scheduler
+    if "sigmas" in asked:
+        scheduler.set_timesteps(sigmas=asked["sigmas"])
+    else:
+        scheduler.set_timesteps(5)
+    torch.testing.assert_close(scheduler.sigmas, sigmas, rtol=0, atol=1e-5)
+    assert scheduler.config.get("solver_order", 1) == 1
+    # a DPM-Solver truncates times itself
+    assert (TRUNCATED in snippet.notes) is ("solver_order" not in scheduler.config)
 
 
 def test_a_multistep_scheduler_takes_the_runs_steps_of_first_order() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rlfactory.model.pipelines.families import FAMILIES
 
-Family = Literal["flux", "flux2", "sd3", "qwen_image", "z_image", "wan", "unet"]
+Family = Literal["flux", "flux2", "sd3", "qwen_image", "z_image", "sana", "wan", "unet"]
 Config = Mapping[str, Any]
 
 
@@ -90,6 +90,8 @@ def family_of(network: Config) -> Family:
         return "qwen_image"
     if "n_refiner_layers" in network:
         return "z_image"
+    if "num_cross_attention_heads" in network:
+        return "sana"
     if "ffn_dim" in network and "freq_dim" in network:
         return "wan"
     if "down_block_types" in network and "cross_attention_dim" in network:
@@ -108,6 +110,7 @@ def activation_bytes(
         "sd3": _sd3,
         "qwen_image": _qwen_image,
         "z_image": _z_image,
+        "sana": _sana,
         "wan": _wan,
         "unet": _unet,
     }
@@ -182,6 +185,18 @@ def _z_image(network: Config, area: int, text: int, options: ComputeOptions) -> 
     backward = row * options.coefficient(28.0, 26.0, 28.0, 26.0)
     sampling = row * options.coefficient(63.1, 33.4, 63.1, 33.4)
     return _of_blocks(((layers, block),), row, backward, sampling, options)
+
+
+def _sana(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
+    """Blocks on the image's tokens: linear attention, attention to the text, convolutions."""
+    image = area // network["patch_size"] ** 2
+    width = network["num_attention_heads"] * network["attention_head_dim"]
+    row = image * width
+    block = row * options.coefficient(148.4, 74.2, 178.4, 125.2) + image * _adapters(6, options)
+    block += text * (width * options.coefficient(12.7, 6.4, 19.4, 20.7) + _adapters(2, options))
+    backward = row * options.coefficient(20.0, 16.0, 20.0, 16.0)
+    sampling = (row + 0.1 * text * width) * options.coefficient(56.0, 30.5, 56.0, 31.0)
+    return _of_blocks(((network["num_layers"], block),), row, backward, sampling, options)
 
 
 def _wan(network: Config, area: int, text: int, options: ComputeOptions) -> ActivationBytes:
@@ -305,7 +320,8 @@ def autoencoder_widths(autoencoder: Config) -> list[int]:
     """The channels of an autoencoder's levels, the first at full resolution."""
     if "dim_mult" in autoencoder:  # Qwen-Image's, which is one of videos
         return [autoencoder["base_dim"] * factor for factor in autoencoder["dim_mult"]]
-    return list(autoencoder["block_out_channels"])
+    deep = autoencoder.get("decoder_block_out_channels")  # SANA's
+    return list(deep or autoencoder["block_out_channels"])
 
 
 def latent_channels(autoencoder: Config) -> int:
@@ -322,9 +338,12 @@ def tile_size(autoencoder: Config, pixels: int) -> int:
 def decoding_bytes(autoencoder: Config, pixels: int, images: int, frames: int = 1) -> float:
     """The most that decoding holds, in bytes: three float32 tensors at full resolution with the
     channels of the last level but one. An autoencoder of videos pads each with two frames, decodes
-    four further frames at once, and keeps all that it has decoded.
+    four further frames at once, and keeps all that it has decoded; one of deep compression adds
+    a shortcut to what it upsamples.
     """
     widths = autoencoder_widths(autoencoder)
+    if "decoder_block_out_channels" in autoencoder:
+        return (1.25 * widths[1] + 2 * widths[0]) * pixels * 4 * images
     tensors = 3.0
     if "dim_mult" in autoencoder:
         tensors = 9.0 if frames == 1 else 25.5

@@ -22,7 +22,7 @@ NETWORKS = ("transformer", "unet")
 """Names of the part that is trained."""
 ADAPTED_PROJECTIONS = {
     **{"flux": 8, "flux2": 9, "sd3": 8, "qwen_image": 8, "z_image": 4},
-    **{"wan": 8, "unet": 4},
+    **{"sana": 8, "wan": 8, "unet": 4},
 }
 """Kinds of projections that have LoRA adapters where `lora_targets` names none."""
 
@@ -48,6 +48,15 @@ def published_pipeline(path: str) -> str | None:
         if path in pipeline["hub"]:
             return str(pipeline["pipeline"]).rpartition(".")[2]
     return None
+
+
+def published_scheduler(path: str) -> Mapping[str, Any]:
+    """The scheduler's configuration of a published hub id; empty for any other path."""
+    for pipeline in published().values():
+        if path in pipeline["hub"]:
+            name = pipeline["scheduler"]["class"].rpartition(".")[2]
+            return {"_class_name": name, **pipeline["scheduler"]["config"]}
+    return {}
 
 
 def parts_of(path: str) -> Mapping[str, Part] | None:
@@ -114,6 +123,7 @@ def trainable_parameters(
         "sd3": _sd3_lora,
         "qwen_image": _qwen_image_lora,
         "z_image": _z_image_lora,
+        "sana": _qwen_image_lora,
         "wan": _wan_lora,
         "unet": _unet_lora,
     }
@@ -141,7 +151,7 @@ def _sd3_lora(network: Config) -> int:
 
 
 def _qwen_image_lora(network: Config) -> int:
-    """The eight attention projections of a block; all square."""
+    """The eight attention projections of a block, as many in SANA; all square."""
     width = network["num_attention_heads"] * network["attention_head_dim"]
     return int(2 * width * 8 * network["num_layers"])
 

@@ -44,6 +44,7 @@ REWARDS = {
     "clip": "clipscore",
     "clip_score": "clipscore",
     "hpsv2": "hps",
+    "hps_v3": "hpsv3",
     "image_reward": "imagereward",
     "llava_bertscore": "llava_bertscore",
 }
@@ -64,6 +65,7 @@ KINDS = {
     "flux.2-klein": "flux2_klein",
     "qwen-image": "qwen_image",
     "z-image": "z_image",
+    "/sana": "sana",
     "wan2": "wan",
     "stable-diffusion-xl": "sdxl",
     "sdxl": "sdxl",

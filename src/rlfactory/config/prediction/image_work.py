@@ -10,9 +10,7 @@ from typing import Any
 
 from rlfactory.config.memory.activations import (
     ComputeOptions,
-    autoencoder_widths,
     family_of,
-    latent_channels,
     unet_blocks,
     whole_groups,
 )
@@ -27,6 +25,7 @@ BYTES: Mapping[str, tuple[Four, Four]] = {
     "single": ((320.8, 338.6, 260.8, 289.0), (448.9, 476.7, 489.2, 485.0)),
     "qwen_image": ((304.8, 274.2, 224.8, 252.0), (455.8, 486.3, 518.2, 503.0)),
     "z_image": ((374.2, 340.2, 294.2, 337.3), (765.5, 896.6, 845.8, 867.5)),
+    "sana": ((464.9, 379.9, 344.9, 369.0), (796.0, 750.0, 795.0, 827.0)),
     "wan": ((451.5, 497.8, 324.4, 421.4), (771.7, 912.5, 829.2, 867.9)),
     "flux2 double": ((396.9, 362.3, 316.9, 327.0), (692.9, 660.8, 717.8, 624.0)),
     "flux2 single": ((452.7, 413.6, 272.7, 316.6), (712.8, 666.2, 697.0, 589.0)),
@@ -42,6 +41,7 @@ LAUNCHES: Mapping[str, tuple[Four, Four]] = {
     "single": ((51, 75, 39, 66), (69, 93, 76, 105)),
     "qwen_image": ((113, 153, 81, 130), (148, 228, 168, 229)),
     "z_image": ((75, 100, 59, 82), (120, 198, 130, 161)),
+    "sana": ((98, 133, 66, 106), (137, 211, 130, 177)),
     "wan": ((100, 148, 68, 112), (147, 221, 148, 193)),
     "flux2 double": ((112, 149, 80, 111), (154, 229, 150, 191)),
     "flux2 single": ((38, 52, 34, 45), (55, 85, 62, 75)),
@@ -64,7 +64,7 @@ def network_passes(
     """The work of a forward and of a backward pass of `rows` items of `area` latents."""
     formulas = {
         **{"flux": _flux, "flux2": _flux2, "sd3": _sd3},
-        **{"qwen_image": _flux, "z_image": _z_image, "wan": _wan, "unet": _unet},
+        **{"qwen_image": _flux, "z_image": _z_image, "sana": _sana, "wan": _wan, "unet": _unet},
     }
     blocks = formulas[family_of(network)]
     pairs = [*blocks(network, area, text, rows, options)]
@@ -225,6 +225,28 @@ def _z_image(
     yield _rest(rows, options, width, image, text, patch, patch, network["cap_feat_dim"], network)
 
 
+def _sana(
+    network: Config, area: int, text: int, rows: int, options: ComputeOptions
+) -> Iterator[tuple[Work, Work]]:
+    width, hidden = _width(network), network["mlp_ratio"] * _width(network)
+    image = area // network["patch_size"] ** 2
+    n, square = float(rows * image), float(width**2)
+    linear = 4.0 * (network["attention_head_dim"] + 1) * width
+    one = _pair(
+        "sana",
+        options,
+        width * (n + 0.16 * rows * text),
+        matmul=n * (12 * square + 6 * width * hidden + 36 * hidden + linear),
+        attention=4.0 * n * text * width,
+        once=4 * square * rows * text,
+        adapters=4.0 * options.rank * width * (6 * n + 2 * rows * text),
+    )
+    yield one[0] * network["num_layers"], one[1] * network["num_layers"]
+    patch, joint = network["patch_size"] ** 2, network["caption_channels"] + width
+    inputs, outputs = network["in_channels"] * patch, network["out_channels"] * patch
+    yield _rest(rows, options, width, image, text, inputs, outputs, joint, network)
+
+
 def _wan(
     network: Config, area: int, text: int, rows: int, options: ComputeOptions
 ) -> Iterator[tuple[Work, Work]]:
@@ -300,48 +322,3 @@ def _unet(
     ends = 18.0 * rows * area * first * (network["in_channels"] + network["out_channels"])
     rest = _pair("rest", options, 0.0, matmul=ends)
     yield rest[0] * 0.25 + Work(0.75 * rest[0].flops), rest[1]
-
-
-def decoding(autoencoder: Config, area: int, images: int, frames: int = 1) -> Work:
-    """The work of decoding images of `area` latents, or videos with `frames` latents in time.
-
-    That of a video was counted: its convolutions are over three frames, and each latent after the
-    first is four frames.
-    """
-    one = _decoding_of_image(autoencoder, area // frames, images)
-    if "dim_mult" not in autoencoder:
-        return one
-    flops, moved, launches = (
-        first + further * (frames - 1) for first, further in VIDEO_FACTORS.values()
-    )
-    return Work(one.flops * flops, one.bytes * moved, one.launches * launches, rate=one.rate)
-
-
-def _decoding_of_image(autoencoder: Config, area: int, images: int) -> Work:
-    widths = autoencoder_widths(autoencoder)
-    layers = autoencoder.get("layers_per_block") or autoencoder["num_res_blocks"]
-    pixels, channels = float(images * area), widths[-1]
-    convolutions = pixels * latent_channels(autoencoder) * channels
-    elements, count = 0.0, 2
-    attention = pixels * (4 * channels**2 / 9 + 2 * area * channels / 9)
-    residuals = [(pixels, channels, channels)] * 2
-    for level, width in enumerate(widths[::-1]):
-        for _ in range(layers + 1):
-            residuals.append((pixels, channels, width))
-            channels = width
-        if level < len(widths) - 1:
-            pixels *= 4
-            convolutions += pixels * channels**2
-            elements += pixels * channels
-    for size, inner, outer in residuals:
-        convolutions += size * (inner * outer + outer**2 + inner * outer * (inner != outer) / 9)
-        elements += size * (inner + outer)
-        count += 1
-    convolutions += pixels * channels * 3 + attention
-    return Work(18.0 * convolutions, DECODING_BYTES * elements, 9.0 * count, rate="convolution")
-
-
-VIDEO_FACTORS = {"flops": (2.02, 6.35), "bytes": (2.79, 10.65), "launches": (2.28, 2.63)}
-"""What decoding the first latent of a video, and each further one, takes of an image's work."""
-DECODING_BYTES = 22.0
-"""Bytes that decoding moves for each pixel and channel into and out of its blocks, in float32."""

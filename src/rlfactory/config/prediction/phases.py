@@ -22,7 +22,8 @@ from rlfactory.config.memory.run_shape import (
     weight_sets,
 )
 from rlfactory.config.memory.sharding import BYTES, processes_of, shares_of
-from rlfactory.config.prediction.image_work import decoding, network_passes
+from rlfactory.config.prediction.decoding import decoding
+from rlfactory.config.prediction.image_work import network_passes
 from rlfactory.config.prediction.language_work import decoded_token, hidden_passes, logits
 from rlfactory.config.prediction.work import Work, rate_of
 from rlfactory.utils.types import Size

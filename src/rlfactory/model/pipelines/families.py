@@ -27,7 +27,7 @@ class Family:
     network: str
     option: str
     small: str | None = None
-    levels: Literal["uniform", "diffusers", "unipc"] = "uniform"
+    levels: Literal["uniform", "diffusers", "unipc", "dpm"] = "uniform"
     recipes: str | None = None
 
 
@@ -80,6 +80,13 @@ FAMILIES = (
         option="flux2_klein",
     ),
     Family(
+        pipeline="SanaPipeline",
+        target="rlfactory.model.sana.Sana",
+        network="SanaTransformer2DModel",
+        option="sana",
+        levels="dpm",
+    ),
+    Family(
         pipeline="WanPipeline",
         target="rlfactory.model.wan.Wan",
         network="WanTransformer3DModel",
@@ -89,3 +96,10 @@ FAMILIES = (
 )
 BY_PIPELINE = {family.pipeline: family for family in FAMILIES}
 BY_TARGET = {family.target: family for family in FAMILIES}
+NO_FAMILY = {
+    "SanaSprintPipeline": (
+        "a consistency model in TrigFlow's time (SCMScheduler), no rectified flow: no dynamics here"
+        " sample it; type model=sana with the model that it was distilled from"
+    ),
+}
+"""Pipelines that are close to a family's and are none, and why."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers.utils import logging as transformers_log
 
 from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.in_memory import copy_pipeline
 from rlfactory.model.pipelines.local_models import (
@@ -99,7 +100,8 @@ def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
     actual = pipeline_of(Path(location))
     if actual not in (kind.__name__, None):
         option = OPTIONS.get(str(actual))
-        remedy = f"; type model={option} model.path={path}" if option else ""
+        reason = f": {NO_FAMILY[str(actual)]}" if actual in NO_FAMILY else ""
+        remedy = f"; type model={option} model.path={path}" if option else reason
         raise ModelError(f"model.path={path} is a {actual}, not a {kind.__name__}{remedy}")
     return Path(location)
 

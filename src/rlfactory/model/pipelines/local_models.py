@@ -112,7 +112,7 @@ def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
     of_videos = pipeline in ("QwenImagePipeline", "WanPipeline")
     if of_videos and isinstance(vae.get("temperal_downsample"), list):
         return 2 ** (len(vae["temperal_downsample"]) + 1), None
-    blocks = vae.get("block_out_channels")
+    blocks = vae.get("block_out_channels") or vae.get("encoder_block_out_channels")
     if not isinstance(blocks, list) or not blocks:
         return None
     factor = 2 ** (len(blocks) - 1)
@@ -120,6 +120,8 @@ def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
         return factor, None
     if pipeline in ("FluxPipeline", "Flux2KleinPipeline", "ZImagePipeline"):
         return 2 * factor, None  # two by two latents make a token
+    if pipeline == "SanaPipeline":
+        return factor * int(network.get("patch_size", 1)), None
     patch, positions = network.get("patch_size"), network.get("pos_embed_max_size")
     if not isinstance(patch, int) or not isinstance(positions, int):
         return None

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlfactory.dynamics.schedule import dynamic_shift
 from rlfactory.model.base import Resolution
 from rlfactory.model.pipelines.local_models import height_and_width
-from rlfactory.model.pipelines.scheduler_config import CONVERSIONS, flow_scheduler_fault
+from rlfactory.model.pipelines.scheduler_config import CONVERSIONS, flow_scheduler_fault, own_shift
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
 
@@ -46,10 +46,11 @@ def flow_resolution(shape: tuple[int, ...], tokens: int, scheduler: Any) -> Reso
     if fault := flow_scheduler_fault(type(scheduler).__name__, config):
         raise ModelError(f"the model {fault}")
     dynamic = bool(config.get("use_dynamic_shifting"))
-    fixed = config.get("flow_shift", config.get("shift"))
     return Resolution(
         shape=shape,
-        shift=_dynamic_shift(config, tokens) if dynamic else float(fixed),
+        shift=_dynamic_shift(config, tokens)
+        if dynamic
+        else own_shift(type(scheduler).__name__, config),
         tokens=tokens,
         dynamic=dynamic,
         conversions={key: config[key] for key in CONVERSIONS if config.get(key)},

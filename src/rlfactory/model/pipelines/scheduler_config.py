@@ -14,6 +14,17 @@ FLOW = "FlowMatch"
 MULTISTEP = "UniPCMultistepScheduler"
 """A scheduler for rectified flows too, with `use_flow_sigmas`; here steps of first order are taken
 at its noise levels."""
+DPM_SOLVER = "DPMSolverMultistepScheduler"
+FOLLOWED_DPM: Mapping[str, tuple[Any, Any]] = {
+    "use_flow_sigmas": (False, True),
+    "prediction_type": ("epsilon", "flow_prediction"),
+    "algorithm_type": ("dpmsolver++", "dpmsolver++"),
+    "solver_type": ("midpoint", "midpoint"),
+    "final_sigmas_type": ("zero", "zero"),
+    "use_dynamic_shifting": (False, False),
+    "thresholding": (False, False),
+}
+"""The scheduler's default and the one value that is followed, of options of DPM-Solver."""
 CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "shift_terminal")
 """Options that change shifted noise levels."""
 
@@ -21,6 +32,13 @@ CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
 def scheduler_of(folder: Path) -> Mapping[str, Any]:
     """The scheduler configuration of a pipeline's folder; empty if it has none."""
     return read_json(folder / "scheduler" / "scheduler_config.json")
+
+
+def own_shift(name: str, scheduler: Mapping[str, Any]) -> float:
+    """The fixed shift of a rectified flow's scheduler of this class; one made of another's
+    configuration may hold both keys.
+    """
+    return float(scheduler["shift" if name.startswith(FLOW) else "flow_shift"])
 
 
 def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
@@ -31,8 +49,16 @@ def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
         scheduler: its configuration.
     """
     train_steps = scheduler.get("num_train_timesteps", 1000)
+    others = {
+        key: scheduler.get(key, default)
+        for key, (default, followed) in FOLLOWED_DPM.items()
+        if scheduler.get(key, default) != followed
+    }
     multistep = name == MULTISTEP and scheduler.get("use_flow_sigmas")
-    if not (name.startswith(FLOW) or multistep):
+    if name == DPM_SOLVER and others:
+        said = ", ".join(f"{key}={str(value).lower()}" for key, value in others.items())
+        fault = f"is sampled by {name} with {said}"
+    elif name != DPM_SOLVER and not (name.startswith(FLOW) or multistep):
         fault = f"is sampled by {name}"
     elif scheduler.get("invert_sigmas"):
         fault = "has a scheduler with invert_sigmas=true"
@@ -68,4 +94,14 @@ def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) ->
         yield (
             f"the pipeline's scheduler has steps_offset={offset}, and this run"
             f" {schedule.get('steps_offset')}: schedule.steps_offset={offset} follows it"
+        )
+
+
+def solver_notes(scheduler: Mapping[str, Any]) -> Iterator[str]:
+    """Where a flow's pipeline samples by steps of a higher order than evaluations do."""
+    order = scheduler.get("solver_order", 2)
+    if scheduler.get("_class_name") == DPM_SOLVER and order > 1:
+        yield (
+            f"the pipeline samples by a DPM-Solver of order {order}, and evaluations by steps of"
+            " order 1 at its noise levels: dynamics=dpm_solver draws rollouts as the pipeline does"
         )

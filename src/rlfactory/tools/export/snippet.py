@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import diffusers
 import torch
-from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
+from rlfactory.model.pipelines.scheduler_config import DPM_SOLVER, FLOW, MULTISTEP, own_shift
 
 Config = Mapping[str, Any]
 
@@ -75,10 +76,11 @@ def image_snippet(
     if source.base:
         named = f", weight_name={source.file!r}" if source.file else ""
         loads.append(f"pipe.load_lora_weights({source.path!r}{named})")
-    if scheduler := _ddim_replacement(model, config):
-        imports = ["DDIMScheduler", kind]
-        shown = _keywords(scheduler)
-        loads.append(f"pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config, {shown})")
+    name, options = _replacement(model.pipe.scheduler, config)
+    if any(model.pipe.scheduler.config.get(key) != value for key, value in options.items()):
+        imports = sorted([name, kind])
+        shown = _keywords(options)
+        loads.append(f"pipe.scheduler = {name}.from_config(pipe.scheduler.config, {shown})")
     steps = len(sigmas) - 1
     multistep = is_multistep(model.pipe.scheduler)
     if multistep:
@@ -86,7 +88,7 @@ def image_snippet(
         imports = sorted([kind, type(model.pipe.scheduler).__name__])
     height, width = height_and_width(config["evaluation"]["size"] or config["model"]["size"])
     arguments = {"num_inference_steps": steps, "height": height, "width": width}
-    levels = _levels(model, sigmas)
+    levels = [] if name == DPM_SOLVER else _levels(model, sigmas, options)
     notes = [OTHER_LEVELS] if levels else []
     if multistep and levels:
         levels, notes = [], [ONLY_OWN_LEVELS]
@@ -94,7 +96,8 @@ def image_snippet(
     head = ["import torch", f"from diffusers import {', '.join(imports)}", *source.imports, ""]
     sample = "frames = {}.frames[0]" if model.media == "videos" else "image = {}.images[0]"
     code = [*head, *loads, sample.format(f"pipe({', '.join(call)})")]
-    truncated = config["model"].get("timesteps") == "truncated" and not multistep
+    truncated = config["model"].get("timesteps") == "truncated"
+    truncated = truncated and not multistep and name != DPM_SOLVER
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
 
 
@@ -128,22 +131,35 @@ def text_snippet(config: Config, source: Source, *, prompt: str, begins_with_end
 
 def set_scheduler(pipe: Any, config: Config) -> None:
     """Give a pipeline that is exported completely the scheduler of the run's evaluation."""
-    old, schedule = pipe.scheduler.config, config["schedule"]
+    old, shift = pipe.scheduler, config["schedule"].get("shift")
+    name, options = _replacement(old, config)
+    if not options and isinstance(shift, int | float):
+        key = "flow_shift" if is_multistep(old) else "shift"
+        options = {key: float(shift), "use_dynamic_shifting": False}
+    if options:
+        pipe.scheduler = getattr(diffusers, name).from_config(old.config, **options)
+
+
+def _replacement(scheduler: Any, config: Config) -> tuple[str, Mapping[str, Any]]:
+    """The class of the scheduler that takes the steps of the run's evaluation, and options that it
+    needs; without options a pipeline's own does, given the noise levels.
+    """
+    schedule, name = config["schedule"], type(scheduler).__name__
     if "steps_offset" in schedule:
-        pipe.scheduler = DDIMScheduler.from_config(old, **_ddim_options(config))
-    elif not isinstance(schedule.get("shift"), int | float):
-        return
-    elif is_multistep(pipe.scheduler):
-        fixed = {"flow_shift": float(schedule["shift"]), "use_dynamic_shifting": False}
-        pipe.scheduler = type(pipe.scheduler).from_config(old, **fixed)
-    else:
-        fixed = {"shift": float(schedule["shift"]), "use_dynamic_shifting": False}
-        pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(old, **fixed)
+        own = {"timestep_spacing": "leading", "steps_offset": schedule["steps_offset"]}
+        return "DDIMScheduler", {**own, "set_alpha_to_one": False, "clip_sample": False}
+    if name != DPM_SOLVER:
+        return name, {}
+    typed = schedule.get("shift")
+    shift = float(typed if isinstance(typed, int | float) else scheduler.config.flow_shift)
+    if schedule["kind"] == "dpm" and typed != "dynamic":
+        return name, {"solver_order": 1, "flow_shift": shift}
+    return "FlowMatchEulerDiscreteScheduler", {"shift": shift}
 
 
 def is_multistep(scheduler: Any) -> bool:
     """Whether steps of a scheduler are of a higher order unless it is set to the first."""
-    return "solver_order" in scheduler.config and bool(scheduler.config.use_flow_sigmas)
+    return type(scheduler).__name__ == MULTISTEP and bool(scheduler.config.use_flow_sigmas)
 
 
 def _first_order(name: str, steps: int) -> str:
@@ -152,38 +168,20 @@ def _first_order(name: str, steps: int) -> str:
     return f"pipe.scheduler = {name}.from_config(pipe.scheduler.config, {options})"
 
 
-def _ddim_options(config: Config) -> dict[str, object]:
-    return {
-        "timestep_spacing": "leading",
-        "steps_offset": config["schedule"]["steps_offset"],
-        "set_alpha_to_one": False,
-        "clip_sample": False,
-    }
-
-
-def _ddim_replacement(model: Any, config: Config) -> dict[str, object]:
-    """Options of the DDIM scheduler that a pipeline needs instead of its own; {} for none."""
-    if model.process != "vp":
-        return {}
-    scheduler, options = model.pipe.scheduler, _ddim_options(config)
-    same = all(scheduler.config.get(name) == value for name, value in options.items())
-    return {} if same and type(scheduler) is DDIMScheduler else options
-
-
-def _levels(model: Any, sigmas: Tensor) -> list[str]:
+def _levels(model: Any, sigmas: Tensor, changed: Config) -> list[str]:
     """The `sigmas` argument of a flow pipeline; [] if the pipeline's default gives the same.
 
-    The scheduler applies its shift to what it is given, so this inverts the shift first; its
-    conversions leave levels as they are that it has converted before.
+    The scheduler, with these options changed, applies its shift to what it is given, so this
+    inverts the shift first; its conversions leave levels as they are that it has converted before.
     """
     if model.process != "flow":
         return []
-    scheduler, steps = model.pipe.scheduler.config, len(sigmas) - 1
-    dynamic = bool(scheduler.use_dynamic_shifting)
-    fixed = scheduler.get("flow_shift", scheduler.get("shift"))
-    shift = model.resolution.shift_of(steps) if dynamic else float(fixed)
-    family = BY_PIPELINE.get(model.pipeline)
-    own = Schedule(kind=family.levels if family else "diffusers")
+    scheduler, steps = changed or model.pipe.scheduler.config, len(sigmas) - 1
+    dynamic = bool(scheduler.get("use_dynamic_shifting"))
+    name = FLOW if changed else type(model.pipe.scheduler).__name__
+    shift = model.resolution.shift_of(steps) if dynamic else own_shift(name, scheduler)
+    kind = BY_PIPELINE[model.pipeline].levels if model.pipeline in BY_PIPELINE else "diffusers"
+    own = Schedule(kind="diffusers" if kind == "dpm" else kind)  # not by a DPM-Solver any more
     resolution = replace(model.resolution, shift=shift, dynamic=dynamic, step_shift=None)
     default = noise_levels(own, resolution, steps)
     if torch.allclose(sigmas.cpu(), default, rtol=0, atol=1e-5):

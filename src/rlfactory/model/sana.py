@@ -1,0 +1,76 @@
+"""Adapter for SANA and SANA-1.5, at any resolution."""
+
+import inspect
+
+from diffusers import SanaPipeline
+from torch import Tensor
+
+from rlfactory.model.base import Resolution
+from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
+from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
+from rlfactory.utils.types import Size
+
+ATTENTION_PROJECTIONS = [
+    f"{attention}.{projection}"
+    for attention in ("attn1", "attn2")
+    for projection in ("to_q", "to_k", "to_v", "to_out.0")
+]
+INSTRUCTION = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"]
+PLAIN = "\0"
+"""How a text begins that is encoded without the instruction."""
+
+
+class Sana(FlowModel):
+    """A `SanaPipeline`; its transformer is trained, the rest frozen.
+
+    Prompts follow the pipeline's own instruction, to enhance them; the negative prompt does not.
+    They are padded to `text_tokens`, with a mask.
+    """
+
+    pipeline = "SanaPipeline"
+    attention_backends = False
+    adapted = ATTENTION_PROJECTIONS
+
+    def resolution_of(self, size: Size) -> Resolution:
+        """Any whole number of patches."""
+        config, patch = self.network.config, self.network.config.patch_size
+        high, wide = units_of(size, int(self.pipe.vae_scale_factor) * patch)
+        shape = (config.in_channels, high * patch, wide * patch)
+        return flow_resolution(shape, high * wide, self.pipe.scheduler)
+
+    def _negative_text(self, prompt: str) -> str:
+        return PLAIN + prompt
+
+    def _encode(self, prompts: list[str]) -> TextEmbeddings:
+        is_plain = prompts[0].startswith(PLAIN)  # the negative prompt, which is encoded by itself
+        sequence, mask, *_ = self.pipe.encode_prompt(
+            [prompt.removeprefix(PLAIN) for prompt in prompts],
+            do_classifier_free_guidance=False,
+            device=self.device,
+            max_sequence_length=self.text_tokens,
+            complex_human_instruction=None if is_plain else INSTRUCTION.default,
+        )
+        return {"sequence": sequence, "mask": mask}
+
+    def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
+        times = network_times(t, self.timesteps) * self.network.config.timestep_scale
+        velocity: Tensor = self.network(
+            x,
+            encoder_hidden_states=text["sequence"],
+            encoder_attention_mask=text["mask"],
+            timestep=times,
+            return_dict=False,
+        )[0]
+        return velocity[:, : x.shape[1]]  # a variance may follow
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        vae = self.pipe.vae
+        scaled = (latents / vae.config.scaling_factor).to(vae.dtype)
+        pixels: Tensor = vae.decode(scaled, return_dict=False)[0]
+        return pixels
+
+    def pipeline_arguments(self) -> dict[str, object]:
+        """Also `use_resolution_binning=False`: the pipeline would draw a size of its own list."""
+        return super().pipeline_arguments() | {"use_resolution_binning": False}
