@@ -82,7 +82,11 @@ def with_defaults(frozen: Config) -> dict[str, Any]:
     defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
     return {
         **frozen,
-        **{k: _merged(defaults[k], frozen.get(k)) for k in NO_EFFECT_ON_RESULTS if k in defaults},
+        **{
+            k: _merged(defaults[k], frozen[k]) if k in frozen else defaults[k]
+            for k in NO_EFFECT_ON_RESULTS
+            if k in defaults
+        },
     }
 
 
@@ -223,6 +227,6 @@ def _targets(value: object, key: str) -> Iterator[tuple[str, str]]:
 def _merged(default: Any, given: Any) -> Any:
     """A mapping with another one's values on top."""
     if not isinstance(default, Mapping) or not isinstance(given, Mapping):
-        return default if given is None else given
+        return default if given is None and isinstance(default, Mapping) else given
     below = {k: _merged(v, given[k]) if k in given else v for k, v in default.items()}
     return {**given, **below}

@@ -6,8 +6,8 @@ from typing import Any
 Config = Mapping[str, Any]
 IGNORED = ("run_dir", "choices")
 """Keys that are not compared: a run may be moved, and choices show in the values they bring."""
-NO_EFFECT_ON_RESULTS = ("checkpoint", "guard")
-"""Groups of keys that change nothing that is computed: an older run may lack some
+NO_EFFECT_ON_RESULTS = ("checkpoint", "guard", "distilled_to")
+"""Groups of keys, or keys, that change nothing that is computed: an older run may lack some
 of them, or have others that this version removed."""
 Difference = tuple[str, object, object]
 MISSING = "nothing"

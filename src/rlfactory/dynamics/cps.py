@@ -29,6 +29,7 @@ class CPS(Dynamics):
 
     has_log_prob = True
     process = "flow"
+    step_form = "cps"
     last_step_is_deterministic = True
 
     def __init__(

@@ -10,6 +10,7 @@ from rlfactory.config.checks import (
     composites,
     data,
     eval_sets,
+    few_steps,
     model_files,
     networks,
     optimisation,
@@ -45,12 +46,14 @@ _READS: Mapping[Rule, str] = {
     tree.require_depth_comparison: "branch_at advantage algo._target_",
     tree.require_skipped_within_steps: "schedule.steps algo",
     sampling.require_derived_dynamics: "algo._target_ dynamics._target_",
+    few_steps.require_sound_on_few_steps: "distilled_to algo._target_ model._target_ model.path",
     optimisation.require_single_update: "algo._target_ updates_per_iteration epochs",
     optimisation.require_equal_updates: (
         "prompts_per_iteration group_size updates_per_iteration shares"
     ),
     sampling.require_window_within_steps: "algo._target_ schedule.steps window",
     optimisation.require_times_within_steps: "algo._target_ schedule.steps times",
+    sampling.require_pure_noise_at_the_start: ("schedule algo._target_ dynamics._target_ window"),
     sampling.require_noise_in_last_step: "algo._target_ schedule.steps window dynamics regularizer",
     data.require_comparable_samples: "reward group_size",
     composites.require_distinct_rewards: "reward eval_rewards",

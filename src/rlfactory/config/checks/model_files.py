@@ -16,6 +16,7 @@ from rlfactory.model.pipelines.adapter_files import (
     find_adapters,
     read_adapters,
 )
+from rlfactory.model.pipelines.families import NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     MODEL_INDEX,
@@ -86,7 +87,8 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     if kind is None:
         return None
     remedy = f"rlfactory model={option} model.path={path}" if option else ""
-    known = "" if option else f"; known are {', '.join(OPTIONS)}"
+    reason = f": {NO_FAMILY[kind]}" if kind in NO_FAMILY else f"; known are {', '.join(OPTIONS)}"
+    known = "" if option else reason
     return f"{path} is a {kind}, not a {wanted or 'language model'}{known}", remedy
 
 

@@ -70,6 +70,22 @@ def require_derived_dynamics(config: Config, traits: Traits) -> Iterator[Problem
             yield Problem("dynamics", message, f"dynamics={required}")
 
 
+def require_pure_noise_at_the_start(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Flow-SDE takes no step from a noise level just below 1, where it adds tens of times the noise
+    that is there; from 1 itself it does, by a formula of its own.
+    """
+    if config["schedule"].get("kind") != "dpm" or traits["dynamics"].get("step_form") != "flow_sde":
+        return
+    window = config["window"] if traits["algo"].get("requires") == "transitions" else {}
+    first = min(_integers(window.get("steps")), default=window.get("low", 0))
+    if first == 0:
+        message = (
+            "is dpm, whose first noise level is just below 1: the noise of Flow-SDE's step from"
+            " there has no bound; uniform has the same levels from 1 on"
+        )
+        yield Problem("schedule.kind", message, "schedule=uniform")
+
+
 def require_window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
     """A window holds at least one step, and only steps of the schedule."""
     if traits["algo"].get("requires") != "transitions":

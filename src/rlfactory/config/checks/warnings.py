@@ -3,8 +3,14 @@
 from collections.abc import Iterator
 
 from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.config.checks.few_steps import few_step_notes
+from rlfactory.config.memory.model_parts import published_scheduler
 from rlfactory.model.pipelines.local_models import folder_of
-from rlfactory.model.pipelines.scheduler_config import scheduler_of, timestep_notes
+from rlfactory.model.pipelines.scheduler_config import (
+    scheduler_of,
+    solver_notes,
+    timestep_notes,
+)
 
 
 def cautions(config: Config, traits: Traits) -> Iterator[str]:
@@ -17,6 +23,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
     yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
+    yield from few_step_notes(config, traits)
     yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
@@ -45,12 +52,16 @@ def _unstable_awm(config: Config, traits: Traits) -> Iterator[str]:
 
 
 def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
-    """Notes where the schedule departs from the scheduler of a pipeline that predicts noise."""
-    if traits["model"].get("process") != "vp":
+    """Notes where sampling departs from that of the pipeline's scheduler."""
+    path, process = config["model"].get("path"), traits["model"].get("process")
+    if not isinstance(path, str):
         return
-    path = config["model"].get("path")
-    if isinstance(path, str) and (folder := folder_of(path)) is not None:
-        yield from timestep_notes(scheduler_of(folder), config["schedule"])
+    folder = folder_of(path)
+    scheduler = scheduler_of(folder) if folder is not None else published_scheduler(path)
+    if process == "vp" and folder is not None:
+        yield from timestep_notes(scheduler, config["schedule"])
+    elif process == "flow":
+        yield from solver_notes(scheduler)
 
 
 def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:

@@ -166,6 +166,7 @@ class RootConfig:
     scoring: ScoringConfig
     checkpoint: CheckpointConfig
     guard: GuardConfig
+    distilled_to: PositiveInt | Literal["auto"] | None
     prompt_cache: str | None
     begin_from: str | None
     run_dir: str | None
