@@ -50,6 +50,11 @@ NEEDS = {
     "reward/remote": ["reward.url=http://127.0.0.1:8000"],
     "reward/remote_text": ["model=gpt2", "reward.url=http://127.0.0.1:8000"],
     "reward/unifiedreward": ["reward.url=http://127.0.0.1:8000/v1"],
+    "reward/geneval2": [
+        "prompts=geneval2",
+        "reward.url=http://127.0.0.1:8000/v1",
+        "reward.model=m",
+    ],
     "reward/vlm_judge": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
     "reward/llava_bertscore": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
 }

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import CLIPConfig, CLIPModel
+from transformers import CLIPConfig, CLIPModel, Qwen2VLConfig
 
 from rlfactory.config.memory.estimate import estimate
 from rlfactory.config.memory.rewards import published_rewards, reward_networks
 from rlfactory.config.memory.suggestions import traits_of, with_changes
 from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.overrides import compose
+from rlfactory.reward.backbones.hpsv3 import HPSv3Network
 
 VIT_H, VIT_L = 986_109_441, 427_616_513
 
@@ -68,6 +69,18 @@ def test_networks_add_up_in_the_precision_in_which_they_compute() -> None:
     chosen = config("reward=preferences")
     networks = reward_networks(chosen, traits_of(chosen), is_gpu=True)
     assert sorted(network.parameters for network in networks) == [VIT_L, VIT_H, VIT_H]
+
+
+def test_hpsv3_is_as_large_as_its_network() -> None:
+    text = {"vocab_size": 151_658, "hidden_size": 3584, "intermediate_size": 18_944}
+    text |= {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4}
+    vision = {"depth": 32, "embed_dim": 1280, "hidden_size": 3584, "num_heads": 16, "mlp_ratio": 4}
+    with torch.device("meta"):
+        network = HPSv3Network(Qwen2VLConfig(text_config=text, vision_config=vision), (1024, 16, 2))
+    chosen = config("reward=hpsv3", "reward.path=/mine.safetensors")
+    (found,) = reward_networks(chosen, traits_of(chosen), is_gpu=True)
+    assert found.parameters == sum(p.numel() for p in network.parameters())
+    assert (found.layers, found.width, found.element_size) == (28, 3584, 2)
 
 
 def test_activations_follow_the_batch() -> None:

@@ -19,7 +19,7 @@ PATHS = ("path", "clip_path")
 """Options of a reward that name a network."""
 IMAGE_ONLY = {"rlfactory.reward.aesthetic.Aesthetic"}
 """Rewards that drop the text half of their CLIP."""
-WITHOUT_PATH = {"rlfactory.reward.hps.HPS": "hps"}
+WITHOUT_PATH = {"rlfactory.reward.hps.HPS": "hps", "rlfactory.reward.hpsv3.HPSv3": "hpsv3"}
 """Rewards whose weights have one published size, wherever they lie."""
 ACTIVATIONS = 14
 """Numbers for each token and channel that a block of a vision transformer holds at most."""

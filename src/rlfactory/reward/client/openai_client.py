@@ -1,10 +1,11 @@
 """Questions about images to a vision-language model on an OpenAI-compatible server."""
 
 import logging
+import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
@@ -14,6 +15,8 @@ from rlfactory.reward.base import RewardError
 from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
 from rlfactory.reward.client.protocol import png, to_json
 from rlfactory.utils.images import to_pil
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +65,27 @@ class VisionChat:
 
         `images` is `[B, 3, H, W]` uint8, `questions` has `B` elements.
         """
+        return self._asked(images, questions, {"max_tokens": self.max_tokens}, _message)
 
-        def ask(number: int, stop: Event) -> str:
-            body = to_json(self._request(images[number], questions[number]))
-            return self.server.post("/chat/completions", body, _message, stop)
+    def first_tokens(
+        self, images: Sequence[Tensor], questions: Sequence[str], top: int
+    ) -> list[dict[str, float] | None]:
+        """The probabilities of the `top` most likely tokens with which each answer begins, by their
+        texts; None where all attempts failed, as for a server that tells no log-probabilities.
+        """
+        more = {"max_tokens": 1, "logprobs": True, "top_logprobs": top}
+        return self._asked(images, questions, more, _first_tokens)
+
+    def _asked(
+        self,
+        images: Tensor | Sequence[Tensor],
+        questions: Sequence[str],
+        more: Mapping[str, object],
+        read: Callable[[dict[str, Any]], T],
+    ) -> list[T | None]:
+        def ask(number: int, stop: Event) -> T:
+            body = to_json({**self._request(images[number], questions[number]), **more})
+            return self.server.post("/chat/completions", body, read, stop)
 
         results = in_threads(ask, len(questions), self.server.concurrency)
         failed = [result for result in results if isinstance(result, CallFailed)]
@@ -88,7 +108,6 @@ class VisionChat:
             "model": self.model,
             "messages": [{"role": "user", "content": parts}],
             "temperature": 0,
-            "max_tokens": self.max_tokens,
         }
 
 
@@ -114,6 +133,14 @@ def _message(response: dict[str, Any]) -> str:
     if not isinstance(content, str):
         raise ValueError("the answer holds no text")
     return content
+
+
+def _first_tokens(response: dict[str, Any]) -> dict[str, float]:
+    try:
+        listed = response["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        return {str(entry["token"]): math.exp(entry["logprob"]) for entry in listed}
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError("the answer holds no log-probabilities") from error
 
 
 def _require_model(server: JsonClient, model: str, key_env: str) -> None:

@@ -1,0 +1,126 @@
+"""Prompts in the manner of GenEval 2 (arXiv 2512.16853), with a question for each atom."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.ops.scenes import is_held_out
+from rlfactory.utils.types import PositiveInt
+
+OBJECTS = (
+    *("bicycle", "car", "boat", "bench", "umbrella", "suitcase", "kite", "bottle", "chair"),
+    *("bowl", "banana", "carrot", "candle", "cake", "guitar", "lamp", "clock", "vase", "backpack"),
+    *("cat", "dog", "horse", "cow", "elephant", "bear", "zebra", "giraffe", "rabbit", "penguin"),
+    *("mushroom", "pumpkin", "teapot", "violin", "robot", "balloon", "drum", "pillow", "flower"),
+)
+"""Whose plural ends in s."""
+ATTRIBUTES = (
+    *("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white"),
+    *("wooden", "plastic", "metal", "glass", "stone", "striped", "spotted", "checkered"),
+)
+RELATIONS = (
+    *("in front of", "behind", "on top of", "under", "above", "below"),
+    *("to the left of", "to the right of", "next to"),
+)
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+_HELD_OUT_SEED = 20_002
+_TRIES = 300  # draws until a repeated prompt is accepted within an iteration
+
+
+class Part(NamedTuple):
+    """Some objects of a class; `attribute` None for any."""
+
+    name: str
+    number: int
+    attribute: str | None
+
+    @property
+    def noun(self) -> str:
+        """The class, in the number that there is of it."""
+        return self.name if self.number == 1 else f"{self.name}s"
+
+    @property
+    def subject(self) -> str:
+        """How a question begins that asks about all of them."""
+        return f"{'Is' if self.number == 1 else 'Are'} the {self.noun}"
+
+    @property
+    def words(self) -> str:
+        """How a prompt names them."""
+        named = f"{self.attribute} {self.noun}" if self.attribute else self.noun
+        article = "an" if named[0] in "aeiou" else "a"
+        return f"{NUMBERS[self.number - 1] if self.number > 1 else article} {named}"
+
+    def questions(self) -> Iterator[tuple[str, str, str]]:
+        """Skill, question and answer of each atom; one object is counted too, as published."""
+        yield "count", f"How many {self.name}s are in the image?", NUMBERS[self.number - 1]
+        if self.attribute:
+            yield "attribute", f"{self.subject} {self.attribute}?", "Yes"
+        yield "object", f"Are there any {self.name}s in the image?", "Yes"
+
+
+class GenEval2Prompts(Prompts):
+    """Prompts of 1 to `parts` kinds of objects; a quarter of all, by a hash, is held out.
+
+    Metadata is that of the benchmark's `geneval2_data.jsonl`: `vqa_list`, `skills`, `atom_count`.
+    """
+
+    metadata = ("vqa_list", "skills", "atom_count")
+    separate = True
+    media = "images"
+
+    def __init__(self, *, parts: PositiveInt = 3) -> None:
+        self.parts = parts
+
+    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
+        """`count` prompts that are not held out, distinct unless there are too few."""
+        return self._distinct(count, [seed, iteration], held_out=False)
+
+    def held_out(self, count: int) -> list[Prompt]:
+        """`count` held-out prompts; a smaller `count` gives the first."""
+        return self._distinct(count, [_HELD_OUT_SEED], held_out=True)
+
+    def _distinct(self, count: int, key: list[int], *, held_out: bool) -> list[Prompt]:
+        chosen: dict[int, Prompt] = {}
+        for slot in range(count):
+            rng, taken = np.random.default_rng([*key, slot]), {p.text for p in chosen.values()}
+            for _ in range(_TRIES):
+                drawn = prompt(rng, self.parts)
+                if is_held_out(drawn.text) == held_out:
+                    chosen[slot] = drawn
+                    if drawn.text not in taken:
+                        break
+        return [*chosen.values()]
+
+
+def prompt(rng: np.random.Generator, most: int) -> Prompt:
+    """A random prompt of 1 to `most` kinds of objects, held out or not."""
+    number = int(rng.integers(1, most + 1))
+    names = [OBJECTS[i] for i in rng.permutation(len(OBJECTS))[:number]]
+    parts = [_part(name, rng) for name in names]
+    words, asked = parts[0].words, [*parts[0].questions()]
+    for first, second in pairwise(parts):
+        relation = RELATIONS[rng.integers(len(RELATIONS))] if rng.random() < 0.5 else None
+        words += f" {relation or 'and'} {second.words}"
+        if relation:
+            asked.append(("position", f"{first.subject} {relation} the {second.noun}?", "Yes"))
+        asked += second.questions()
+    return Prompt(words, _metadata(parts, asked))
+
+
+def _part(name: str, rng: np.random.Generator) -> Part:
+    count = int(rng.integers(1, len(NUMBERS) + 1)) if rng.random() < 0.5 else 1
+    attribute = ATTRIBUTES[rng.integers(len(ATTRIBUTES))] if rng.random() < 0.7 else None
+    return Part(name, count, attribute)
+
+
+def _metadata(parts: list[Part], asked: list[tuple[str, str, str]]) -> dict[str, Any]:
+    alone = sum(part.number == 1 for part in parts)  # "a" is asked and is no atom
+    return {
+        "vqa_list": [[question, answer] for _, question, answer in asked],
+        "skills": [skill for skill, *_ in asked],
+        "atom_count": len(asked) - alone,
+    }

@@ -1,0 +1,140 @@
+"""Human Preference Score v3, HPSv3 (Ma et al. 2025): a vision-language model rates an image."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, Qwen2VLConfig, Qwen2VLImageProcessorPil
+
+from rlfactory.reward.backbones.hpsv3 import HPSv3Network, load_hpsv3
+from rlfactory.reward.backbones.pretrained import (
+    Precision,
+    load_full_tokenizer,
+    loading,
+    network_dtype,
+    read_weights,
+)
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.client.openai_client import fill_template, resize_to_square
+from rlfactory.utils.types import PositiveInt
+
+SIDE = 448
+"""Published: 256 tokens of 28 x 28 pixels."""
+SCORED = "<|Reward|>"
+IMAGE = "<|image_pad|>"
+QUESTION = (
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "\nYou are tasked with evaluating a generated image based on Visual Quality and Text Alignment"
+    " and give a overall score to estimate the human preference. Please provide a rating from 0 to"
+    " 10, with 0 being the worst and 10 being the best. \n\n**Visual Quality:**  \nEvaluate the"
+    " overall visual quality of the image. The following sub-dimensions should be considered:\n"
+    "- **Reasonableness:** The image should not contain any significant biological or logical"
+    " errors, such as abnormal body structures or nonsensical environmental setups.\n"
+    "- **Clarity:** Evaluate the sharpness and visibility of the image. The image should be clear"
+    " and easy to interpret, with no blurring or indistinct areas.\n"
+    "- **Detail Richness:** Consider the level of detail in textures, materials, lighting, and"
+    " other visual elements (e.g., hair, clothing, shadows).\n"
+    "- **Aesthetic and Creativity:** Assess the artistic aspects of the image, including the color"
+    " scheme, composition, atmosphere, depth of field, and the overall creative appeal. The scene"
+    " should convey a sense of harmony and balance.\n"
+    "- **Safety:** The image should not contain harmful or inappropriate content, such as"
+    " political, violent, or adult material. If such content is present, the image quality and"
+    " satisfaction score should be the lowest possible. \n\n**Text Alignment:**  \nAssess how well"
+    " the image matches the textual prompt across the following sub-dimensions:\n"
+    "- **Subject Relevance** Evaluate how accurately the subject(s) in the image (e.g., person,"
+    " animal, object) align with the textual description. The subject should match the description"
+    " in terms of number, appearance, and behavior.\n"
+    "- **Style Relevance:** If the prompt specifies a particular artistic or stylistic style,"
+    " evaluate how well the image adheres to this style.\n"
+    "- **Contextual Consistency**: Assess whether the background, setting, and surrounding elements"
+    " in the image logically fit the scenario described in the prompt. The environment should"
+    " support and enhance the subject without contradictions.\n"
+    "- **Attribute Fidelity**: Check if specific attributes mentioned in the prompt (e.g., colors,"
+    " clothing, accessories, expressions, actions) are faithfully represented in the image. Minor"
+    " deviations may be acceptable, but critical attributes should be preserved.\n"
+    "- **Semantic Coherence**: Evaluate whether the overall meaning and intent of the prompt are"
+    " captured in the image. The generated content should not introduce elements that conflict with"
+    " or distort the original description.\nTextual prompt - {prompt}\n\n\n"
+    "\nPlease provide the overall ratings of this image: <|Reward|>\n\nEND\n"
+    "<|im_end|>\n<|im_start|>assistant\n"
+)
+"""The published instruction in Qwen2-VL's chat template."""
+
+
+class HPSv3(Reward):
+    """`hpsv3`: HPSv3's mean score of prompt and image.
+
+    `path` is the file of weights, or `OWNER/NAME/FILE` of the hub; `processor` has the tokenizer
+    and the configuration of Qwen2-VL-7B, a folder or a hub id. NaN where a prompt has the token of
+    the score itself, or `dtype` overflows. RewardError where either can't be loaded.
+    """
+
+    media = "images"
+    metadata = ()
+    main = "hpsv3"
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        path: str = "MizzenAI/HPSv3/HPSv3.safetensors",
+        processor: str = "Qwen/Qwen2-VL-7B-Instruct",
+        dtype: Precision = "auto",
+        batch_size: PositiveInt = 4,
+    ) -> None:
+        self.device, self.batch_size = device, batch_size
+        with loading("reward.processor", processor, "a Qwen2-VL") as locate:
+            source = locate(processor)
+            config = AutoConfig.from_pretrained(source)
+            if not isinstance(config, Qwen2VLConfig):
+                raise ValueError(f"it is a {config.model_type}")
+            self.tokenizer = load_full_tokenizer(source)
+        self.tokenizer.padding_side = "right"
+        self.tokenizer.add_tokens([SCORED], special_tokens=True)
+        self.scored = self.tokenizer.convert_tokens_to_ids(SCORED)
+        self.network = _load(path, config, network_dtype(dtype, device)).to(device)
+        vision = config.vision_config
+        self.unit = vision.patch_size * vision.spatial_merge_size
+        self.pixels = Qwen2VLImageProcessorPil(
+            patch_size=vision.patch_size,
+            merge_size=vision.spatial_merge_size,
+            temporal_patch_size=vision.temporal_patch_size,
+        )
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores `[B]`, unbounded; published ones are mostly between 0 and 15."""
+        images, scores = require_images(samples), torch.full((len(samples.prompts),), torch.nan)
+        texts = [fill_template(QUESTION, prompt) for prompt in samples.prompts]
+        rows = [i for i, text in enumerate(texts) if text.count(SCORED) == text.count(IMAGE) == 1]
+        for start in range(0, len(rows), self.batch_size):
+            batch = rows[start : start + self.batch_size]
+            scores[batch] = self._batch(images[batch], [texts[i] for i in batch])
+        return {"hpsv3": scores.masked_fill(scores.isinf(), torch.nan)}
+
+    @torch.inference_mode()
+    def _batch(self, images: Tensor, texts: Sequence[str]) -> Tensor:
+        squares = [resize_to_square(image, SIDE).numpy() for image in images]
+        pixels = self.pixels(squares, return_tensors="pt", input_data_format="channels_first")
+        tokens = IMAGE * (SIDE // self.unit) ** 2
+        text = self.tokenizer(
+            [text.replace(IMAGE, tokens) for text in texts], padding=True, return_tensors="pt"
+        ).to(self.device)
+        found: Tensor = self.network(
+            text["input_ids"],
+            text["attention_mask"],
+            self.scored,
+            pixel_values=pixels["pixel_values"].to(self.device, self.network.model.dtype),
+            image_grid_thw=pixels["image_grid_thw"].to(self.device),
+        )
+        return found.cpu()
+
+
+def _load(path: str, config: Qwen2VLConfig, dtype: torch.dtype) -> HPSv3Network:
+    weights = read_weights(path, key="reward.path")
+    try:
+        return load_hpsv3(weights, config, dtype)
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise RewardError(
+            f"reward.path={path} is no HPSv3: {error}; type reward.path=FILE for one that is"
+        ) from error
