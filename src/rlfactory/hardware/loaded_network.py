@@ -61,7 +61,7 @@ class LoadedNetwork:
 
 
 def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
-    """Parameters, buffers, and tensors that are plain attributes, such as Qwen-Image's rotations."""
+    """Parameters, buffers, and tensors in plain attributes, such as Qwen-Image's rotations."""
     plain = [
         (f"{prefix}.{name}", value)
         for prefix, module in network.named_modules()
