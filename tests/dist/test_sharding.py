@@ -14,6 +14,8 @@ from tiny_pipelines import (
     FOLDERS,
     flux2_folder,
     qwen_image_folder,
+    sana_folder,
+    schnell_folder,
     sdxl_folder,
     small,
     wan_folder,
@@ -23,6 +25,8 @@ from tiny_pipelines import (
 __all__ = [
     "flux2_folder",
     "qwen_image_folder",
+    "sana_folder",
+    "schnell_folder",
     "sdxl_folder",
     "small",
     "wan_folder",
