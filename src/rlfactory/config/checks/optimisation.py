@@ -39,6 +39,46 @@ def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[P
         yield Problem("algo.score_placement", message, "algo.score_placement=last")
 
 
+def require_ordered_clips_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The bound of the dual clip lies above the clip of the ratio, and only `clip` has one."""
+    node = config["algo"]
+    dual, surrogate = node.get("dual_clip"), node.get("surrogate")
+    if dual is None or surrogate is None:
+        return
+    high = 1 + (node.get("clip_high") or node["clip_range"])
+    if surrogate != "clip":
+        message = f"bounds the loss of surrogate=clip, and algo.surrogate is {surrogate}"
+        yield Problem("algo.dual_clip", message, "algo.dual_clip=null")
+    elif dual <= high:
+        message = f"is {dual}, and ratios are clipped at {high:g}; allowed is a number above that"
+        yield Problem("algo.dual_clip", message, "algo.dual_clip=3")
+
+
+def require_mean_of_whole_ratio(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The ratio of a response is one number, whose loss counts once for each response."""
+    if config["algo"].get("ratio") == "product" and config["algo"]["aggregation"] != "sequence":
+        message = (
+            "is product, the ratio of whole responses, and"
+            f" algo.aggregation={config['algo']['aggregation']} counts it once for each token"
+        )
+        yield Problem("algo.ratio", message, "algo.aggregation=sequence")
+
+
+def require_resampled_groups(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A group of one sample never differs within; samples of the data have no scores."""
+    if not config["resample"]:
+        return
+    if config["group_size"] == 1:
+        message = (
+            f"is {config['resample']}, and a group of one sample (group_size=1) never differs"
+            " within; allowed are groups of 2 or more"
+        )
+        yield Problem("resample", message, "resample=0")
+    elif traits["algo"].get("samples_from") == "data":
+        message = "draws further samples of the policy, and this algorithm learns from the data"
+        yield Problem("resample", message, "resample=0")
+
+
 def _by_group(config: Config, traits: Traits) -> bool:
     """Whether advantages are relative to the group of a prompt."""
     if traits["algo"].get("requires") == "tokens":
