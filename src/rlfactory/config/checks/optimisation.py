@@ -29,7 +29,10 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
 def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[Problem]:
     """A score is placed elsewhere only where each token, and a state after the end, has a value."""
     placement, baseline = (config["algo"].get(key) for key in ("score_placement", "baseline"))
-    if placement in ("uniform", "after_end") and baseline in ("group", "rloo"):
+    if placement == "after_end" and baseline == "none":
+        message = "is after_end, and algo.baseline=none has no values of states"
+        yield Problem("algo.score_placement", message, "algo.score_placement=last")
+    elif placement in ("uniform", "after_end") and baseline in ("group", "rloo"):
         message = f"is {placement}, and algo.baseline={baseline} gives all tokens one advantage"
         yield Problem("algo.score_placement", message, "algo.score_placement=last")
     elif placement == "after_end" and config["model"].get("value_path") is None:
@@ -56,17 +59,18 @@ def require_ordered_clips_of_tokens(config: Config, traits: Traits) -> Iterator[
 
 def require_mean_of_whole_ratio(config: Config, traits: Traits) -> Iterator[Problem]:
     """The ratio of a response is one number, whose loss counts once for each response."""
-    if config["algo"].get("ratio") == "product" and config["algo"]["aggregation"] != "sequence":
+    ratio, aggregation = (config["algo"].get(key) for key in ("ratio", "aggregation"))
+    if ratio == "product" and aggregation != "sequence":
         message = (
-            "is product, the ratio of whole responses, and"
-            f" algo.aggregation={config['algo']['aggregation']} counts it once for each token"
+            f"is product, the ratio of whole responses, and algo.aggregation={aggregation} counts"
+            " it once for each token"
         )
         yield Problem("algo.ratio", message, "algo.aggregation=sequence")
 
 
 def require_resampled_groups(config: Config, traits: Traits) -> Iterator[Problem]:
     """A group of one sample never differs within; samples of the data have no scores."""
-    if not config["resample"]:
+    if not config.get("resample"):
         return
     if config["group_size"] == 1:
         message = (
