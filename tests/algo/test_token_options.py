@@ -20,7 +20,7 @@ SCORES = torch.tensor([1.0, 3.0, -1.0, 1.0])
 
 
 def rollout() -> Rollout:
-    """Two groups of two; the first and the last response have full length, and only the last ends."""
+    """Two groups of two; of the two responses of full length only the last one has an end."""
     mask = torch.arange(4) < LENGTHS[:, None]
     ids, zeros = torch.zeros(4, 4, dtype=torch.int64), torch.zeros(4, 4)
     ended = torch.tensor([False, True, True, True])
@@ -139,6 +139,8 @@ def test_k1_in_the_loss_is_refused_unless_weighted_by_the_ratio() -> None:
 def test_grpo_on_a_language_model_is_grpo_token() -> None:
     plan = plan_from_words("model=tiny_gpt2", "algo=grpo", "algo.clip_high=0.28", "group_size=4")
     assert plan.choices["algo"] == "grpo_token"
-    same = plan_from_words("model=tiny_gpt2", "algo=grpo_token", "algo.clip_high=0.28", "group_size=4")
+    same = plan_from_words(
+        "model=tiny_gpt2", "algo=grpo_token", "algo.clip_high=0.28", "group_size=4"
+    )
     assert plan.config["algo"] == same.config["algo"]
     assert plan_from_words("model=tiny_sd3", "algo=grpo").choices["algo"] == "grpo"

@@ -25,7 +25,7 @@ DATA = Path(__file__).parents[1] / "data" / "trl"
 TOLERANCE = 1e-6
 """Of the loss, and of the gradient's largest element."""
 ROUNDED = 2e-6
-"""The same where float32 rounds more: in TRL's own PPO it is up to 7e-7, measured against float64."""
+"""The same where float32 rounds more: TRL's own PPO is up to 7e-7 off its values in float64."""
 NO_CRITIC: dict[str, Any] = {"baseline": "group", "value_weight": 0.0, "normalize": "none"}
 GSPO = {"ratio": "sequence", "clip_range": 0.1, "clip_high": 0.15}
 KL = {"kl": "none"}
@@ -71,7 +71,7 @@ class Recording:
             metadata = opened.metadata()
             self.version, self.longest = metadata["version"], int(metadata["longest"])
             self.options: dict[str, Any] = json.loads(metadata["cases"])[case]
-            names = [name for name in opened.keys() if name.startswith(f"{case}/")]
+            names = [name for name in opened.keys() if name.startswith(f"{case}/")]  # noqa: SIM118
             found = {name: opened.get_tensor(name) for name in names}
         count = len({name.split("/")[1] for name in names})
         self.batches = [
@@ -180,8 +180,9 @@ def test_losses_without_a_critic_are_trls(case: str, size: int) -> None:
         loss, gradient, _ = loss_and_gradients(algo, model, samples, kl, size)
         # terms of the order of 1 are summed to a loss that may be much smaller
         assert_equal(loss, batch["loss"], scale=float(batch["advantage"].abs().mean()))
-        # RLOO's is the ratio of whole responses, whose log-probabilities TRL sums before subtracting
-        assert_equal(gradient, batch["gradient"], tolerance=ROUNDED if case == "rloo" else TOLERANCE)
+        # RLOO's ratio is of whole responses: sums of log-probabilities are subtracted
+        tolerance = ROUNDED if case == "rloo" else TOLERANCE
+        assert_equal(gradient, batch["gradient"], tolerance=tolerance)
 
 
 @pytest.mark.parametrize("case", ["ppo", *(f"ppo, {name}" for name in PPO_CASES)])

@@ -67,9 +67,9 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + h)) + c_v value_loss(V) - c_H H,
 
     the mean over real tokens; `surrogate`, `ratio` and `aggregation` change its first term, see
-    `TokenSurrogate`, `level_log_ratio` and `token_weights`. A response's score is the reward of its last token, unless
-    `score_placement` says otherwise; the value loss of a state after the end is added to that of
-    the last token.
+    `TokenSurrogate`, `level_log_ratio` and `token_weights`. A response's score is the reward of its
+    last token, unless `score_placement` says otherwise; the value loss of a state after the end is
+    added to that of the last token.
 
     Args:
         dynamics: The token sampler, for log-likelihoods as sampled.

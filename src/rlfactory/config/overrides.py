@@ -132,14 +132,19 @@ def _with_recipe(
 def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     """A job's configuration that Hydra's own command line composed, as `compose` has it.
 
-    Hydra knows no recipes, no names that depend on the model, nor that keys of an option that is not chosen are left out.
+    Hydra knows no recipes, no names that depend on the model, nor that keys of an option that is not
+    chosen are left out.
     """
     places = searched(words)
     choices, paths = composed.choices, folders(places)
     recipe = recipe_of(choices, composed.values["model"].get("path"), paths)
     is_typed = any(override_key(word) == "recipe" for word in words)
     is_meant = text_form(composed.values, choices) is None
-    if is_meant and (recipe is None or is_typed) and not replaced_nodes(choices, layers_of(choices, paths)):
+    if (
+        is_meant
+        and (recipe is None or is_typed)
+        and not replaced_nodes(choices, layers_of(choices, paths))
+    ):
         return _complete(reset_retargeted(composed, words), places)
     return compose(words)
 

@@ -29,4 +29,3 @@ def text_form(values: Mapping[str, Any], choices: Mapping[str, str]) -> str | No
     except (KeyError, TargetError):
         return None
     return form if signature.class_constants.get("media") == "texts" else None
-

@@ -12,7 +12,7 @@ RewardScale = Literal["none", "batch", "whiten"]
 
 
 def penalise_missing_end(scores: Tensor, ended: Tensor, how: MissingEnd, value: float) -> Tensor:
-    """Scores `[B]`, where `ended` `[B]` is false less `value` (`penalty`) or `-value` (`replace`)."""
+    """Scores; where `ended` `[B]` is false less `value` (`penalty`), or `-value` (`replace`)."""
     if how == "none":
         return scores
     penalised = scores - value if how == "penalty" else torch.full_like(scores, -value)
