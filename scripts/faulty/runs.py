@@ -36,7 +36,7 @@ WHOLE_TEXTS = (
 ALGORITHMS = {
     **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
     "branch_grpo": words(*IMAGES, "algo=branch_grpo", *TREE, *SHORT),
-    **{name: words(*TEXTS, f"algo={name}", *SHORT) for name in OF_TEXTS},
+    **{name: words(*TEXTS, f"algo={name}", *SHORT, "updates_per_iteration=2") for name in OF_TEXTS},
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
 }
 OTHERS = {
