@@ -132,8 +132,8 @@ def _with_recipe(
 def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     """A job's configuration that Hydra's own command line composed, as `compose` has it.
 
-    Hydra knows no recipes, no names that depend on the model, nor that keys of an option that is not
-    chosen are left out.
+    Hydra knows no recipes, no names that depend on the model, nor that keys of an option that is
+    not chosen are left out.
     """
     places = searched(words)
     choices, paths = composed.choices, folders(places)

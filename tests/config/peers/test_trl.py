@@ -43,7 +43,8 @@ def test_grpo_has_the_sizes_of_its_generation_batch() -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ({"loss_type": "grpo", "scale_rewards": "none"}, {"aggregation": "sequence", "std": "none"}),
+        ({"loss_type": "grpo"}, {"aggregation": "sequence", "std": "group"}),
+        ({"scale_rewards": "none"}, {"aggregation": "token", "std": "none"}),
         ({"loss_type": "dr_grpo"}, {"aggregation": "constant", "clip_high": None}),
         (
             {"epsilon": 0.1, "epsilon_high": 0.28, "delta": 3.0},
