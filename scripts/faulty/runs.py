@@ -25,7 +25,10 @@ SHORT = ("iterations=2", "sample_batch=3", "checkpoint.background=false")
 FLUX = (*SMALL, "model=tiny_flux", STEPS, "model.finetune=lora")
 OF_IMAGES = ("awm", "ddpo", "ddpo_sf", "flow_dppo", "grpo", "grpo_guard", "nft", "vgrpo")
 TREE = ("group_size=4", "branches=4", "tree.splits=[0,1]")
-OF_TEXTS = ("grpo_token", "ppo", "rloo")
+OF_TEXTS = (
+    *("cispo", "dapo", "dr_grpo", "grpo_token", "gspo", "ppo", "reinforce_pp"),
+    *("reinforce_pp_baseline", "rloo"),
+)
 WHOLE_TEXTS = (
     *("algo.column=null", "group_size=1", "prompts_per_iteration=4", "updates_per_iteration=2"),
 )
@@ -33,7 +36,7 @@ WHOLE_TEXTS = (
 ALGORITHMS = {
     **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
     "branch_grpo": words(*IMAGES, "algo=branch_grpo", *TREE, *SHORT),
-    **{name: words(*TEXTS, f"algo={name}", *SHORT) for name in OF_TEXTS},
+    **{name: words(*TEXTS, f"algo={name}", *SHORT, "updates_per_iteration=2") for name in OF_TEXTS},
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
 }
 OTHERS = {

@@ -239,6 +239,7 @@ class TokenBatch:
             first update; NaN where that is still the policy. None: the one as sampled is meant.
         max_rows: The most responses whose logits fit in memory; None: no limit.
         states: The `with_end_state` of the tokens, where states after the end have values too.
+        token_weight: Weight of each response's tokens in the mean loss, `[N]`; None: 1.
     """
 
     tokens: Tokens
@@ -247,9 +248,16 @@ class TokenBatch:
     old_log_prob: Tensor | None = None
     max_rows: int | None = None
     states: Tokens | None = None
+    token_weight: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.advantage)
+
+    def weight_of_tokens(self) -> Tensor | None:
+        """Weight of each real token in the mean loss, `[M]`; None: 1."""
+        if self.token_weight is None:
+            return None
+        return self.tokens.real(self.token_weight[:, None].expand(self.tokens.mask.shape))
 
     @property
     def weight(self) -> float:
@@ -278,6 +286,7 @@ class TokenBatch:
                 self.returns[rows, :reached],
                 old,
                 states=states,
+                token_weight=None if self.token_weight is None else self.token_weight[rows],
             )
 
 
@@ -317,6 +326,8 @@ class TokenOutputs:
             and top-p.
         states: The hidden states that logits are projected from, `[M, d]`, where `log_probs` is
             None.
+        log_ratio: Log of the surrogate's ratio, new over old, `[M]` with its gradient.
+        weight: Weight of each token in the mean loss, `[M]`; None: 1.
     """
 
     log_prob: Tensor
@@ -324,3 +335,5 @@ class TokenOutputs:
     value: Tensor
     compared: Tensor | None = None
     states: Tensor | None = None
+    log_ratio: Tensor | None = None
+    weight: Tensor | None = None

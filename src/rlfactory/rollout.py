@@ -13,8 +13,9 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from rlfactory.utils.pytree import SharedRows, index_rows, to_device
+from rlfactory.utils.pytree import SharedRows, concat, index_rows, to_device
 
 
 class SampleConditions(ABC):
@@ -172,6 +173,12 @@ class Tokens:
         is_after = (column == self.mask.sum(1, keepdim=True)) & self.ended[:, None]
         return replace(self, mask=self.mask | is_after, lengths=None)
 
+    def with_prompt_width(self, width: int) -> "Tokens":
+        """The same with `width` columns of prompts, those added padding on the left."""
+        added = width - self.prompt.shape[1]
+        prompt, mask = (pad(x, (added, 0)) for x in (self.prompt, self.prompt_mask))
+        return replace(self, prompt=prompt, prompt_mask=mask)
+
     def part(self, rows: slice) -> "Tokens":
         """Some rows, without the columns that are padding in all of them. Needs no wait."""
         lengths = self._known_lengths()[rows]
@@ -272,6 +279,7 @@ class Rollout:
             those recorded while sampling. NaN where the update is on-policy.
         loss_weight: Factor on the mean loss over these samples; below 1 where samples with zero
             loss were left out of a mean over all.
+        token_weight: Weight of each response's tokens in an update's mean loss, `[B]`; None: 1.
         all_ranks: The samples of all ranks; None with one rank.
     """
 
@@ -293,6 +301,7 @@ class Rollout:
     tree: Tree | None = None
     old_log_prob: Tensor | None = None
     loss_weight: float = 1.0
+    token_weight: Tensor | None = None
     all_ranks: GlobalRollout | None = None
 
     def __len__(self) -> int:
@@ -305,6 +314,16 @@ class Rollout:
     def mean_length(self) -> float:
         """Mean number of response tokens; 1 for images."""
         return 1.0 if self.tokens is None else self.tokens.count / len(self)
+
+
+def append_rollouts(parts: Sequence[Rollout]) -> Rollout:
+    """The samples of several rounds of sampling; prompts are padded to the widest round's width."""
+    tokens = [part.tokens for part in parts if part.tokens is not None]
+    if tokens:
+        width = max(part.prompt.shape[1] for part in tokens)
+        wide = [part.with_prompt_width(width) for part in tokens]
+        parts = [replace(part, tokens=t) for part, t in zip(parts, wide, strict=True)]
+    return concat(parts)
 
 
 @dataclass(frozen=True)

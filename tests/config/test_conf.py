@@ -65,6 +65,8 @@ def judge(prompts, completions): ...
 """
 OF_TEXTS = {
     *("algo/ppo", "algo/rloo", "algo/grpo_token", "dynamics/token", "prompts/movies"),
+    *("algo/dapo", "algo/dr_grpo", "algo/gspo", "algo/cispo"),
+    *("algo/reinforce_pp", "algo/reinforce_pp_baseline"),
     *("regularizer/kl_token", "regularizer/kl_token_adaptive", "prompts/randomwalks"),
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
     *("reward/lexicon", "reward/randomwalks", "reward/coherence", "reward/json"),

@@ -73,13 +73,14 @@ def test_nothing_is_criticised_by_its_own_plan() -> None:
     assert compose(["model=sd14", "algo=nft"]).choices["dynamics"] == "ode"
 
 
+TEXTS = ("ppo", "rloo", "grpo_token", "dapo", "dr_grpo", "gspo", "cispo", "reinforce_pp")
 SMALL = ("tiny_sd", "tiny_sd3", "tiny_flux", "tiny_gpt2", "gpt2", "qwen3")
 
 
 @pytest.mark.parametrize("model", SMALL)
 def test_no_default_of_a_small_model_is_criticised_by_its_own_plan(model: str) -> None:
     writes = model in ("tiny_gpt2", "gpt2", "qwen3")
-    for algo in ("ppo", "rloo", "grpo_token") if writes else ALGORITHMS:
+    for algo in TEXTS if writes else ALGORITHMS:
         if algo == "grpo_guard" and model == "tiny_sd":
             continue  # its ratio is derived for flow models
         made = plan_from_words(f"model={model}", f"algo={algo}", "hardware.memory_gb=80")

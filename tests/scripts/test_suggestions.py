@@ -25,7 +25,7 @@ TYPED = {"check", "list", "explain", "--help", "--version"}
 """Subcommands that change nothing and end; the fixes of others are not typed."""
 CASES = [
     "algo=ppo model=sd35",
-    "model=tiny_gpt2 algo=grpo",
+    "model=tiny_gpt2 algo=ddpo",
     "model=tiny_gpt2 algo=awm",
     "model=tiny_sd algo=grpo_token",
     "model=tiny_sd model.path=zoo:none",
@@ -96,7 +96,7 @@ def test_the_suggestions_for_generated_commands_work(
 def test_a_key_of_other_algorithms_names_them() -> None:
     for key in ("algo.clip_rnage", "algo.clip_range"):
         (problem,) = problems_of(["check", f"{key}=1"])
-        assert "clip_range is a key of algo=awm, branch_grpo, ddpo, " in problem.message
+        assert "clip_range is a key of algo=awm, branch_grpo, cispo, dapo," in problem.message
         assert ("Did you mean" in problem.message) == (key == "algo.clip_rnage")
 
 

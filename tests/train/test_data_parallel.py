@@ -119,7 +119,8 @@ def test_each_keeps_what_is_its_own_of_some_of_all(together: Together) -> None:
         rollout = dealt(hardware)
         whole = gather_rollout(rollout, hardware)
         rollout = replace(rollout, all_ranks=GlobalRollout(whole))
-        kept = replace(whole, advantage=whole.index * 0.5, loss_weight=0.5)[torch.tensor([5, 0, 3])]
+        scaled = {"advantage": whole.index * 0.5, "token_weight": whole.index * 2.0}
+        kept = replace(whole, **scaled, loss_weight=0.5)[torch.tensor([5, 0, 3])]
         own = attach_global(rollout, kept)
         share = local_part(own, global_rollout(own)[torch.tensor([2, 1])])
         return own, share, local_row_numbers(own, torch.tensor([2, 0, 1]))
@@ -127,6 +128,7 @@ def test_each_keeps_what_is_its_own_of_some_of_all(together: Together) -> None:
     first, second = together(2, work)
     assert [own.index.tolist() for own, *_ in (first, second)] == [[0, 3], [5]]
     assert first[0].advantage.tolist() == [0.0, 1.5]
+    assert first[0].token_weight.tolist() == [0.0, 6.0]
     assert first[0].loss_weight == 0.5
     assert first[1].index.tolist() == [3, 0]
     assert len(second[1]) == 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from faulty.bad.case import Case, planned
 
 IMAGES = ("tiny_sd3", "tiny_flux")
-TOKENS = ("ppo", "grpo_token", "rloo")
+TOKENS = ("ppo", "grpo_token", "rloo", "dapo", "dr_grpo", "gspo", "cispo", "reinforce_pp")
 STEPWISE = ("grpo", "ddpo", "ddpo_sf", "grpo_guard", "flow_dppo")
 FORWARD = ("nft", "awm", "vgrpo")
 Broken = tuple[str, str]

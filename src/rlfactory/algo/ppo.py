@@ -1,4 +1,5 @@
-"""PPO on tokens (arXiv 1707.06347) with a value head (arXiv 1909.08593); GRPO and RLOO on tokens.
+"""PPO on tokens (arXiv 1707.06347) with a value head (arXiv 1909.08593); without one GRPO, RLOO,
+DAPO, Dr. GRPO, GSPO, CISPO, SAPO and REINFORCE++ by options.
 
 B responses have at most G tokens each; M is the number of real tokens in a micro-batch.
 """
@@ -9,13 +10,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantage.formulas import group_advantages, rloo_advantages
+from rlfactory.algo.advantage.formulas import StdScope, group_advantages, rloo_advantages
 from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
-from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import end_states_added, token_outputs
+from rlfactory.algo.ops.token_scores import (
+    MissingEnd,
+    RewardScale,
+    overlong_penalty,
+    penalise_missing_end,
+    scale_scores,
+)
+from rlfactory.algo.ops.token_surrogate import (
+    Aggregation,
+    TokenSurrogate,
+    level_log_ratio,
+    token_weights,
+)
 from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.text_base import TextModel
@@ -50,36 +64,56 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float 
 class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     """With `r` a token's likelihood ratio, A its advantage, V its value and H the entropy,
 
-        loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) + c_v value_loss(V) - c_H H,
+        loss = mean max(-A r, -A clip(r, 1 - c, 1 + h)) + c_v value_loss(V) - c_H H,
 
-    the mean over real tokens. A response's score is the reward of its last token, unless
-    `score_placement` says otherwise; the value loss of a state after the end is added to that of
-    the last token.
+    the mean over real tokens; `surrogate`, `ratio` and `aggregation` change its first term, see
+    `TokenSurrogate`, `level_log_ratio` and `token_weights`. A response's score is the reward of its
+    last token, unless `score_placement` says otherwise; the value loss of a state after the end is
+    added to that of the last token.
 
     Args:
         dynamics: The token sampler, for log-likelihoods as sampled.
         baseline: `value`: GAE on the value head. `group` and `rloo`: each token gets its
-            response's advantage over the other responses to the prompt.
+            response's advantage over the other responses to the prompt. `none`: GAE with values of
+            0; with lam=1 the rewards still to come (REINFORCE++).
+        std: With `baseline=group`, what advantages are divided by: the standard deviation of the
+            group's scores, of all scores (`global`), or nothing (Dr. GRPO).
         gamma: GAE's discount.
         lam: GAE's lambda; `gamma=1 lam=0` is the walkthrough's one-step advantage.
-        clip_range: c, the clip of the ratio.
+        surrogate: `clip` (PPO), `cispo` or `sapo`.
+        ratio: What the ratio is of: a `token`, a response by the geometric mean over its tokens
+            (`sequence`, or `sequence_token` with the gradient of the token), or by their
+            `product`.
+        clip_range: c, the clip of the ratio below 1.
+        clip_high: h, the clip above 1; None: c.
+        dual_clip: Bound of the loss where A < 0, times -A; None: no bound.
+        soft_positive: SAPO's temperature where A > 0.
+        soft_negative: SAPO's temperature elsewhere.
+        aggregation: The mean over tokens: over all of an update (`token`), first over each response
+            (`sequence`), a sum divided by the longest possible length (`constant`), or the sum over
+            each response (`sum`).
+        mask_truncated: Whether responses without an end are left out of the loss. They still count
+            in their group's baseline, and their values are learned.
         value_weight: c_v.
         value_clip: The value loss's clip; None: not clipped.
         entropy_weight: c_H; 0 only measures the entropy.
         normalize: Where advantages are whitened: over all tokens of the iteration, of each
-            minibatch, or not at all (`baseline=value` only for `batch`).
+            minibatch, or not at all.
         reward_scale: What is done to scores first: nothing; `batch`: (r - mean) / (std + 1e-5),
             unbiased; `whiten`: (r - mean) / sqrt(population variance + 1e-8).
         reward_shift: Whether `reward_scale=whiten` subtracts the mean.
         whiten_token_rewards: Whether token rewards (score less penalty) are scaled to variance 1.
         whiten_unbiased: Whether the variance of whitened advantages and token rewards is divided
-            by n - 1 (TRL, trlx) instead of n (OpenAI).
+            by n - 1 (TRL, trlx) instead of n (OpenAI); also that of `std`.
         score_placement: Which tokens get the score, with `baseline=value`. `last`: the last one.
             `uniform`: each of the n tokens gets 1 / n of it, so that the reward is dense.
             `after_end`: none; the state after the end gets it and has a value too (TRL), or the
             last token where there is no such state. It needs a value model.
         missing_end: What is done to the score of a response without an end: nothing, `penalty`
             subtracts `missing_end_value`, `replace` makes the score `-missing_end_value`.
+        overlong_buffer: Share of the longest possible response, at its end, over which a
+            punishment of the score rises (DAPO); 0: none.
+        overlong_penalty: That punishment of a response of full length.
         old_log_probs: What ratios compare with. `sampled`: as recorded while sampling.
             `recomputed`: by learning's own micro-batches before the first update. `auto`:
             recomputed in half precision, in which both differ by more than a ratio should.
@@ -91,10 +125,19 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self,
         dynamics: Token,
         *,
-        baseline: Literal["value", "group", "rloo"] = "value",
+        baseline: Literal["value", "group", "rloo", "none"] = "value",
+        std: Literal["group", "global", "none"] = "group",
         gamma: Fraction = 1.0,
         lam: Fraction = 0.95,
+        surrogate: Literal["clip", "cispo", "sapo"] = "clip",
+        ratio: Literal["token", "sequence", "sequence_token", "product"] = "token",
         clip_range: Positive = 0.2,
+        clip_high: Positive | None = None,
+        dual_clip: Positive | None = None,
+        soft_positive: Positive = 1.0,
+        soft_negative: Positive = 1.05,
+        aggregation: Literal["token", "sequence", "constant", "sum"] = "token",
+        mask_truncated: bool = False,
         value_weight: NonNegative = 0.1,
         value_clip: Positive | None = 0.2,
         entropy_weight: NonNegative = 0.0,
@@ -106,30 +149,41 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         score_placement: Literal["last", "uniform", "after_end"] = "last",
         missing_end: Literal["none", "penalty", "replace"] = "none",
         missing_end_value: float = 1.0,
+        overlong_buffer: Fraction = 0.0,
+        overlong_penalty: NonNegative = 1.0,
         old_log_probs: OldLogProbs = "auto",
     ) -> None:
         self.dynamics = dynamics
         self.baseline = baseline
+        self.std: StdScope = std
         self.gamma, self.lam = gamma, lam
+        self.surrogate = TokenSurrogate(
+            surrogate, ratio, clip_range, clip_high, dual_clip, soft_positive, soft_negative
+        )
+        self.aggregation: Aggregation = aggregation
+        self.mask_truncated = mask_truncated
         self.clip_range = clip_range
         self.ratio_tolerance = clip_range / 10
         self.value_weight, self.value_clip = value_weight, value_clip
         self.entropy_weight = entropy_weight
         self.normalize: Normalize = normalize
-        self.reward_scale, self.reward_shift = reward_scale, reward_shift
+        self.reward_scale: RewardScale = reward_scale
+        self.reward_shift = reward_shift
         self.whiten_token_rewards, self.whiten_unbiased = whiten_token_rewards, whiten_unbiased
         self.score_placement = score_placement
-        self.missing_end, self.missing_end_value = missing_end, missing_end_value
+        self.missing_end: MissingEnd = missing_end
+        self.missing_end_value = missing_end_value
+        self.overlong_buffer, self.overlong_penalty = overlong_buffer, overlong_penalty
         self.old_log_probs: OldLogProbs = old_log_probs
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """`advantage` and `returns` `[B, G]` from scores less the regularizer's `penalty`."""
         tokens = require(rollout.tokens, "tokens")
         mask = tokens.mask
-        scores = to_device(rollout.rewards[main], mask.device)
-        scores = self._scale(self._penalise_missing_end(scores, tokens.ended))
-        if self.baseline != "value":
+        scores = self._shaped(to_device(rollout.rewards[main], mask.device), tokens)
+        if self.baseline in ("group", "rloo"):
             return self._group_baseline(rollout, scores)
+        value = tokens.value if self.baseline == "value" else torch.zeros_like(tokens.value)
         place = uniform_rewards if self.score_placement == "uniform" else terminal_rewards
         states = mask if (ends := self._states(tokens)) is None else ends.mask
         rewards = place(scores, states)
@@ -137,8 +191,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             rewards = rewards - rollout.penalty
         if self.whiten_token_rewards:
             rewards = whiten(rewards, states, shift_mean=False, unbiased=self.whiten_unbiased)
-        advantage = gae(rewards, tokens.value, states, gamma=self.gamma, lam=self.lam)
-        returns = advantage + tokens.value  # before whitening: the critic predicts real returns
+        advantage = gae(rewards, value, states, gamma=self.gamma, lam=self.lam)
+        returns = advantage + value  # before whitening: the critic predicts real returns
         advantage = advantage.masked_fill(~mask, 0.0)
         if self.normalize == "batch":
             advantage = whiten(advantage, mask, unbiased=self.whiten_unbiased)
@@ -148,41 +202,50 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         """The tokens with the states after the end, if these have rewards and values."""
         return tokens.with_end_state() if self.score_placement == "after_end" else None
 
+    def _shaped(self, scores: Tensor, tokens: Tokens) -> Tensor:
+        """Scores `[B]` after punishments, normalised."""
+        scores = penalise_missing_end(
+            scores, tokens.ended, self.missing_end, self.missing_end_value
+        )
+        if self.overlong_buffer:
+            scores = scores - overlong_penalty(
+                tokens.mask.sum(1),
+                self.dynamics.length,
+                self.overlong_buffer,
+                self.overlong_penalty,
+            )
+        return scale_scores(scores, self.reward_scale, shift=self.reward_shift)
+
     def _group_baseline(self, rollout: Rollout, scores: Tensor) -> Rollout:
         """Each token gets its response's advantage; the score is less the sum of its penalties."""
         tokens = require(rollout.tokens, "tokens")
         if rollout.penalty is not None:
             scores = scores - rollout.penalty.sum(1)
-        estimator = rloo_advantages if self.baseline == "rloo" else group_advantages
         # float64 on the CPU, where `groups` is: see advantage/formulas.py
-        advantage = estimator(scores.cpu().double(), rollout.groups).float()
-        advantage = to_device(advantage, tokens.mask.device)[:, None] * tokens.mask
+        scores, groups = scores.cpu().double(), rollout.groups
+        if self.baseline == "rloo":
+            advantage = rloo_advantages(scores, groups)
+        else:
+            advantage = group_advantages(
+                scores, groups, std=self.std, unbiased=self.whiten_unbiased
+            )
+        mask = tokens.mask
+        advantage = to_device(advantage.float(), mask.device)[:, None] * mask
+        if self.normalize == "batch":
+            advantage = whiten(advantage, mask, unbiased=self.whiten_unbiased)
         return replace(rollout, advantage=advantage, returns=advantage + tokens.value)
 
-    def _penalise_missing_end(self, scores: Tensor, ended: Tensor) -> Tensor:
-        """Scores `[B]`, changed as `missing_end` says where `ended` `[B]` is false."""
-        if self.missing_end == "none":
-            return scores
-        penalised = scores - self.missing_end_value
-        if self.missing_end == "replace":
-            penalised = torch.full_like(scores, -self.missing_end_value)
-        return torch.where(ended, scores, penalised)
-
-    def _scale(self, scores: Tensor) -> Tensor:
-        """Scores `[B]`, normalised over the batch as `reward_scale` says."""
-        if self.reward_scale == "none":
-            return scores
-        if self.reward_scale == "batch":
-            return (scores - scores.mean()) / (scores.std() + 1e-5)
-        return whiten(
-            scores, torch.ones_like(scores, dtype=torch.bool), shift_mean=self.reward_shift
-        )
-
     def normalise_update(self, samples: Rollout) -> Rollout:
-        """Whiten the update's advantages if `normalize` is `minibatch`."""
+        """The weights of tokens; advantages whitened over the update if `normalize` says so."""
+        tokens = require(samples.tokens, "tokens")
+        if self.aggregation != "token" or self.mask_truncated:
+            counted = tokens.ended if self.mask_truncated else torch.ones_like(tokens.ended)
+            weight = token_weights(
+                self.aggregation, tokens.mask.sum(1), counted, self.dynamics.length
+            )
+            samples = replace(samples, token_weight=weight)
         if self.normalize != "minibatch":
             return samples
-        tokens = require(samples.tokens, "tokens")
         advantage = require(samples.advantage, "advantages")
         advantage = whiten(advantage, tokens.mask, unbiased=self.whiten_unbiased)
         return replace(samples, advantage=advantage)
@@ -205,6 +268,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             rollout.old_log_prob,
             max_rows,
             states=None if states is None else states.measured(),
+            token_weight=rollout.token_weight,
         )
 
     def loss(self, model: TextModel, batch: TokenBatch) -> Loss:
@@ -214,20 +278,24 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             model, self.dynamics, tokens, self._entropy, value_tokens=batch.states
         )
         log_ratio, measured = token_log_ratio(outputs.log_prob, batch)
-        losses, ratio = clipped_surrogate(log_ratio, tokens.real(batch.advantage), self.clip_range)
+        log_ratio = level_log_ratio(log_ratio, tokens, self.surrogate.level)
+        advantage = tokens.real(batch.advantage)
+        losses, ratio = self.surrogate.losses(outputs.log_prob, log_ratio, advantage)
+        outputs = replace(outputs, log_ratio=log_ratio, weight=batch.weight_of_tokens())
         states = tokens if batch.states is None else batch.states
         value_losses = value_loss(
             outputs.value, states.real(states.value), states.real(batch.returns), self.value_clip
         )
         if batch.states is not None:
             value_losses = end_states_added(value_losses, states, tokens)
-        loss = losses + self.value_weight * value_losses - self.entropy_weight * entropies
+        weighted = losses if outputs.weight is None else outputs.weight * losses
+        loss = weighted + self.value_weight * value_losses - self.entropy_weight * entropies
         metrics = {
             "loss/policy": losses.detach(),
             "loss/value": value_losses.detach(),
             "policy/entropy": entropies.detach(),
             "value/mean": outputs.value.detach(),
-            **ratio_metrics(ratio, self.clip_range),
+            **ratio_metrics(ratio, self.clip_range, self.surrogate.clip_high),
             **measured,
         }
         return Loss(loss.mean(), outputs, metrics)

@@ -48,6 +48,8 @@ def replaced_nodes(choices: Mapping[str, str], layers: Sequence[Layer]) -> dict[
     for group in (name for name in COMPONENTS if name in choices):
         setting = [layer for layer in layers if isinstance(layer.values.get(group), Mapping)]
         fitting = [layer for layer in setting if layer.is_for(group, choices)]
+        if _has_no_options(group, layers):  # such as regularizer=none
+            fitting = [layer for layer in fitting if layer.group == group]
         if len(fitting) < len(setting):
             # the option's own file comes first: its group may be listed after the others
             fitting.sort(key=lambda layer: layer.group != group)
@@ -55,6 +57,12 @@ def replaced_nodes(choices: Mapping[str, str], layers: Sequence[Layer]) -> dict[
             for layer in fitting:
                 nodes[group] = _merged(nodes[group], layer.values[group])
     return nodes
+
+
+def _has_no_options(group: str, layers: Sequence[Layer]) -> bool:
+    """Whether the chosen option of a group has no key but `_target_`."""
+    own = [layer.values.get(group) for layer in layers if layer.group == group]
+    return bool(own) and all(isinstance(node, Mapping) and [*node] == ["_target_"] for node in own)
 
 
 def other_model(

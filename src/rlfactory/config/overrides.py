@@ -28,6 +28,7 @@ from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.processes import with_process_count
 from rlfactory.config.recipes import recipe_of
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
+from rlfactory.config.text_forms import text_form
 from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched
 
@@ -55,15 +56,15 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
     if any(p.key in GROUPS for p in wrong):
         # which keys a component has depends on the faulty choice
         kept = [o for o in kept if o.key_or_group.split(".")[0] not in COMPONENTS]
-    chosen = [o for o in kept if _chooses(o, places)]
-    composition, chosen = _with_recipe(chosen, places, problems)
+    typed = [o for o in kept if _chooses(o, places)]
+    composition, chosen = _with_recipe(typed, places, problems)
     layers = layers_of(composition.choices, folders(places))
     replaced = replaced_nodes(composition.choices, layers)
     composition.replace(replaced)
     contradicted, notes = other_model(composition.choices, layers, overrides, folders(places))
     problems += contradicted
     defaults = composition.values
-    others = [o for o in kept if o not in chosen and not _deletes_what_is_gone(o, replaced)]
+    others = [o for o in kept if o not in typed and not _deletes_what_is_gone(o, replaced)]
     if notes:
         others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
     mistakes = key_problems(others, defaults, places)
@@ -114,6 +115,9 @@ def _with_recipe(
 ) -> tuple[Composition, list[Override]]:
     """The merged options with the recipe that their model and algorithm have, and the choices."""
     composition = _composed(chosen, places, problems)
+    if (form := text_form(composition.values, composition.choices)) is not None:
+        chosen = [*(o for o in chosen if o.key_or_group != "algo"), *parse([f"algo={form}"])]
+        composition = _composed(chosen, places, problems)
     if any(o.key_or_group == "recipe" for o in chosen):
         return composition, [*chosen]
     node = composition.values.get("model")  # none after `~model`, which the plan reports
@@ -128,13 +132,19 @@ def _with_recipe(
 def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     """A job's configuration that Hydra's own command line composed, as `compose` has it.
 
-    Hydra knows no recipes, nor that keys of an option that is not chosen are left out.
+    Hydra knows no recipes, no names that depend on the model, nor that keys of an option that is
+    not chosen are left out.
     """
     places = searched(words)
     choices, paths = composed.choices, folders(places)
     recipe = recipe_of(choices, composed.values["model"].get("path"), paths)
     is_typed = any(override_key(word) == "recipe" for word in words)
-    if (recipe is None or is_typed) and not replaced_nodes(choices, layers_of(choices, paths)):
+    is_meant = text_form(composed.values, choices) is None
+    if (
+        is_meant
+        and (recipe is None or is_typed)
+        and not replaced_nodes(choices, layers_of(choices, paths))
+    ):
         return _complete(reset_retargeted(composed, words), places)
     return compose(words)
 

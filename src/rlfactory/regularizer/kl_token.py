@@ -32,6 +32,9 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
             the policy moves later. `none`: the divergence is only measured.
         estimator: See `estimate_kl`; `exact` sums over the vocabulary. k1 in the loss has gradient
             0 in expectation, so the plan refuses it.
+        weighting: With `placement=loss`, whether a token's estimate is weighted by the
+            algorithm's `ratio`, with its gradient (DeepSeek-V3.2, TRL): the estimate is of tokens
+            that the old policy drew, and only so is its gradient unbiased.
         micro_batch: Responses in one forward pass of `shape_reward`.
     """
 
@@ -47,6 +50,7 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
         placement: Literal["loss", "reward", "none"] = "loss",
         estimator: Literal["exact", "k1", "k2", "k3", "abs"] = "exact",
         reference: WeightSet = "reference",
+        weighting: Literal["none", "ratio"] = "none",
         micro_batch: int = 32,
     ) -> None:
         self.dynamics = dynamics
@@ -54,18 +58,29 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
         self.placement = placement
         self.estimator = estimator
         self.reference = reference
+        self.weighting = weighting
         self.micro_batch = micro_batch
 
     def penalty(
         self, model: TextModel, batch: TokenBatch, outputs: TokenOutputs
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean(kl)` over tokens if `placement` is `loss`, else 0; and kl `[M]`."""
+        """`coefficient mean(kl)` over tokens if `placement` is `loss`, else 0; and kl `[M]`.
+
+        The mean is that of the algorithm's surrogate.
+        """
         if self.placement == "reward":
             kl = batch.tokens.real(require(batch.tokens.divergence, "the rollout's divergence"))
             return kl.new_zeros(()), {KL: kl}
         kl = self._divergence(model, batch.tokens, outputs)
         weight = self.coefficient.value if self.placement == "loss" else 0.0
-        return weight * kl.mean() if weight else kl.new_zeros(()), {KL: kl.detach()}
+        if not weight:
+            return kl.new_zeros(()), {KL: kl.detach()}
+        penalties = kl
+        if self.weighting == "ratio":
+            penalties = penalties * require(outputs.log_ratio, "a likelihood ratio").exp()
+        if outputs.weight is not None:
+            penalties = penalties * outputs.weight
+        return weight * penalties.mean(), {KL: kl.detach()}
 
     @torch.no_grad()
     def shape_reward(self, model: TextModel, rollout: Rollout) -> Rollout:

@@ -89,6 +89,7 @@ class TrainingBudget:
     max_grad_norm: float
     max_failed: float
     shares: Shares = "random"
+    resample: int = 0
     target_kl: float | None = None
     max_minutes: float | None = None
     warmup: int = 0

@@ -146,8 +146,8 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
 
     Args:
         rollout: this rank's samples with all fields.
-        samples: a selection of all ranks' samples; rewards, advantages, returns and trees are
-            theirs.
+        samples: a selection of all ranks' samples; rewards, advantages, returns, trees and
+            weights of tokens are theirs.
 
     Returns:
         `samples` themselves in a single process.
@@ -165,6 +165,7 @@ def local_part(rollout: Rollout, samples: Rollout) -> Rollout:
         returns=index_rows(samples.returns, rows),
         tree=index_rows(samples.tree, rows),
         loss_weight=samples.loss_weight,
+        token_weight=index_rows(samples.token_weight, rows),
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +20,7 @@ from rlfactory.train.components import Components, Metrics, ProgressListener, Tr
 from rlfactory.train.data_parallel import attach_global, gather_rollout, image_metrics, local_rows
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.learner import Learner
+from rlfactory.train.resampling import SEED_STRIDE, keep_varied, renumbered, resample
 from rlfactory.train.scoring.scores import (
     drop_unscored,
     reward_metrics,
@@ -109,7 +110,7 @@ class Trainer:
                 rollout = self.sample(iteration, pending.add)
             count, sampling_nfe = int(hardware.all_reduce_sum(len(rollout))), self._take_nfe()
             with self._measured("score"):
-                rollout, metrics = self.score(rollout, pending.scores)
+                rollout, metrics = self.score(rollout, pending.scores, iteration)
             with self._measured("learn"):
                 if before_learning is not None:
                     before_learning()
@@ -123,15 +124,22 @@ class Trainer:
         metrics |= {name: hardware.all_reduce_max(gib) for name, gib in peaks.items()}
         return rollout, metrics
 
-    def sample(self, iteration: int, on_batch: Callable[[Samples], None] | None = None) -> Rollout:
+    def sample(
+        self,
+        iteration: int,
+        on_batch: Callable[[Samples], None] | None = None,
+        number: int = 0,
+    ) -> Rollout:
         """Draw this rank's samples of an iteration from the behaviour policy.
 
         Over all ranks there are `group_size` samples of each of `prompts_per_iteration` prompts.
         `on_batch` gets each batch as soon as it is drawn, so that it can be scored meanwhile.
+        `number` is that of the round of sampling within the iteration, see `resampling.py`.
         """
         components, budget = self.components, self.budget
+        seed = budget.seed + number * SEED_STRIDE
         prompts = components.prompts.draw(
-            budget.prompts_per_iteration, seed=budget.seed, iteration=iteration
+            budget.prompts_per_iteration, seed=seed, iteration=iteration
         )
         groups = torch.arange(len(prompts)).repeat_interleave(budget.group_size)
         rows = local_rows(groups, components.hardware)
@@ -139,7 +147,7 @@ class Trainer:
         batches = []
         with components.model.weights(components.algo.behaviour), self._merged_adapters():
             for batch in components.sampler.batches(
-                prompts, groups, seed=budget.seed, iteration=iteration, rows=rows
+                prompts, groups, seed=seed, iteration=iteration, rows=rows
             ):
                 fault_point("sampling")
                 if self.sync is not None:
@@ -147,7 +155,8 @@ class Trainer:
                 batches.append(batch)
                 if on_batch is not None:
                     on_batch(samples_of(batch))
-        return concat(batches)
+        rollout: Rollout = concat(batches)
+        return renumbered(rollout, number, budget.prompts_per_iteration, budget.group_size)
 
     def _merged_adapters(self) -> AbstractContextManager[None]:
         """Adapters may be merged where no step of a rollout is replayed."""
@@ -157,7 +166,10 @@ class Trainer:
         return model.merged_adapters()
 
     def score(
-        self, rollout: Rollout, wait_for_scores: Callable[[], dict[str, Tensor]] | None = None
+        self,
+        rollout: Rollout,
+        wait_for_scores: Callable[[], dict[str, Tensor]] | None = None,
+        iteration: int = 0,
     ) -> tuple[Rollout, Metrics]:
         """Compute rewards and advantages; samples without a score are dropped.
 
@@ -166,6 +178,7 @@ class Trainer:
         Args:
             rollout: this rank's samples.
             wait_for_scores: returns scores that were begun while sampling; None: score now.
+            iteration: the number of the iteration, for further rounds of sampling.
 
         Returns:
             This rank's samples, with the light fields of all ranks' attached; and metrics.
@@ -173,7 +186,10 @@ class Trainer:
         components, hardware = self.components, self.components.hardware
         self.progress.phase("score", total=len(rollout))
         score = wait_for_scores or partial(self._score_samples, samples_of(rollout))
-        local = everyone = replace(rollout, rewards=score())
+        names = components.algo.reward_names(components.reward.main)
+        drawn = replace(rollout, rewards=score())
+        local, resampled = self._resampled(drawn, iteration, names)
+        everyone = local
         if hardware.world_size > 1:
             # The penalty may run the network: each rank on its own samples, and before any are
             # dropped, so that all ranks run it equally often.
@@ -181,18 +197,49 @@ class Trainer:
             # advantages compare a sample with others, and statistics are of all samples
             everyone = gather_rollout(local, hardware)
             local = replace(local, all_ranks=GlobalRollout(everyone))
-        metrics = reward_metrics(everyone, hardware.device) | image_metrics(local, hardware)
+        metrics = reward_metrics(self._first_round(everyone), hardware.device)
+        metrics |= image_metrics(local, hardware) | resampled
         normalised = components.reward.normalise(everyone.rewards, everyone.groups)
         everyone = replace(everyone, rewards=normalised)
-        names = components.algo.reward_names(components.reward.main)
         everyone = drop_unscored(everyone, names, self.budget.max_failed)
-        metrics |= zero_variance_groups(everyone, names)
+        metrics |= zero_variance_groups(self._first_round(everyone), names)
+        if self.budget.resample:
+            everyone = keep_varied(everyone, names, self.budget.prompts_per_iteration)
         if hardware.world_size == 1:
             everyone = components.regularizer.shape_reward(components.model, everyone)
         everyone = components.algo.compute_advantages(everyone, components.reward.main)
         if len(everyone):
             metrics["advantage/std"] = float(require(everyone.advantage, "advantages").std())
         return attach_global(local, everyone), metrics
+
+    def _resampled(
+        self, rollout: Rollout, iteration: int, names: Sequence[str]
+    ) -> tuple[Rollout, Metrics]:
+        """This rank's samples with those of further rounds, where `resample` asks for them."""
+        budget, components = self.budget, self.components
+        if not budget.resample:
+            return rollout, {}
+
+        def draw(number: int) -> Rollout:
+            with components.scorer.begin(self._score_samples, budget.group_size) as pending:
+                more = self.sample(iteration, pending.add, number)
+                return replace(more, rewards=pending.scores())
+
+        return resample(
+            rollout,
+            draw,
+            names,
+            groups=budget.prompts_per_iteration,
+            rounds=budget.resample,
+            hardware=components.hardware,
+        )
+
+    def _first_round(self, everyone: Rollout) -> Rollout:
+        """The samples of the first round, which alone are a fair sample of the policy's."""
+        if not self.budget.resample:
+            return everyone
+        count = self.budget.prompts_per_iteration * self.budget.group_size
+        return everyone[(everyone.index < count).nonzero().flatten()]
 
     def _score_samples(self, samples: Samples) -> dict[str, Tensor]:
         fault_point("scoring")

@@ -290,6 +290,36 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         for baseline in ("group", "rloo", "value")
         if (placement, baseline) != ("uniform", "value")
     ),
+    (
+        checks.optimisation.require_value_for_dense_scores,
+        {"algo": {"score_placement": "after_end", "baseline": "none"}},
+        {},
+        "algo.score_placement",
+    ),
+    (
+        checks.optimisation.require_ordered_clips_of_tokens,
+        {"algo": {"surrogate": "clip", "clip_range": 0.2, "clip_high": 0.5, "dual_clip": 1.5}},
+        {},
+        "algo.dual_clip",
+    ),
+    (
+        checks.optimisation.require_mean_of_whole_ratio,
+        {"algo": {"ratio": "product", "aggregation": "token"}},
+        {},
+        "algo.ratio",
+    ),
+    (
+        checks.optimisation.require_resampled_groups,
+        {"resample": 1, "group_size": 1},
+        {},
+        "resample",
+    ),
+    (
+        checks.optimisation.require_resampled_groups,
+        {"resample": 1, "group_size": 4},
+        {"algo": {"samples_from": "data"}},
+        "resample",
+    ),
     (checks.optimisation.require_groups_of_two, {"group_size": 1}, {}, "group_size"),
     (
         checks.optimisation.require_groups_of_two,
@@ -871,6 +901,17 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"updates_per_iteration": 1},
         {"algo": {"on_policy": True}},
     ),
+    (
+        checks.optimisation.require_ordered_clips_of_tokens,
+        {"algo": {"surrogate": "clip", "clip_range": 0.2, "clip_high": 0.5, "dual_clip": 1.6}},
+        {},
+    ),
+    (
+        checks.optimisation.require_mean_of_whole_ratio,
+        {"algo": {"ratio": "product", "aggregation": "sequence"}},
+        {},
+    ),
+    (checks.optimisation.require_resampled_groups, {"resample": 1, "group_size": 2}, {}),
     *(
         (checks.optimisation.require_value_for_dense_scores, {"algo": algo}, {})
         for algo in (

@@ -40,10 +40,35 @@ def test_grpo_has_the_sizes_of_its_generation_batch() -> None:
     assert more["hardware"]["processes"] == 2
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"loss_type": "grpo"}, {"aggregation": "sequence", "std": "group"}),
+        ({"scale_rewards": "none"}, {"aggregation": "token", "std": "none"}),
+        ({"loss_type": "dr_grpo"}, {"aggregation": "constant", "clip_high": None}),
+        (
+            {"epsilon": 0.1, "epsilon_high": 0.28, "delta": 3.0},
+            {"aggregation": "token", "clip_range": 0.1, "clip_high": 0.28, "dual_clip": 3.0},
+        ),
+        # the bound itself there
+        (
+            {"loss_type": "cispo", "epsilon_high": 5.0},
+            {"surrogate": "cispo", "clip_range": 1.0, "clip_high": 4.0},
+        ),
+        ({"loss_type": "sapo", "mask_truncated_completions": True}, {"mask_truncated": True}),
+        ({"importance_sampling_level": "sequence", "scale_rewards": "batch"}, {"std": "global"}),
+    ],
+)
+def test_options_of_the_loss(content: dict[str, Any], expected: dict[str, Any]) -> None:
+    algo = planned({**GRPO, **content}).config["algo"]
+    assert {key: algo[key] for key in expected} == expected
+
+
 def test_what_has_no_counterpart_is_listed() -> None:
     dropped = translate(GRPO, 1).dropped
     assert dropped["use_vllm"][0] is True
     assert dropped["reward_funcs"][0] == "my_function"
+    assert translate({**GRPO, "loss_type": "vespo"}, 1).dropped["loss_type"][0] == "vespo"
 
 
 def test_ppo_is_the_experiment_of_its_version() -> None:

@@ -29,7 +29,10 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
 def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[Problem]:
     """A score is placed elsewhere only where each token, and a state after the end, has a value."""
     placement, baseline = (config["algo"].get(key) for key in ("score_placement", "baseline"))
-    if placement in ("uniform", "after_end") and baseline in ("group", "rloo"):
+    if placement == "after_end" and baseline == "none":
+        message = "is after_end, and algo.baseline=none has no values of states"
+        yield Problem("algo.score_placement", message, "algo.score_placement=last")
+    elif placement in ("uniform", "after_end") and baseline in ("group", "rloo"):
         message = f"is {placement}, and algo.baseline={baseline} gives all tokens one advantage"
         yield Problem("algo.score_placement", message, "algo.score_placement=last")
     elif placement == "after_end" and config["model"].get("value_path") is None:
@@ -37,6 +40,47 @@ def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[P
             "is after_end, where a value head has no value; type model.value_path=PATH, or last"
         )
         yield Problem("algo.score_placement", message, "algo.score_placement=last")
+
+
+def require_ordered_clips_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The bound of the dual clip lies above the clip of the ratio, and only `clip` has one."""
+    node = config["algo"]
+    dual, surrogate = node.get("dual_clip"), node.get("surrogate")
+    if dual is None or surrogate is None:
+        return
+    high = 1 + (node.get("clip_high") or node["clip_range"])
+    if surrogate != "clip":
+        message = f"bounds the loss of surrogate=clip, and algo.surrogate is {surrogate}"
+        yield Problem("algo.dual_clip", message, "algo.dual_clip=null")
+    elif dual <= high:
+        message = f"is {dual}, and ratios are clipped at {high:g}; allowed is a number above that"
+        yield Problem("algo.dual_clip", message, "algo.dual_clip=3")
+
+
+def require_mean_of_whole_ratio(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The ratio of a response is one number, whose loss counts once for each response."""
+    ratio, aggregation = (config["algo"].get(key) for key in ("ratio", "aggregation"))
+    if ratio == "product" and aggregation != "sequence":
+        message = (
+            f"is product, the ratio of whole responses, and algo.aggregation={aggregation} counts"
+            " it once for each token"
+        )
+        yield Problem("algo.ratio", message, "algo.aggregation=sequence")
+
+
+def require_resampled_groups(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A group of one sample never differs within; samples of the data have no scores."""
+    if not config.get("resample"):
+        return
+    if config["group_size"] == 1:
+        message = (
+            f"is {config['resample']}, and a group of one sample (group_size=1) never differs"
+            " within; allowed are groups of 2 or more"
+        )
+        yield Problem("resample", message, "resample=0")
+    elif traits["algo"].get("samples_from") == "data":
+        message = "draws further samples of the policy, and this algorithm learns from the data"
+        yield Problem("resample", message, "resample=0")
 
 
 def _by_group(config: Config, traits: Traits) -> bool:

@@ -23,7 +23,6 @@ NOTHING = {
     "remove_unused_columns": "columns are metadata of the prompts",
     "push_to_hub": "rlfactory export",
     "dataset_config": "prompts.split",
-    "loss_type": "the mean over the tokens of an update",
     "attn_implementation": "torch's own",
     "trust_remote_code": "models of transformers itself",
     "local_rollout_forward_batch_size": "sample_batch",
@@ -113,12 +112,50 @@ def _grouped(fields: Fields, into: Translation, processes: int) -> None:
     into.set("updates_per_iteration", max(1, samples // step))
     into.set("micro_batch", per_device)
     into.notes.append(f"{samples} completions an iteration, {step} an optimizer step")
+    if into.words["algo"] == "algo=grpo_token":
+        _surrogate(fields, into)
     beta = fields.take("beta", 0.0 if into.words["algo"] == "algo=grpo_token" else 0.05)
     if beta:
         into.set("regularizer.coefficient.value", beta)
         into.type("regularizer.estimator=k3")
     else:
         into.type("regularizer.placement=none")
+
+
+LOSSES = {
+    "grpo": ("algo.aggregation=sequence",),
+    "dr_grpo": ("algo.aggregation=constant",),
+    "luspo": ("algo.aggregation=sum",),
+    "cispo": ("algo.surrogate=cispo", "algo.clip_range=1.0"),
+    "sapo": ("algo.surrogate=sapo", "algo.aggregation=sequence"),
+    "bnpo": (),
+    "dapo": (),
+}
+"""What says the same as a `loss_type`; the mean over all tokens is ours."""
+SCALES = {"group": "group", True: "group", "batch": "global", "none": "none", False: "none"}
+
+
+def _surrogate(fields: Fields, into: Translation) -> None:
+    """GRPO's options of the loss."""
+    kind = str(fields.take("loss_type", "dapo"))
+    if kind in LOSSES:
+        into.type(*LOSSES[kind])
+    else:
+        into.drop("loss_type", kind, "algo.surrogate, algo.aggregation")
+    high = fields.take("epsilon_high")
+    if kind == "cispo":
+        fields.take("epsilon")
+        into.set("algo.clip_high", round((1.2 if high is None else high) - 1, 6))
+    elif high is not None:
+        into.set("algo.clip_high", high)
+    if (bound := fields.take("delta")) is not None:
+        into.set("algo.dual_clip", bound)
+    if fields.take("importance_sampling_level", "token") == "sequence":
+        into.type("algo.ratio=sequence")
+    if (scale := fields.take("scale_rewards")) is not None:
+        into.type(f"algo.std={SCALES[scale]}")
+    if fields.take("mask_truncated_completions"):
+        into.type("algo.mask_truncated=true")
 
 
 def _ppo(fields: Fields, into: Translation, processes: int) -> None:

@@ -153,6 +153,7 @@ class RootConfig:
     latent_storage: Literal["float32", "bfloat16", "float16"]
     tail: PositiveFraction | None
     max_grad_norm: Positive
+    resample: NonNegativeInt
     max_failed: Fraction
     max_minutes: Positive | None
     target_kl: Positive | None

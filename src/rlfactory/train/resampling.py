@@ -1,0 +1,91 @@
+"""Dynamic sampling (DAPO, arXiv 2503.14476): groups without variance give way to others.
+
+A group whose samples all have equal rewards has advantages of 0 and teaches nothing. Further rounds
+of sampling, each of as many groups with prompts and random numbers of their own, go on until there
+are enough groups that differ within.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.advantage.formulas import is_constant_group
+from rlfactory.hardware.base import Hardware
+from rlfactory.rollout import Rollout, append_rollouts
+from rlfactory.train.data_parallel import gather_rollout
+
+SEED_STRIDE = 2**32
+"""Between the seeds of two rounds; those of runs are smaller."""
+
+
+def varied_groups(rollout: Rollout, names: Sequence[str]) -> Tensor:
+    """The numbers of the groups in which some of the named scores differ, ascending.
+
+    Args:
+        rollout: Scored samples. One without a score does not count.
+        names: The scores that train.
+    """
+    varied = torch.zeros(len(rollout), dtype=torch.bool)
+    for name in names:
+        scores = rollout.rewards[name]
+        known = torch.isfinite(scores).nonzero().flatten()
+        varied[known] |= ~is_constant_group(scores[known], rollout.groups[known])
+    numbers: Tensor = torch.unique(rollout.groups[varied])
+    return numbers
+
+
+def resample(
+    rollout: Rollout,
+    draw: Callable[[int], Rollout],
+    names: Sequence[str],
+    *,
+    groups: int,
+    rounds: int,
+    hardware: Hardware,
+) -> tuple[Rollout, dict[str, float]]:
+    """Add rounds of samples until `groups` groups differ within, or all `rounds` are made.
+
+    Args:
+        rollout: This rank's samples of the first round, scored.
+        draw: Draws and scores the samples of a further round, from 1.
+        names: The scores that train.
+        groups: How many groups an iteration has.
+        rounds: The most further rounds.
+        hardware: This rank's.
+
+    Returns:
+        This rank's samples of all rounds, and metrics.
+    """
+    made = 0
+    while True:
+        found = len(varied_groups(gather_rollout(rollout, hardware), names))
+        if found >= groups or made == rounds:
+            kept = float(min(found, groups))
+            return rollout, {"resample/rounds": float(made), "resample/groups": kept}
+        made += 1
+        rollout = append_rollouts([rollout, draw(made)])
+
+
+def keep_varied(rollout: Rollout, names: Sequence[str], groups: int) -> Rollout:
+    """The first `groups` groups that differ within; all samples if none does.
+
+    Args:
+        rollout: The samples of all ranks.
+        names: The scores that train.
+        groups: The most groups to keep.
+    """
+    numbers = varied_groups(rollout, names)[:groups]
+    if not len(numbers):
+        return rollout
+    return rollout[torch.isin(rollout.groups, numbers).nonzero().flatten()]
+
+
+def renumbered(rollout: Rollout, number: int, groups: int, group_size: int) -> Rollout:
+    """The samples of round `number` with groups and indices that follow those of earlier rounds."""
+    return replace(
+        rollout,
+        groups=rollout.groups + number * groups,
+        index=rollout.index + number * groups * group_size,
+    )

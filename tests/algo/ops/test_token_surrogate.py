@@ -1,0 +1,140 @@
+"""The surrogate of token policies: golden numbers by hand, and what its options mean."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
+from rlfactory.algo.ops.token_surrogate import TokenSurrogate, level_log_ratio, token_weights
+from rlfactory.rollout import Tokens
+
+RATIO = torch.tensor([0.5, 0.9, 1.25, 2.0, 0.5, 2.0])
+ADVANTAGE = torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0, -1.0])
+MASK = torch.tensor([[True, True, True], [True, False, False]])
+
+
+def tokens_of(mask: Tensor) -> Tokens:
+    count, width = mask.shape
+    ids, zeros = torch.zeros(count, width, dtype=torch.int64), torch.zeros(count, width)
+    prompt = torch.ones(count, 1, dtype=torch.bool)
+    ended = torch.ones(count, dtype=torch.bool)
+    return Tokens(ids[:, :1], prompt, ids, mask, ended, zeros, zeros).measured()
+
+
+def losses(log_prob: Tensor | None = None, **options: Any) -> Tensor:
+    log_prob = torch.zeros(6) if log_prob is None else log_prob
+    return TokenSurrogate(**options).losses(log_prob, RATIO.log(), ADVANTAGE)[0]
+
+
+def test_golden_clips() -> None:
+    """By hand; with a higher clip of 1.28 a ratio of 1.25 still counts."""
+    torch.testing.assert_close(losses(), -torch.tensor([0.5, 0.9, 1.2, 1.2, -0.8, -2.0]))
+    higher = losses(clip_high=0.28)
+    torch.testing.assert_close(higher, -torch.tensor([0.5, 0.9, 1.25, 1.28, -0.8, -2.0]))
+    dual = losses(dual_clip=1.5)
+    torch.testing.assert_close(dual, -torch.tensor([0.5, 0.9, 1.2, 1.2, -0.8, -1.5]))
+
+
+def test_a_dual_clip_bounds_the_loss_and_stops_its_gradient() -> None:
+    log_ratio = torch.tensor([1.0, 1.0], requires_grad=True)
+    advantage = torch.tensor([-1.0, 1.0])
+    found, _ = clipped_surrogate(log_ratio, advantage, 0.2, dual_clip=2.0)
+    torch.testing.assert_close(found, torch.tensor([2.0, -1.2]))
+    (gradient,) = torch.autograd.grad(found.sum(), log_ratio)
+    assert gradient.tolist() == [0.0, 0.0]
+
+
+def test_golden_cispo() -> None:
+    """By hand: weights clipped to [0.8, 1.2] times -A log p; only log p has a gradient."""
+    log_prob = torch.full((6,), -2.0, requires_grad=True)
+    found = losses(log_prob, kind="cispo")
+    torch.testing.assert_close(found, torch.tensor([1.6, 1.8, 2.4, 2.4, -1.6, -2.4]))
+    (gradient,) = torch.autograd.grad(found.sum(), log_prob)
+    torch.testing.assert_close(gradient, -torch.tensor([0.8, 0.9, 1.2, 1.2, -0.8, -1.2]))
+
+
+def test_cispo_with_a_range_of_one_has_no_lower_bound() -> None:
+    found = losses(torch.full((6,), -1.0), kind="cispo", clip_range=1.0, clip_high=0.5)
+    torch.testing.assert_close(found, torch.tensor([0.5, 0.9, 1.25, 1.5, -0.5, -1.5]))
+
+
+def test_golden_sapo() -> None:
+    """By hand: 4 / tau sigmoid(tau (r - 1)), with tau = 1 above and 2 for negative advantages."""
+    found = losses(kind="sapo", soft_negative=2.0)
+    sigmoid = torch.tensor([0.3775407, 0.4750208, 0.5621765, 0.7310586, 0.2689414, 0.8807971])
+    weight = torch.tensor([-4.0, -4.0, -4.0, -4.0, 2.0, 2.0])
+    torch.testing.assert_close(found, weight * sigmoid)
+
+
+@pytest.mark.parametrize("kind", ["clip", "cispo", "sapo"])
+@pytest.mark.parametrize("level", ["token", "sequence", "sequence_token", "product"])
+def test_before_an_update_each_gradient_is_reinforces(kind: Any, level: Any) -> None:
+    """With a ratio of 1 that is -A times the weight of a token in its response's ratio."""
+    tokens = tokens_of(MASK)
+    log_prob = torch.tensor([-1.0, -2.0, -0.5, -3.0], requires_grad=True)
+    advantage = torch.tensor([2.0, 2.0, 2.0, -1.0])
+    log_ratio = level_log_ratio(log_prob - log_prob.detach(), tokens, level)
+    found, ratio = TokenSurrogate(kind, level).losses(log_prob, log_ratio, advantage)
+    assert ratio.tolist() == [1.0] * 4
+    (gradient,) = torch.autograd.grad(found.sum(), log_prob)
+    scale = 3.0 if level == "product" and kind != "cispo" else 1.0
+    expected = -advantage * torch.tensor([scale, scale, scale, 1.0])
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_golden_levels() -> None:
+    log_ratio = torch.tensor([0.3, -0.6, 0.9, 0.5])
+    tokens = tokens_of(MASK)
+
+    def level(name: Any) -> list[float]:
+        return [round(x, 6) for x in level_log_ratio(log_ratio, tokens, name).tolist()]
+
+    assert level("token") == [0.3, -0.6, 0.9, 0.5]
+    assert level("sequence") == [0.2, 0.2, 0.2, 0.5]
+    assert level("sequence_token") == [0.2, 0.2, 0.2, 0.5]
+    assert level("product") == [0.6, 0.6, 0.6, 0.5]
+
+
+def test_gspo_token_has_the_gradient_of_each_token() -> None:
+    tokens = tokens_of(MASK)
+    log_ratio = torch.tensor([0.3, -0.6, 0.9, 0.5], requires_grad=True)
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    for level, expected in (
+        ("sequence", [2.0, 2.0, 2.0, 4.0]),
+        ("sequence_token", [1.0, 2.0, 3.0, 4.0]),
+    ):
+        value = level_log_ratio(log_ratio, tokens, level)  # type: ignore[arg-type]
+        (gradient,) = torch.autograd.grad((weight * value).sum(), log_ratio)
+        assert gradient.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected", "masked"),
+    [
+        ("token", (1 + 2 + 3 + 10) / 4, 10 / 1),
+        ("sequence", ((1 + 2 + 3) / 3 + 10) / 2, 10 / 2),
+        ("constant", (1 + 2 + 3 + 10) / (2 * 8), 10 / (2 * 8)),
+        ("sum", (1 + 2 + 3 + 10) / 2, 10 / 2),
+    ],
+)
+def test_golden_aggregations(aggregation: Any, expected: float, masked: float) -> None:
+    """Responses of losses 1, 2, 3 and of 10; masked, the first is left out."""
+    loss, lengths = torch.tensor([1.0, 2.0, 3.0, 10.0]), torch.tensor([3, 1])
+    for counted, wanted in (([True, True], expected), ([False, True], masked)):
+        weights = token_weights(aggregation, lengths, torch.tensor(counted), 8)
+        mean = (weights.repeat_interleave(lengths) * loss).mean()
+        assert mean.item() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("aggregation", ["token", "sequence", "constant", "sum"])
+def test_without_a_response_that_counts_the_loss_is_zero(aggregation: Any) -> None:
+    weights = token_weights(aggregation, torch.tensor([3, 1]), torch.tensor([False, False]), 8)
+    assert weights.tolist() == [0.0, 0.0]
+
+
+def test_the_share_of_clipped_ratios_knows_both_bounds() -> None:
+    ratio = torch.tensor([0.75, 0.85, 1.25, 1.35])
+    assert ratio_metrics(ratio, 0.2)["ratio/clip_fraction"].tolist() == [1, 0, 1, 1]
+    assert ratio_metrics(ratio, 0.2, 0.3)["ratio/clip_fraction"].tolist() == [1, 0, 0, 1]

@@ -1,0 +1,244 @@
+"""Losses and gradients are those of TRL: of 1.16's GRPO and RLOO, 1.12's PPO and GSPO-token.
+
+The recordings are made by `scripts/conformance`; `docs/reference/trl_conformance.md` says what of
+TRL differs, and why.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from rlfactory.algo.ppo import PPO
+from rlfactory.batch import TokenBatch
+from rlfactory.dynamics.token import Token
+from rlfactory.regularizer.coefficient import Fixed
+from rlfactory.regularizer.kl_token import KLToken
+from rlfactory.rollout import Rollout, Tokens
+
+DATA = Path(__file__).parents[1] / "data" / "trl"
+TOLERANCE = 1e-6
+"""Of the loss, and of the gradient's largest element."""
+ROUNDED = 2e-6
+"""The same where float32 rounds more: TRL's own PPO is up to 7e-7 off its values in float64."""
+NO_CRITIC: dict[str, Any] = {"baseline": "group", "value_weight": 0.0, "normalize": "none"}
+GSPO = {"ratio": "sequence", "clip_range": 0.1, "clip_high": 0.15}
+KL = {"kl": "none"}
+CORRECTED = {"kl": "ratio"}
+GRPO: dict[str, dict[str, Any]] = {
+    "grpo": {"aggregation": "sequence"},
+    "grpo, first update": {"aggregation": "sequence"},
+    "grpo, kl": {"aggregation": "sequence", **KL},
+    "grpo, corrected kl": {"aggregation": "sequence", **CORRECTED},
+    "grpo, masked": {"aggregation": "sequence", "mask_truncated": True},
+    "bnpo": {},
+    "bnpo, masked": {"mask_truncated": True, **KL},
+    "dr_grpo": {"aggregation": "constant"},
+    "dr_grpo, corrected kl": {"aggregation": "constant", **CORRECTED},
+    "dapo": {"clip_high": 0.28},
+    "dapo, masked": {"mask_truncated": True},
+    "dapo, delta": {"clip_high": 0.28, "dual_clip": 1.5},
+    "dapo, entropy": {"entropy_weight": 0.01},
+    "gspo": {"aggregation": "sequence", **GSPO},
+    "gspo, corrected kl": {"aggregation": "sequence", **GSPO, **CORRECTED},
+    "gspo, tokens": {**GSPO},
+    "luspo": {"aggregation": "sum", **GSPO},
+    # TRL's epsilon_high is the bound itself
+    "cispo": {"surrogate": "cispo", "clip_range": 1.0, "clip_high": 4.0},
+    "cispo, kl": {"surrogate": "cispo", "clip_range": 1.0, "clip_high": 0.5, **KL},
+    "sapo": {"surrogate": "sapo", "aggregation": "sequence"},
+    "rloo": {"ratio": "product", "aggregation": "sequence"},
+}
+"""Our options for TRL's."""
+GSPO_TOKEN = {
+    "gspo_token": {"aggregation": "sequence", **GSPO, "ratio": "sequence_token"},
+    "gspo_token, tokens": {**GSPO, "ratio": "sequence_token"},
+}
+PPO_CASES = ("k3", "whitened rewards", "missing end", "discounted", "narrow clips")
+BATCHES, WIDTH = 10, 6
+
+
+class Recording:
+    """The batches of a case."""
+
+    def __init__(self, file: str, case: str) -> None:
+        with safe_open(DATA / f"{file}.safetensors", "pt") as opened:
+            metadata = opened.metadata()
+            self.version, self.longest = metadata["version"], int(metadata["longest"])
+            self.options: dict[str, Any] = json.loads(metadata["cases"])[case]
+            names = [name for name in opened.keys() if name.startswith(f"{case}/")]  # noqa: SIM118
+            found = {name: opened.get_tensor(name) for name in names}
+        count = len({name.split("/")[1] for name in names})
+        self.batches = [
+            {n.split("/")[2]: found[n] for n in names if n.split("/")[1] == str(i)}
+            for i in range(count)
+        ]
+
+
+class TableModel:
+    """A language model whose logits and values are tables; a prompt is the number of its row."""
+
+    def __init__(self, logits: Tensor, value: Tensor) -> None:
+        self.logits, self.value = logits.requires_grad_(), value.requires_grad_()
+
+    def rows_at_once(self, tokens: int, most: int) -> int:
+        return most
+
+    def logits_at_once(self, count: int) -> int:
+        return count
+
+    def measure(
+        self, tokens: Tokens, work: Any, *columns: Tensor, value_tokens: Tokens | None = None
+    ) -> tuple[Any, Tensor, None]:
+        valued, rows = value_tokens or tokens, tokens.prompt[:, 0]
+        logits = tokens.real(self.logits[rows, : tokens.mask.shape[1]])
+        values = valued.real(self.value[rows, : valued.mask.shape[1]])
+        return work(logits, *columns), values, None
+
+
+def rollout_of(batch: dict[str, Tensor], dynamics: Token) -> tuple[TableModel, Rollout]:
+    """A recorded batch as a rollout, and the model that it is trained with."""
+    response, mask = batch["response"].long(), batch["mask"]
+    zeros = torch.zeros(mask.shape)
+
+    def log_prob(name: str) -> Tensor:
+        step = dynamics.step(batch[name], next=response)
+        return step.log_prob.masked_fill(~mask, 0.0)
+
+    count = len(mask)
+    rows = torch.arange(count)
+    tokens = Tokens(
+        prompt=rows[:, None],
+        prompt_mask=torch.ones(count, 1, dtype=torch.bool),
+        response=response,
+        mask=mask,
+        ended=batch["ended"],
+        log_prob=log_prob("old_logits"),
+        value=batch.get("old_value", zeros),
+        reference_log_prob=log_prob("reference_logits"),
+    )
+    model = TableModel(batch["logits"].clone(), batch.get("value", zeros).clone())
+    texts = [""] * count
+    return model, Rollout(texts, [{}] * count, groups=rows, index=rows, tokens=tokens)
+
+
+def loss_and_gradients(
+    algo: PPO, model: TableModel, samples: Rollout, kl: KLToken | None, size: int
+) -> tuple[float, Tensor, Tensor]:
+    """The loss of an update in micro-batches of `size`, and its gradients by logits and values."""
+    items: TokenBatch = algo.training_items(
+        algo.normalise_update(samples),
+        model,  # type: ignore[arg-type]
+        seed=0,
+        iteration=0,
+    )
+    total = torch.zeros(())
+    for part in items.split(size):
+        loss = algo.loss(model, part)  # type: ignore[arg-type]
+        value = loss.value
+        if kl is not None:
+            value = value + kl.penalty(model, part, loss.outputs)[0]  # type: ignore[arg-type]
+        total = total + value * (part.weight / items.weight)
+    gradients = torch.autograd.grad(total, [model.logits, model.value], materialize_grads=True)
+    return total.item(), *gradients
+
+
+def assert_equal(
+    found: float | Tensor, expected: Tensor, scale: float = 0.0, tolerance: float = TOLERANCE
+) -> None:
+    """Equal within `tolerance` of the largest element, or of `scale`."""
+    largest = max(expected.abs().max().item(), scale)
+    difference = (torch.as_tensor(found) - expected).abs().max().item()
+    assert difference <= tolerance * largest, f"{difference / largest:.1e}"
+
+
+@pytest.mark.parametrize("size", [4, 1])
+@pytest.mark.parametrize("case", [*GRPO, *GSPO_TOKEN])
+def test_losses_without_a_critic_are_trls(case: str, size: int) -> None:
+    file, cases = ("grpo", GRPO) if case in GRPO else ("ppo", GSPO_TOKEN)
+    recording, options = Recording(file, case), dict(cases[case])
+    weighting = options.pop("kl", None)
+    dynamics = Token(length=recording.longest)
+    kl = weighting and KLToken(
+        dynamics, coefficient=Fixed(value=0.04), estimator="k3", weighting=weighting
+    )
+    assert len(recording.batches) == BATCHES
+    for batch in recording.batches:
+        model, samples = rollout_of(batch, dynamics)
+        mask = batch["mask"]
+        advantage = batch["advantage"][:, None] * mask
+        samples = replace(samples, advantage=advantage, returns=torch.zeros(mask.shape))
+        if case == "grpo, first update":
+            unknown = torch.full(mask.shape, torch.nan)
+            samples = replace(samples, old_log_prob=unknown)
+        algo = PPO(dynamics, **{**NO_CRITIC, **options})
+        loss, gradient, _ = loss_and_gradients(algo, model, samples, kl, size)
+        # terms of the order of 1 are summed to a loss that may be much smaller
+        assert_equal(loss, batch["loss"], scale=float(batch["advantage"].abs().mean()))
+        # RLOO's ratio is of whole responses: sums of log-probabilities are subtracted
+        tolerance = ROUNDED if case == "rloo" else TOLERANCE
+        assert_equal(gradient, batch["gradient"], tolerance=tolerance)
+
+
+@pytest.mark.parametrize("case", ["ppo", *(f"ppo, {name}" for name in PPO_CASES)])
+def test_ppo_is_trls(case: str) -> None:
+    """From scores on: penalties, whitening, GAE, both losses."""
+    recording = Recording("ppo", case)
+    theirs = recording.options
+    # TRL adds 1e-7 to the temperature
+    dynamics = Token(length=WIDTH, temperature=theirs["temperature"] + 1e-7)
+    fine = theirs["missing_eos_penalty"]
+    algo = PPO(
+        dynamics,
+        gamma=theirs["gamma"],
+        lam=theirs["lam"],
+        clip_range=theirs["cliprange"],
+        value_weight=theirs["vf_coef"],
+        value_clip=theirs["cliprange_value"],
+        whiten_token_rewards=theirs["whiten_rewards"],
+        whiten_unbiased=True,
+        score_placement="after_end",
+        missing_end="none" if fine is None else "penalty",
+        missing_end_value=fine or 0.0,
+    )
+    kl = KLToken(
+        dynamics,
+        coefficient=Fixed(value=theirs["kl_coef"]),
+        placement="reward",
+        estimator=theirs["kl_estimator"],
+    )
+    assert len(recording.batches) == BATCHES
+    for batch in recording.batches:
+        model, samples = rollout_of(batch, dynamics)
+        samples = replace(samples, rewards={"main": batch["score"]}, penalty=penalty(samples, kl))
+        samples = algo.compute_advantages(samples, "main")
+        states = samples.tokens.with_end_state().mask.sum() / samples.tokens.mask.sum()  # type: ignore[union-attr]
+        loss, gradient, value_gradient = loss_and_gradients(algo, model, samples, None, 4)
+        assert_equal(gradient, batch["gradient"], tolerance=ROUNDED)
+        # our mean of value losses is over tokens, TRL's over states
+        assert_equal(value_gradient, batch["value_gradient"] * states)
+        value_loss = theirs["vf_coef"] * batch["value_loss"] * states
+        assert_equal(loss, batch["policy_loss"] + value_loss, scale=1.0)
+
+
+def penalty(samples: Rollout, kl: KLToken) -> Tensor:
+    """The regularizer's penalty of tokens, from the likelihoods of the rollout."""
+
+    class Model:
+        class precision:  # noqa: N801
+            replays_exactly = True
+
+    tokens = samples.tokens
+    assert tokens is not None
+    found = kl._rollout_divergence(Model(), tokens)  # type: ignore[arg-type]
+    return kl.coefficient.value * found * tokens.mask
+
+
+def test_recordings_are_of_the_named_versions() -> None:
+    assert Recording("grpo", "grpo").version == "1.16.0"
+    assert Recording("ppo", "ppo").version == "1.12.0"
