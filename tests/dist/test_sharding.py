@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from tiny_pipelines import (
     FOLDERS,
     flux2_folder,
+    flux_folders,
     qwen_image_folder,
     sana_folder,
     schnell_folder,
@@ -24,6 +25,7 @@ from tiny_pipelines import (
 
 __all__ = [
     "flux2_folder",
+    "flux_folders",
     "qwen_image_folder",
     "sana_folder",
     "schnell_folder",
