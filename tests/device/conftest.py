@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_pipelines import (
     flux2_folder,
+    flux_folders,
+    flux_kontext_folder,
     qwen_image_folder,
     sdxl_folder,
     small,
@@ -16,6 +18,8 @@ from tiny_pipelines import (
 
 __all__ = [
     "flux2_folder",
+    "flux_folders",
+    "flux_kontext_folder",
     "qwen_image_folder",
     "sdxl_folder",
     "small",

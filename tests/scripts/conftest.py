@@ -2,6 +2,8 @@
 
 from tiny_pipelines import (
     flux2_folder,
+    flux_folders,
+    flux_kontext_folder,
     qwen_image_folder,
     sdxl_folder,
     small,
@@ -11,6 +13,8 @@ from tiny_pipelines import (
 
 __all__ = [
     "flux2_folder",
+    "flux_folders",
+    "flux_kontext_folder",
     "qwen_image_folder",
     "sdxl_folder",
     "small",

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any
 
-import torch
 from PIL import Image
 from torch import Tensor
 
 from rlfactory.reward.base import RewardError
 from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
 from rlfactory.reward.client.protocol import png, to_json
-from rlfactory.utils.images import to_pil
+from rlfactory.utils.images import from_pil, to_pil
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ _NO_MODEL_LIST = (404, 405, 501)
 
 
 class VisionChat:
-    """Chat completions of a vision-language model, one image per request.
+    """Chat completions of a vision-language model, one question per request.
 
     Args:
         url: The server's address, which ends in /v1.
@@ -57,14 +56,23 @@ class VisionChat:
         )
         _require_model(self.server, model, key_env)
 
-    def answers(self, images: Tensor, questions: Sequence[str]) -> list[str | None]:
+    def answers(
+        self,
+        images: Tensor,
+        questions: Sequence[str],
+        sources: Sequence[Tensor] | None = None,
+    ) -> list[str | None]:
         """The answer to each question about its image; None where all attempts failed, see the log.
 
-        `images` is `[B, 3, H, W]` uint8, `questions` has `B` elements.
+        Args:
+            images: `[B, 3, H, W]` uint8.
+            questions: `B` of them.
+            sources: `B` pictures `[3, h, w]` uint8, each sent before its image.
         """
 
         def ask(number: int, stop: Event) -> str:
-            body = to_json(self._request(images[number], questions[number]))
+            before = [] if sources is None else [sources[number]]
+            body = to_json(self._request([*before, images[number]], questions[number]))
             return self.server.post("/chat/completions", body, _message, stop)
 
         results = in_threads(ask, len(questions), self.server.concurrency)
@@ -75,13 +83,11 @@ class VisionChat:
             )
         return [None if isinstance(result, CallFailed) else result for result in results]
 
-    def _request(self, image: Tensor, question: str) -> dict[str, Any]:
-        address = (
-            "data:image/png;base64,"
-            + b64encode(png(resize_to_square(image, self.image_size))).decode()
-        )
-        parts = [
-            {"type": "image_url", "image_url": {"url": address}},
+    def _request(self, images: Sequence[Tensor], question: str) -> dict[str, Any]:
+        files = [b64encode(png(resize_to_square(image, self.image_size))) for image in images]
+        addresses = [f"data:image/png;base64,{file.decode()}" for file in files]
+        parts: list[dict[str, Any]] = [
+            *({"type": "image_url", "image_url": {"url": address}} for address in addresses),
             {"type": "text", "text": question},
         ]
         return {
@@ -96,9 +102,7 @@ def resize_to_square(image: Tensor, side: int | None) -> Tensor:
     """An image `[3, H, W]` uint8 as a square, by Pillow's bicubic filter; as it is for None."""
     if side is None or image.shape[1:] == (side, side):
         return image
-    square = to_pil(image).resize((side, side), Image.Resampling.BICUBIC)
-    pixels = torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8)
-    return pixels.view(side, side, 3).permute(2, 0, 1)
+    return from_pil(to_pil(image).resize((side, side), Image.Resampling.BICUBIC))
 
 
 def fill_template(template: str, prompt: str) -> str:
