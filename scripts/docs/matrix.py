@@ -26,6 +26,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Stable Diffusion XL": ("sdxl",),
     "Stable Diffusion 3, 3.5": ("tiny_sd3", "sd35"),
     "FLUX.1": ("tiny_flux", "flux", "flux_schnell"),
+    "FLUX.1 Kontext": ("flux_kontext",),
     "Qwen-Image": ("qwen_image",),
     "Z-Image": ("z_image", "z_image_turbo"),
     "FLUX.2 klein": ("flux2_klein",),

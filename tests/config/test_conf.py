@@ -51,6 +51,11 @@ NEEDS = {
     "reward/remote_text": ["model=gpt2", "reward.url=http://127.0.0.1:8000"],
     "reward/unifiedreward": ["reward.url=http://127.0.0.1:8000/v1"],
     "reward/vlm_judge": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
+    "reward/edit_judge": [
+        *("reward.url=http://127.0.0.1:8000/v1", "reward.model=m"),
+        *("model=flux_kontext", "prompts=edits"),
+    ],
+    "prompts/edits": ["model=flux_kontext"],
     "reward/llava_bertscore": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
 }
 """What else must be typed."""

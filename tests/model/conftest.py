@@ -7,8 +7,8 @@ import torch
 from diffusers import DiffusionPipeline
 from tiny_pipelines import (
     flux2_folder,
-    flux_kontext_folder,
     flux_folders,
+    flux_kontext_folder,
     qwen_image_folder,
     sd_folder,
     sdxl_folder,

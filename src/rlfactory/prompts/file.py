@@ -11,7 +11,6 @@ from rlfactory.prompts.ops.prompt_list import PromptList
 from rlfactory.utils.held_out import held_out_texts
 from rlfactory.utils.types import Fraction
 
-
 IMAGE = "image"
 """The key of a picture's path, unless `image_column` says another."""
 
@@ -20,10 +19,10 @@ class FilePrompts(PromptList):
     """The prompts of a file.
 
     A `.jsonl` object has the text under `prompt`; its other keys are the metadata, as in GenEval's
-    files. Under `image_column` it may have a picture to be edited, a path relative to the file; with
-    None no picture is read. Without an `eval_path`, `held_out_share` of the different prompts is held out for
-    evaluation; where that is fewer than 4, evaluation takes training prompts, evenly spaced over
-    the file. PromptError where a file can't be read, or no prompt is left to train on.
+    files. Under `image_column` it may have a picture to be edited, a path relative to the file;
+    with None no picture is read. Without an `eval_path`, `held_out_share` of the different prompts
+    is held out for evaluation; where that is fewer than 4, evaluation takes training prompts,
+    evenly spaced over the file. PromptError where a file can't be read, or no prompt is left to train on.
     """
 
     metadata = None
@@ -100,4 +99,4 @@ def _parse_object(line: str, where: str, *, image_column: str | None, folder: Pa
     except ValueError as error:
         hint = f"; prompts.{IMAGE}_column=null reads no pictures"
         raise PromptError(f"{where}: `{image_column}`: {error}{hint}") from error
-    return Prompt(edited, {**value, image_column: edited.source})
+    return Prompt(edited, {**value, str(image_column): edited.source})

@@ -67,7 +67,7 @@ def _row_problem(
 ) -> tuple[str, str] | None:
     """What is wrong with the picture of a row, and what to type, if anything."""
     # Pillow takes a while to import
-    from rlfactory.prompts.ops.pictured import pictured, picture_size, size_problem
+    from rlfactory.prompts.ops.pictured import picture_size, pictured, size_problem
 
     if row.get(column) is None:
         guess = closest(column, [*row]) if len(row) > 1 else None

@@ -118,7 +118,9 @@ class EmbeddingStore:
         path = self._path(prompt)
         if path is not None:
             try:
-                _replace(path, lambda new: save_file(dict(rows), new, {"prompt": identity_of(prompt)}))
+                _replace(
+                    path, lambda new: save_file(dict(rows), new, {"prompt": identity_of(prompt)})
+                )
             except (OSError, SafetensorError) as error:
                 raise _unusable(path.parent, error) from error
         self._remember(prompt, rows)

@@ -119,7 +119,9 @@ class TextEncoders:
             {
                 "pipeline": kind.__name__,
                 "path": path,
-                "files": identity_of_files(self.folder, [*parts, *others]) if cache.folder else None,
+                "files": identity_of_files(self.folder, [*parts, *others])
+                if cache.folder
+                else None,
                 "dtype": dtype,
                 "device": device.type,
                 "diffusers": diffusers.__version__,

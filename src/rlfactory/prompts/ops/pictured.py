@@ -9,10 +9,14 @@ from typing import Any
 
 from PIL import Image
 
-from rlfactory.prompts.base import PromptError
+from rlfactory.utils.errors import UserError
 
 Source = str | bytes
 """The path of a picture's file, or the file's content."""
+
+
+class PictureError(UserError, ValueError):
+    """A picture that cannot be read; the message names its file."""
 
 
 class PicturedText(str):
@@ -36,8 +40,9 @@ class PicturedText(str):
         return str(self), self.source
 
     def __eq__(self, other: object) -> bool:
-        same_text = isinstance(other, PicturedText) and str(self) == str(other)
-        return same_text and self.source == other.source
+        if not isinstance(other, PicturedText):
+            return False
+        return str(self) == str(other) and self.source == other.source
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -47,13 +52,15 @@ class PicturedText(str):
 
     @property
     def content(self) -> bytes:
-        """The picture's file; PromptError where it can't be read."""
+        """The picture's file; PictureError where it can't be read."""
         if isinstance(self.source, bytes):
             return self.source
         try:
             return Path(self.source).read_bytes()
         except OSError as error:
-            raise PromptError(f"{self.source}: cannot read the picture: {error.strerror}") from error
+            raise PictureError(
+                f"{self.source}: cannot read the picture: {error.strerror}"
+            ) from error
 
     @cached_property
     def identity(self) -> str:
@@ -61,16 +68,16 @@ class PicturedText(str):
         return f"{self!s} [picture {sha256(self.content).hexdigest()[:32]}]"
 
     def open(self) -> Image.Image:
-        """The picture, RGB; PromptError where it can't be read."""
+        """The picture, RGB; PictureError where it can't be read."""
         try:
             return Image.open(BytesIO(self.content)).convert("RGB")
         except (OSError, ValueError, SyntaxError) as error:
             shown = self.source if isinstance(self.source, str) else repr(str(self))
-            raise PromptError(f"{shown}: no picture that can be read: {error}") from error
+            raise PictureError(f"{shown}: no picture that can be read: {error}") from error
 
 
 def identity(prompt: str) -> str:
-    """A plain string by which prompts are told apart: the text, and the picture where it has one."""
+    """A plain string by which prompts are told apart: the text, with its picture if it has one."""
     return prompt.identity if isinstance(prompt, PicturedText) else prompt
 
 
