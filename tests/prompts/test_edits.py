@@ -36,7 +36,7 @@ def test_an_edited_picture_has_the_best_score_and_the_picture_itself_has_not(edi
     _, instruction, after = next(found for found in scenes if not is_held_out(found[1]))
     assert instruction == str(prompt.text)
     result = render(arrange(after, own), background(own))
-    edited = torch.from_numpy(result).permute(2, 0, 1)
+    edited = torch.from_numpy(result.copy()).permute(2, 0, 1)
     images = torch.stack([edited, from_pil(prompt.text.open())])
     samples = Samples([prompt.text] * 2, [prompt.metadata] * 2, torch.zeros(2).long(), images)
     scores = Shapes().score(samples)

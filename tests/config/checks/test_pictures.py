@@ -11,10 +11,8 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 
 KONTEXT = (
-    "model=flux_kontext",
-    "prompts=file",
-    "prompts.path=mine.jsonl",
-    "reward=compressibility",
+    *("model=flux_kontext", "prompts=file", "prompts.path=mine.jsonl", "reward=compressibility"),
+    "recipe=none",
 )
 
 
