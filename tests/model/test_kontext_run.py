@@ -27,7 +27,9 @@ def run(flux_kontext_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """A run of three iterations on edits of shapes."""
     path = tmp_path_factory.mktemp("edits") / "run"
     words = [*WORDS, f"model.path={flux_kontext_folder}", "iterations=3", "algo=nft"]
-    rl.train(*words, "advantage=tracker", "advantage.min_count=2", "reward=compressibility", run_dir=path)
+    rl.train(
+        *words, "advantage=tracker", "advantage.min_count=2", "reward=compressibility", run_dir=path
+    )
     return path
 
 
