@@ -19,9 +19,9 @@ class PromptTracker(Advantage):
     """`A = clip((r - mean) / (std + eps))` over the last `buffer_size` rewards of the prompt.
 
     The current rewards are in the buffer before its population statistics are taken. A prompt with
-    fewer than `min_count` rewards uses the batch's statistics. The key is the prompt's full text, and
-    its picture if it has one;
-    some published code keys by the first 77 tokens, which merges long prompts.
+    fewer than `min_count` rewards uses the batch's statistics. The key is the prompt's full text,
+    and its picture if it has one; some published code keys by the first 77 tokens, which merges
+    long prompts.
 
     Args:
         buffer_size: Rewards kept for each prompt.
