@@ -37,7 +37,7 @@ class FluxKontext(Flux):
         return {**text, "picture": torch.cat([self._picture_latents(one) for one in pictures])}
 
     def _picture_latents(self, picture: Image.Image) -> Tensor:
-        """Of the resolution of rollouts, `[1, C, h, w]`, scaled and shifted as the pipeline does."""
+        """Of the resolution of rollouts, `[1, C, h, w]`, shifted and scaled as by the pipeline."""
         processor, vae = self.pipe.image_processor, self.pipe.vae
         edges = [self.latent_pixels * edge for edge in self.resolution.shape[-2:]]
         pixels = processor.preprocess(processor.resize(picture, *edges), *edges)

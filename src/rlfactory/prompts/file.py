@@ -22,7 +22,8 @@ class FilePrompts(PromptList):
     files. Under `image_column` it may have a picture to be edited, a path relative to the file;
     with None no picture is read. Without an `eval_path`, `held_out_share` of the different prompts
     is held out for evaluation; where that is fewer than 4, evaluation takes training prompts,
-    evenly spaced over the file. PromptError where a file can't be read, or no prompt is left to train on.
+    evenly spaced over the file. PromptError where a file can't be read, or no prompt is left to
+    train on.
     """
 
     metadata = None
