@@ -144,6 +144,8 @@ def linear() -> Callable[..., LinearModel]:
 def roll() -> Callable[..., Rollout]:
     """Samples a model on six steps, the second and the fourth of them stochastic."""
 
+    from tiny_pipelines import with_pictures
+
     def make(
         model: ImageModel, advantage: Sequence[float], dynamics: Dynamics | None = None
     ) -> Rollout:
@@ -151,7 +153,8 @@ def roll() -> Callable[..., Rollout]:
         shape = (count, *model.resolution.shape)
         step_shape = (count, len(window), *model.resolution.shape)
         generator = torch.Generator().manual_seed(0)
-        condition = model.encode([f"prompt {i}" for i in range(count)])
+        prompts = with_pictures(model, [f"prompt {i}" for i in range(count)])
+        condition = model.encode(prompts)
         latents, transitions = sample_with_transitions(
             model,
             condition,
@@ -165,7 +168,7 @@ def roll() -> Callable[..., Rollout]:
             ),
         )
         return Rollout(
-            prompts=[f"prompt {i}" for i in range(count)],
+            prompts=prompts,
             metadata=[{} for _ in range(count)],
             groups=torch.zeros(count, dtype=torch.int64),
             index=torch.arange(count),

@@ -20,6 +20,7 @@ from diffusers import (
     FlowMatchEulerDiscreteScheduler,
     Flux2KleinPipeline,
     Flux2Transformer2DModel,
+    FluxKontextPipeline,
     FluxPipeline,
     FluxTransformer2DModel,
     QwenImagePipeline,
@@ -57,7 +58,19 @@ from transformers import (
     UMT5EncoderModel,
 )
 
+from rlfactory.model.base import ImageModel
+from rlfactory.prompts.edits import EditsPrompts
+from rlfactory.prompts.ops.pictured import PicturedText
+
 WIDTH = 16
+
+
+def with_pictures(model: ImageModel, texts: list[str]) -> list[str]:
+    """The texts, each with a picture of its own where the model edits pictures."""
+    if not model.pictures:
+        return texts
+    edited = EditsPrompts().held_out(len(texts))
+    return [PicturedText(t, prompt.text.source) for t, prompt in zip(texts, edited, strict=True)]
 
 
 def clip_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
@@ -184,10 +197,16 @@ def sdxl_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A `FluxPipeline` as `dev` (embedded guidance, dynamic shift) and as `schnell` (neither)."""
+    """A `FluxPipeline` as `dev` (embedded guidance, dynamic shift) and as `schnell` (neither), and
+    a `FluxKontextPipeline` as dev.
+    """
     folder = tmp_path_factory.mktemp("tiny_flux")
     clip, t5 = recipe.clip_tokenizer(folder), recipe.t5_tokenizer()
-    for name, dev in (("dev", True), ("schnell", False)):
+    for name, dev, kind in (
+        ("dev", True, FluxPipeline),
+        ("schnell", False, FluxPipeline),
+        ("kontext", True, FluxKontextPipeline),
+    ):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             transformer = FluxTransformer2DModel(
@@ -201,7 +220,7 @@ def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
                 axes_dims_rope=(4, 6, 6),
             )
             disturb(transformer)
-            pipe = FluxPipeline(
+            pipe = kind(
                 scheduler=FlowMatchEulerDiscreteScheduler(
                     shift=3.0 if dev else 1.0, use_dynamic_shifting=dev
                 ),
@@ -213,7 +232,13 @@ def flux_folders(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
                 transformer=transformer,
             )
         pipe.to(torch.float16).save_pretrained(folder / name)
-    return {name: folder / name for name in ("dev", "schnell")}
+    return {name: folder / name for name in ("dev", "schnell", "kontext")}
+
+
+@pytest.fixture(scope="session")
+def flux_kontext_folder(flux_folders: dict[str, Path]) -> Path:
+    """A `FluxKontextPipeline`."""
+    return flux_folders["kontext"]
 
 
 @pytest.fixture(scope="session")
@@ -503,6 +528,7 @@ def wan_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 FOLDERS: Mapping[str, str] = {
     "sdxl": "sdxl_folder",
     "flux_schnell": "schnell_folder",
+    "flux_kontext": "flux_kontext_folder",
     "qwen_image": "qwen_image_folder",
     "z_image": "z_image_folder",
     "z_image_turbo": "z_image_folder",

@@ -33,6 +33,7 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.model.pipelines.families import BY_PIPELINE
+from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.rollout import Condition
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import NoProgress
@@ -40,6 +41,7 @@ from rlfactory.train.trainer import Trainer
 
 MODELS = {
     **{"sd14": "sd14", "sdxl": "sdxl", "sd35_medium": "sd35", "flux_dev": "flux"},
+    "flux_kontext": "flux_kontext",
     **{"qwen_image": "qwen_image", "z_image": "z_image", "flux2_klein": "flux2_klein"},
     **{"sana": "sana", "wan": "wan"},
 }
@@ -105,9 +107,14 @@ def adapter(name: str, changes: Changes, dtype: torch.dtype, **options: Any) -> 
         return named(family.target)(meta, path=name, **options)
 
 
+def a_prompt(model: Any) -> str:
+    """A prompt, with a picture where the model edits pictures."""
+    return EditsPrompts().held_out(1)[0].text if model.pictures else "a"
+
+
 def asked(model: Any, device: str, items: int = 1) -> Any:
     """A function that predicts for uninitialised latents."""
-    texts = model.encode(["a"] * items).tensors
+    texts = model.encode([a_prompt(model)] * items).tensors
     condition = Condition(
         {
             k: v if k == LENGTHS else torch.empty(v.shape, dtype=v.dtype, device=device)
@@ -137,7 +144,7 @@ def held(name: str, again: bool, changes: Changes | None = None, **options: Any)
     if again:
         network.enable_gradient_checkpointing()
     network.train(again)
-    texts = model.encode(["a"]).tensors
+    texts = model.encode([a_prompt(model)]).tensors
     with fake_tensors():
         with_fake_tensors(network)
         tensors = {

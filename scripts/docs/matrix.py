@@ -27,6 +27,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Stable Diffusion 3, 3.5": ("tiny_sd3", "sd35"),
     "FLUX.1": ("tiny_flux", "flux"),
     "FLUX.1 schnell": ("flux_schnell",),
+    "FLUX.1 Kontext": ("flux_kontext",),
     "Qwen-Image": ("qwen_image",),
     "Z-Image": ("z_image",),
     "Z-Image-Turbo": ("z_image_turbo",),

@@ -56,6 +56,11 @@ NEEDS = {
         "reward.model=m",
     ],
     "reward/vlm_judge": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
+    "reward/edit_judge": [
+        *("reward.url=http://127.0.0.1:8000/v1", "reward.model=m"),
+        *("model=flux_kontext", "prompts=edits"),
+    ],
+    "prompts/edits": ["model=flux_kontext"],
     "reward/llava_bertscore": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
 }
 """What else must be typed."""

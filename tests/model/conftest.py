@@ -8,11 +8,13 @@ from diffusers import DiffusionPipeline
 from tiny_pipelines import (
     flux2_folder,
     flux_folders,
+    flux_kontext_folder,
     qwen_image_folder,
     sana_folder,
     sd_folder,
     sdxl_folder,
     wan_folder,
+    with_pictures,
     z_image_folder,
 )
 
@@ -20,6 +22,7 @@ from rlfactory.model.base import ImageModel
 
 __all__ = [
     "flux2_folder",
+    "flux_kontext_folder",
     "flux_folders",
     "qwen_image_folder",
     "sana_folder",
@@ -50,7 +53,7 @@ def without_gradient() -> Callable[[ImageModel], list[str]]:
     def names(model: ImageModel) -> list[str]:
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(2, *model.resolution.shape, generator=generator)
-        condition = model.encode(["a red circle", "two blue stars"])
+        condition = model.encode(with_pictures(model, ["a red circle", "two blue stars"]))
         prediction = model.predict(x, torch.tensor([0.3, 0.8]), condition)
         (prediction * torch.randn(x.shape, generator=generator)).sum().backward()
         parameters = model.weights.parameters.items()

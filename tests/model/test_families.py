@@ -12,6 +12,7 @@ from typing import Any
 import diffusers
 import pytest
 import torch
+from tiny_pipelines import with_pictures
 from torch import Tensor
 
 from rlfactory.algo.advantage.group import GroupAdvantage
@@ -95,6 +96,7 @@ CASES = (
     ),
     Case("FluxPipeline", of("flux_folders"), TEXT),
     Case("FluxPipeline", schnell, TEXT | {"embedded_guidance": None}),
+    Case("FluxKontextPipeline", of("flux_kontext_folder"), TEXT),
     Case(
         "QwenImagePipeline",
         of("qwen_image_folder"),
@@ -176,6 +178,8 @@ def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
     take_first_order_steps(pipe)
     if "negative_prompt" in arguments:
         arguments["negative_prompt"] = [arguments["negative_prompt"]] * len(PROMPTS)
+    if model.pictures:
+        arguments["image"] = [prompt.open() for prompt in with_pictures(model, PROMPTS)]
     found = pipe(
         prompt=[*PROMPTS],
         num_inference_steps=STEPS,
@@ -191,7 +195,8 @@ def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
 
 @torch.no_grad()
 def ours(case: Case, model: PipelineModel) -> Tensor:
-    return integrate_ode(model, model.encode(PROMPTS), start(model), case.levels(model))
+    prompts = with_pictures(model, PROMPTS)
+    return integrate_ode(model, model.encode(prompts), start(model), case.levels(model))
 
 
 def assert_near(found: Tensor, expected: Tensor) -> None:
@@ -269,7 +274,7 @@ def test_checkpointing_changes_no_bit(case: Case, folder: Path) -> None:
             folder, finetune="full", memory=Memory(gradient_checkpointing=checkpointing)
         )
         x, t = start(model), torch.tensor([0.2, 0.5, 0.9])
-        prediction = model.predict(x, t, model.encode(PROMPTS))
+        prediction = model.predict(x, t, model.encode(with_pictures(model, PROMPTS)))
         prediction.square().mean().backward()
         grads = {name: p.grad for name, p in model.weights.parameters.items()}
         found.append((prediction.detach(), grads))

@@ -3,12 +3,17 @@
 import logging
 import math
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
+from rlfactory.prompts.ops.pictured import PicturedText, png_of
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.judge import UNIFIED_PATTERN, UnifiedReward, VLMJudge, parse_scores
 
@@ -84,6 +89,26 @@ def test_a_judge_of_ones_own(elsewhere):
     text, picture = asked(server.asked[0][1])
     assert text in {f"Is it {name}? {{yes}}" for name in "abcd"}
     assert picture.size == (8, 8)
+
+
+def test_a_judge_of_edits_sees_the_picture_and_its_edit(elsewhere):
+    def colors(body):
+        parts = body["messages"][0]["content"]
+        assert [part["type"] for part in parts] == ["image_url", "image_url", "text"]
+        urls = [part["image_url"]["url"] for part in parts[:2]]
+        files = [Image.open(BytesIO(b64decode(url.partition(",")[2]))) for url in urls]
+        return [(file.size, file.getpixel((0, 0))[0]) for file in files]
+
+    server = elsewhere(says(lambda body: f"Score: {colors(body)[0][1] - colors(body)[1][1]}"))
+    reward = judge(server, shows_source=True)
+    pictures = [png_of(Image.new("RGB", (9, 7), (10 - i, 0, 0))) for i in range(2)]
+    drawn_twice = drawn("a", "a")
+    texts = [PicturedText("a", file) for file in pictures]
+    scores = reward.score(replace(drawn_twice, prompts=texts))["vlm_judge"]
+    assert scores.tolist() == pytest.approx([1.0, 0.8])
+    assert colors(server.asked[0][1])[0][0] == (9, 7)
+    with pytest.raises(RewardError, match="'a' has no picture, .* type prompts=edits"):
+        reward.score(drawn_twice)
 
 
 def test_answers_that_hold_no_score_are_logged(elsewhere, caplog):

@@ -3,6 +3,7 @@
 from tiny_pipelines import (
     flux2_folder,
     flux_folders,
+    flux_kontext_folder,
     qwen_image_folder,
     sana_folder,
     schnell_folder,
@@ -15,6 +16,7 @@ from tiny_pipelines import (
 __all__ = [
     "flux2_folder",
     "flux_folders",
+    "flux_kontext_folder",
     "qwen_image_folder",
     "sana_folder",
     "schnell_folder",

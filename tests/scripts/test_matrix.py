@@ -85,8 +85,9 @@ def test_a_pair_trains_or_is_refused(
     beside = [word for word in more if not word.startswith("micro_batch")]  # SHORT has its own
     once = [] if algorithm == "ddpo_sf" else ["updates_per_iteration=2"]
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
+    pictures = ["prompts=edits"] if model == "flux_kontext" else []
     few = ["times.count=2"] if "times" in plan_from_words(*pair, *beside).config else []
-    words = [*pair, *beside, *once, *few, *SHORT, *tree, *small(model)]
+    words = [*pair, *beside, *once, *few, *SHORT, *tree, *pictures, *small(model)]
     config = plan_from_words(*words).config
     parts = build(config)
     before = {k: p.detach().clone() for k, p in parts.model.weights.parameters.items()}

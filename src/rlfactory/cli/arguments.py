@@ -14,6 +14,9 @@ def sample_arguments(words: Sequence[str]) -> argparse.Namespace:
     prompts = parser.add_mutually_exclusive_group(required=True)
     prompts.add_argument("--prompt", action="append", help="may be given again")
     prompts.add_argument("--prompts", type=Path, metavar="FILE", help="a .txt or .jsonl file")
+    parser.add_argument(
+        "--image", type=Path, action="append", help="a picture to be edited, one for each --prompt"
+    )
     parser.add_argument("--count", type=int, default=1, help="samples of each prompt")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="sampling steps of images")

@@ -31,7 +31,7 @@ def sample(words: Sequence[str]) -> int:
     a = sample_arguments(words)
     config = require_run(a.run)
     moved = relocations(a.run, a.overrides, config)
-    prompts = a.prompt or _texts_of(a.prompts)
+    prompts = _with_pictures(a.prompt, a.image) if a.prompt else _texts_of(a.prompts)
     silence_notices()
     from rlfactory.tools.sample import sample as run_sample
     from rlfactory.tools.sampling_config import SamplingOptions
@@ -39,6 +39,20 @@ def sample(words: Sequence[str]) -> int:
     weights = a.weights or config["evaluation"]["weights"]
     options = SamplingOptions(a.steps, a.size, a.guidance, a.temperature)
     return run_sample(a.run, prompts, a.count, a.seed, a.out, weights, a.best, options, moved)
+
+
+def _with_pictures(prompts: Sequence[str], paths: Sequence[Path] | None) -> Sequence[str]:
+    if not paths:
+        return prompts
+    if len(paths) != len(prompts):
+        message = f"there are {len(paths)} pictures for {len(prompts)} prompts; give each one"
+        raise PlanError([Problem("--image", message)])
+    from rlfactory.prompts.ops.pictured import pictured
+
+    try:
+        return [pictured(text, path) for text, path in zip(prompts, paths, strict=True)]
+    except ValueError as error:
+        raise PlanError([Problem("--image", str(error))]) from error
 
 
 def _texts_of(file: Path) -> list[str]:

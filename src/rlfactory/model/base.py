@@ -115,6 +115,7 @@ class ImageModel(ABC):
         process: the forward process, "flow" or "vp"; decides which dynamics and schedules fit.
         attention_backends: whether diffusers' attention backends (`memory.attention`) apply.
         frame_rate: frames per second of a video.
+        pictures: whether each prompt has a picture, which the model edits.
 
     Attributes:
         forward_process: the process itself, for dynamics and losses.
@@ -130,6 +131,7 @@ class ImageModel(ABC):
     process: ClassVar[Literal["flow", "vp", "tokens"]]
     attention_backends: ClassVar[bool] = True
     frame_rate: ClassVar[int] = 16
+    pictures: ClassVar[bool] = False
 
     forward_process: ForwardProcess
     weights: WeightSets
@@ -159,7 +161,8 @@ class ImageModel(ABC):
 
     @abstractmethod
     def encode(self, prompts: Sequence[str]) -> Condition:
-        """Text embeddings, one row for each prompt, on `device`.
+        """Text embeddings, one row for each prompt, on `device`; and its picture's latents, if it
+        has a picture (`prompts.ops.pictured.PicturedText`).
 
         The same prompt must always give the same bits, whatever prompts it comes with: samples are
         replayed, and runs resumed, with embeddings that are computed again.

@@ -68,7 +68,7 @@ class FlowModel(PipelineModel):
             finetune=finetune,
             guidance=guidance,
             negative_prompt=negative_prompt,
-            embedding_options={"text_tokens": text_tokens},
+            embedding_options=self.embedding_options(size),
         )
         self.check_options()
         self.resolution = self.resolution_of(size)
@@ -76,6 +76,11 @@ class FlowModel(PipelineModel):
         self.set_up_training(
             rank=lora_rank, alpha=lora_alpha, targets=targets, init=lora_init, seed=seed
         )
+
+    def embedding_options(self, size: Size) -> dict[str, object]:
+        """What an embedding depends on beside its prompt and the model."""
+        del size
+        return {"text_tokens": self.text_tokens}
 
     def check_options(self) -> None:
         """Raise ModelError where an option does not fit the pipeline, which is open."""

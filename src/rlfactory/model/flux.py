@@ -86,24 +86,37 @@ class Flux(FlowModel):
         return {"sequence": sequence, "pooled": pooled}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        batch, channels, h, w = x.shape
+        h, w = x.shape[-2:]
+        tokens, positions = self._tokens(x, text)
         times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)
         exact = [1000 * value for value in (times, guidance) if value is not None]
         with exact_inputs(self.network.time_text_embed, *exact):
             velocity = self.network(
-                hidden_states=self.pipe._pack_latents(x, batch, channels, h, w),
+                hidden_states=tokens,
                 timestep=times,
                 guidance=guidance,
                 encoder_hidden_states=text["sequence"],
                 pooled_projections=text["pooled"],
                 txt_ids=x.new_zeros(text["sequence"].shape[1], 3),
-                img_ids=self._image_ids(h // 2, w // 2, x),
+                img_ids=positions,
                 return_dict=False,
-            )[0]
+            )[0][:, : h * w // 4]
         scale = self.pipe.vae_scale_factor
         unpacked: Tensor = self.pipe._unpack_latents(velocity, h * scale, w * scale, scale)
         return unpacked
+
+    def _tokens(self, x: Tensor, text: TextEmbeddings) -> tuple[Tensor, Tensor]:
+        """What the network reads beside the text: tokens `[B, N, 64]`, those of the latents `x`
+        first, and their positions `[N, 3]`.
+        """
+        del text
+        h, w = x.shape[-2:]
+        return self._packed(x), self._image_ids(h // 2, w // 2, x)
+
+    def _packed(self, x: Tensor) -> Tensor:
+        packed: Tensor = self.pipe._pack_latents(x, *x.shape)
+        return packed
 
     def _image_ids(self, rows: int, columns: int, x: Tensor) -> Tensor:
         """The positions of image tokens, `[rows * columns, 3]`; copied to the device once."""

@@ -35,7 +35,9 @@ from rlfactory.model.pipelines.text_encoders import TextEncoders
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
+from rlfactory.prompts.ops.pictured import mismatch
 from rlfactory.rollout import Condition
+from rlfactory.utils.errors import ModelError
 
 Finetune = Literal["lora", "full"]
 
@@ -98,6 +100,7 @@ class PipelineModel(ImageModel):
             trained_part=self.part if finetune == "full" else None,
             always=negatives,
             embedding_options=embedding_options,
+            others=["vae"] if self.pictures else [],
             **components,
         )
         self._negative = self._encode_negative(negatives[0]) if negatives else None
@@ -148,7 +151,14 @@ class PipelineModel(ImageModel):
         )
 
     def encode(self, prompts: Sequence[str]) -> Condition:
-        """Text embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`."""
+        """Embeddings: what `_encode` gives, such as `sequence` `[B, L, D]`.
+
+        Raises:
+            ModelError: a prompt has a picture, and the model takes none; or the reverse.
+        """
+        if problem := mismatch(prompts, self.pictures):
+            fix = "give it one" if self.pictures else f"a {self.pipeline} takes none"
+            raise ModelError(f"{problem}: {fix}")
         return self.text_encoders(prompts)
 
     def encode_ahead(self, prompts: Sequence[str]) -> None:
@@ -184,11 +194,14 @@ class PipelineModel(ImageModel):
 
     def _encode_negative(self, prompt: str) -> TextEmbeddings:
         """The one row of the negative prompt, on the device."""
-        return self.encode([prompt]).tensors
+        return self.text_encoders([prompt]).tensors
 
     @abstractmethod
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         """Rows for prompts, by the pipeline's encoders, which are on the device then.
+
+        Of prompts with pictures also the pictures' latents; the negative prompt has none, and
+        guidance takes those of the prompts.
 
         Tensors of one name must have one shape for all prompts. The one named `lengths` stays on
         the CPU: a network that is called with lists reads it without waiting for the device.
@@ -275,11 +288,14 @@ def open_pipeline(
     trained_part: str | None,
     always: Sequence[str] = (),
     embedding_options: Mapping[str, object] | None = None,
+    others: Sequence[str] = (),
     **components: object,
 ) -> tuple[Any, TextEncoders]:
     """The frozen pipeline, and its text encoders, not loaded if the cache has all prompts."""
     options = dict(embedding_options or {})
-    texts = TextEncoders(kind, path, cache, device, precision.weights, always=always, **options)
+    texts = TextEncoders(
+        kind, path, cache, device, precision.weights, always=always, others=others, **options
+    )
     replaced = {**texts.left_out, **components}
     pipe = load_frozen(
         kind,

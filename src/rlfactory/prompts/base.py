@@ -64,7 +64,7 @@ class Prompt:
     """A prompt.
 
     Attributes:
-        text: What the model is given.
+        text: What the model is given; a `PicturedText` where a picture comes with it.
         metadata: What rewards need to know about it, by key.
     """
 
@@ -85,6 +85,7 @@ class Prompts(ABC):
         features: What every prompt has that a reward may look for, `quoted_word` or `coco_objects`
             (see `config/checks/data.py`); None where only the data can say.
         media: What the prompts ask for, `images` or `texts`; None for either.
+        pictures: Whether each prompt has a picture, to be edited; None where only the data can say.
         prompt_files: The options that name a `.txt` or `.jsonl` file of prompts, to be checked
             before a run.
     """
@@ -93,6 +94,7 @@ class Prompts(ABC):
     separate: bool | None = False
     features: ClassVar[tuple[str, ...] | None] = None
     media: ClassVar[str | None] = None
+    pictures: ClassVar[bool | None] = False
     prompt_files: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

@@ -1,12 +1,13 @@
 """Prompts from a data set of Hugging Face `datasets`: a hub id, a folder or a file."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import datasets
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
+from rlfactory.prompts.ops.pictured import pictured
 from rlfactory.utils.held_out import held_out_texts
 from rlfactory.utils.types import Fraction
 
@@ -14,7 +15,8 @@ _BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "
 
 
 class HubPrompts(Prompts):
-    """The texts of one column; the other columns are the metadata.
+    """The texts of one column, with the pictures of another where `image_column` names one; the
+    other columns are the metadata.
 
     `path` is a hub id, a folder (of data files, or written by `Dataset.save_to_disk`) or a
     .parquet, .json, .jsonl or .csv file. Without an `eval_split`, `held_out_share` of the
@@ -25,6 +27,7 @@ class HubPrompts(Prompts):
 
     metadata = None
     separate = None
+    pictures = None
 
     def __init__(
         self,
@@ -34,11 +37,13 @@ class HubPrompts(Prompts):
         column: str = "prompt",
         eval_split: str | None = None,
         held_out_share: Fraction = 0.0,
+        image_column: str | None = None,
     ) -> None:
-        self.column = column
-        rows = _load(path, split, column)
+        self.column, self.image_column = column, image_column
+        columns = [column] if image_column is None else [column, image_column]
+        rows = _load(path, split, columns)
         if eval_split is not None:
-            self.rows, self.eval_rows = rows, _load(path, eval_split, column)
+            self.rows, self.eval_rows = rows, _load(path, eval_split, columns)
         else:
             self.rows, self.eval_rows = _split(rows, column, held_out_share)
         texts, eval_texts = ({*map(str, r[column])} for r in (self.rows, self.eval_rows))
@@ -53,8 +58,10 @@ class HubPrompts(Prompts):
         """The prompts of the training split, read one by one."""
         return (self._prompt(self.rows, i) for i in range(len(self.rows)))
 
-    def texts(self) -> list[str]:
+    def texts(self) -> Sequence[str]:
         """The texts of the column; PromptError where a row has none."""
+        if self.image_column is not None:
+            return super().texts()
         texts = list(self.rows[self.column])  # faster than `known`, which reads every column
         wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
         return texts if wrong is None else [self._prompt(self.rows, wrong).text]
@@ -69,7 +76,12 @@ class HubPrompts(Prompts):
         text = row.pop(self.column)
         if not isinstance(text, str):
             raise PromptError(f"row {index}: {self.column!r} must be a text; it is {text!r}")
-        return Prompt(text, row)
+        if self.image_column is None:
+            return Prompt(text, row)
+        try:
+            return Prompt(pictured(text, row.pop(self.image_column)), row)
+        except ValueError as error:
+            raise PromptError(f"row {index}: {self.image_column!r}: {error}") from error
 
 
 def _split(
@@ -86,13 +98,17 @@ def _split(
     return rows.select(training), rows.select([i for i, text in enumerate(texts) if text in chosen])
 
 
-def _load(path: str, split: str, column: str) -> datasets.Dataset:
+def _load(path: str, split: str, columns: Sequence[str]) -> datasets.Dataset:
     try:
         rows = _open(path, split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise PromptError(f"{path}: cannot load split {split!r}: {error}") from error
-    if column not in rows.column_names:
-        raise PromptError(f"{path}: no column {column!r}; there are {rows.column_names}")
+    for column in columns:
+        if column not in rows.column_names:
+            raise PromptError(f"{path}: no column {column!r}; there are {rows.column_names}")
+    for column in columns[1:]:  # pictures: their files as they are
+        if isinstance(rows.features[column], datasets.Image):
+            rows = rows.cast_column(column, datasets.Image(decode=False))
     if len(rows) == 0:
         raise PromptError(f"{path}: split {split!r} has no prompts")
     return rows

@@ -31,7 +31,9 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.images import from_pil
 from rlfactory.utils.types import Media
 
 Direction = Literal["higher", "lower"]
@@ -47,7 +49,7 @@ class Samples:
     """`B` samples, as a reward gets them.
 
     Attributes:
-        prompts: The `B` prompts as texts.
+        prompts: The `B` prompts as texts; each a `PicturedText` where the model edits pictures.
         metadata: What each prompt's source says about it, by key.
         groups: `[B]` int64, equal for samples of one prompt in one iteration.
         images: `[B, 3, H, W]` uint8 on the CPU; None where texts are generated.
@@ -196,6 +198,17 @@ def declared_better(reward: Reward) -> Mapping[str, Direction]:
 def opposite(direction: Direction) -> Direction:
     """Lower for higher, and higher for lower."""
     return "lower" if direction == "higher" else "higher"
+
+
+def require_sources(samples: Samples) -> list[Tensor]:
+    """The pictures that were edited, `[3, h, w]` uint8 each; RewardError if a prompt has none."""
+    lacking = [text for text in samples.prompts if not isinstance(text, PicturedText)]
+    if lacking:
+        raise RewardError(
+            f"the prompt {lacking[0][:60]!r} has no picture, and this reward compares each sample"
+            " with the one that was edited; type prompts=edits, or reward.shows_source=false"
+        )
+    return [from_pil(t.open()) for t in samples.prompts if isinstance(t, PicturedText)]
 
 
 def require_images(samples: Samples) -> Tensor:

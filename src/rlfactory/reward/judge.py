@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images, require_sources
 from rlfactory.reward.client.http_client import RetryPolicy
 from rlfactory.reward.client.openai_client import (
     API_KEY_ENV,
@@ -107,7 +107,8 @@ class VLMJudge(Reward):
     """`vlm_judge`: a number that a vision-language model writes, from `low` to `high`, in [0, 1].
 
     `question` goes out with each image, `{prompt}` replaced by its prompt; the score is the group
-    of `pattern` in the answer. NaN without a readable answer. RewardError where the server or the
+    of `pattern` in the answer. With `shows_source` the picture that was edited is sent before the
+    image. NaN without a readable answer. RewardError where the server or the
     model is not there, or an option is invalid.
     """
 
@@ -127,6 +128,7 @@ class VLMJudge(Reward):
         high: float = 10.0,
         key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = None,
+        shows_source: bool = False,
         max_tokens: PositiveInt = 512,
         concurrency: PositiveInt = 16,
         connect_timeout: Positive = 5.0,
@@ -139,6 +141,7 @@ class VLMJudge(Reward):
         if not low < high:
             raise RewardError(f"reward.high={high} must be larger than reward.low={low}")
         self.low, self.high = low, high
+        self.shows_source = shows_source
         self.chat = VisionChat(
             url,
             model=model,
@@ -154,7 +157,8 @@ class VLMJudge(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
         questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(require_images(samples), questions)
+        sources = require_sources(samples) if self.shows_source else None
+        answers = self.chat.answers(require_images(samples), questions, sources)
         scores = parse_scores(answers, self.pattern, self.low, self.high)
         return {"vlm_judge": (scores - self.low) / (self.high - self.low)}
 

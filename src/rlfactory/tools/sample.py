@@ -12,6 +12,7 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.image_grid import grid
+from rlfactory.run.figures.sources import beside_sources
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import plural
 from rlfactory.tools.restore import located_config, restored_run
@@ -98,7 +99,7 @@ def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path, frame_
     if samples.images is not None:
         for number, sample in enumerate(samples.images):
             _save(sample, folder / _file(number, samples.images), frame_rate)
-        grid([*samples.images], texts, folder / "grid.png")
+        grid([*beside_sources(samples.images, texts)], texts, folder / "grid.png")
     if samples.texts is not None:
         pairs = [*zip(texts, samples.texts, strict=True)]
         for prompt, response in pairs:

@@ -46,7 +46,8 @@ def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOpt
         **config,
         "prompts": {
             "_target_": "rlfactory.prompts.ops.prompt_list.GivenPrompts",
-            "texts": [*prompts],
+            "texts": [str(prompt) for prompt in prompts],
+            "pictures": [getattr(prompt, "source", None) for prompt in prompts],
         },
         "reward": {"_target_": "rlfactory.reward.ops.no_reward.NoReward"},
         "eval_rewards": {"of": [], "parts": {}},

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.hardware.base import Hardware
+from rlfactory.prompts.ops.pictured import identity
 from rlfactory.rollout import GlobalRollout, Rollout, Tokens, Tree
 from rlfactory.train.metrics import pairwise_distance
 from rlfactory.utils.pytree import index_rows
@@ -103,7 +104,7 @@ def gather_rollout(rollout: Rollout, hardware: Hardware) -> Rollout:
         # padded to one width on all ranks: the sampler encodes all prompts of an iteration at once
         tokens = shard.all_gather_fields(tokens)
     return Rollout(
-        prompts=shard.all_gather_strings(rollout.prompts),
+        prompts=shard.all_gather_strings([identity(prompt) for prompt in rollout.prompts]),
         metadata=[{}] * len(index),
         groups=shard.all_gather(rollout.groups),
         index=index,

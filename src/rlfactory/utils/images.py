@@ -15,6 +15,14 @@ def to_pil(image: "Tensor") -> Image.Image:
     return Image.fromarray(image.permute(1, 2, 0).cpu().contiguous().numpy())
 
 
+def from_pil(image: Image.Image) -> "Tensor":
+    """An RGB image as `[3, H, W]` uint8 on the CPU."""
+    import torch
+
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    return pixels.view(image.height, image.width, 3).permute(2, 0, 1)
+
+
 def picture(sample: "Tensor") -> Image.Image:
     """One picture of a sample: the image `[3, H, W]`, or the contact sheet of a video."""
     return to_pil(sample) if sample.ndim == 3 else contact_sheet(sample)

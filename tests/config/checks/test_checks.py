@@ -129,6 +129,9 @@ IN_BOTH = {"precision": {"weights": "float32", "rollout": "bfloat16", "learning"
 IN_NEITHER = {"precision": {"weights": "float16", "rollout": "bfloat16", "learning": "bfloat16"}}
 NO_BACKENDS = {"model": {"media": "images", "attention_backends": False}}
 
+PICTURED = str(Path(__file__).parents[2] / "data" / "no_picture.jsonl")
+"""A prompt without a picture."""
+
 FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (checks.model_files.require_compatible_run, {"begin_from": "nowhere"}, {}, "begin_from"),
     (checks.optimisation.require_matching_algorithm, {}, {"algo": {"requires": "tokens"}}, "algo"),
@@ -676,6 +679,14 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "reward.path",
     ),
     (checks.model_files.require_run_folder, {"run_dir": ""}, {}, "run_dir"),
+    (checks.pictures.require_matching_pictures, {}, {"prompts": {"pictures": True}}, "prompts"),
+    (checks.pictures.require_matching_pictures, {}, {"model": {"pictures": True}}, "prompts"),
+    (
+        checks.pictures.require_readable_pictures,
+        {"prompts": {"path": PICTURED, "image_column": "image"}, "model": {"size": 64}},
+        {"model": {"pictures": True}, "prompts": {"prompt_files": ("path",), "pictures": None}},
+        "prompts.path",
+    ),
     (
         checks.prompt_files.require_readable_prompts,
         {"prompts": {"path": "/no/where.txt"}},

@@ -6,7 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from rlfactory.prompts.ops.pictured import PicturedText, png_of
 from rlfactory.reward.base import Samples
 from rlfactory.reward.client.protocol import (
     ProtocolError,
@@ -17,6 +19,20 @@ from rlfactory.reward.client.protocol import (
     read_request,
     to_json,
 )
+
+
+def test_the_pictures_of_prompts_survive():
+    texts = [PicturedText("a", png_of(Image.new("RGB", (2, 2), (i, 0, 0)))) for i in range(3)]
+    images = torch.zeros(3, 3, 4, 4, dtype=torch.uint8)
+    samples = Samples(texts, [{}] * 3, torch.arange(3), images)
+    message = from_json(to_json(encode_samples(samples, [2, 1], "png")))
+    found = read_request(message, "images").samples().prompts
+    assert [text.open().getpixel((0, 0))[0] for text in found] == [2, 1]
+    message["pictures"][0] = "?"
+    with pytest.raises(ProtocolError, match="an image is no base64"):
+        read_request(message, "images")
+    with pytest.raises(ProtocolError, match="1 pictures for 2 prompts"):
+        read_request({**message, "pictures": ["aaaa"]}, "images")
 
 
 @pytest.mark.parametrize("encoding", ["png", "raw"])

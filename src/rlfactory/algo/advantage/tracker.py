@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlfactory.algo.advantage.base import Advantage
 from rlfactory.algo.advantage.formulas import clip_advantages
+from rlfactory.prompts.ops.pictured import identity
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive, PositiveInt
 
@@ -18,8 +19,9 @@ class PromptTracker(Advantage):
     """`A = clip((r - mean) / (std + eps))` over the last `buffer_size` rewards of the prompt.
 
     The current rewards are in the buffer before its population statistics are taken. A prompt with
-    fewer than `min_count` rewards uses the batch's statistics. The key is the prompt's full text;
-    some published code keys by the first 77 tokens, which merges long prompts.
+    fewer than `min_count` rewards uses the batch's statistics. The key is the prompt's full text,
+    and its picture if it has one; some published code keys by the first 77 tokens, which merges
+    long prompts.
 
     Args:
         buffer_size: Rewards kept for each prompt.
@@ -45,11 +47,12 @@ class PromptTracker(Advantage):
     def __call__(self, rollout: Rollout, main: str) -> Rollout:
         """Advantages `[B]`, computed after the rewards have been added to the buffers."""
         rewards = rollout.rewards[main].double()
-        for prompt, reward in zip(rollout.prompts, rewards.tolist(), strict=True):
+        prompts = [identity(prompt) for prompt in rollout.prompts]
+        for prompt, reward in zip(prompts, rewards.tolist(), strict=True):
             self._rewards.setdefault(prompt, deque(maxlen=self.buffer_size)).append(reward)
         batch = mean_and_std(rewards)
-        stats = {prompt: self._stats(prompt, batch) for prompt in rollout.prompts}
-        table = rewards.new_tensor([stats[prompt] for prompt in rollout.prompts])
+        stats = {prompt: self._stats(prompt, batch) for prompt in prompts}
+        table = rewards.new_tensor([stats[prompt] for prompt in prompts])
         mean, std = table.reshape(-1, 2).unbind(1)
         advantage = ((rewards - mean) / (std + self.eps)).float()
         if self.clip is not None:

@@ -12,6 +12,7 @@ from rlfactory.config.memory.activations import (
 from rlfactory.config.memory.model_parts import Part
 from rlfactory.config.memory.sharding import BYTES
 from rlfactory.config.nfe import reference_of
+from rlfactory.model.pipelines.families import BY_TARGET
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.utils.types import Size
 
@@ -38,11 +39,13 @@ def pixels_of(size: Size) -> int:
 
 
 def text_tokens(config: Config, parts: Mapping[str, Part], network: Part) -> int:
-    """Text tokens of the network's input."""
+    """Tokens of the network's input beside the sample's: the text's, and those of a picture."""
     model, encoder = config["model"], parts.get("text_encoder")
+    family = BY_TARGET.get(model["_target_"])
+    picture = latent_area(parts, config, model["size"]) // 4 if family and family.pictures else 0
     clip = int(encoder.config.get("max_position_embeddings", 77)) if encoder else 77
     reads_clip = family_of(network.config) in ("sd3", "unet")
-    return (clip if reads_clip else 0) + int(model.get("text_tokens", 0))
+    return (clip if reads_clip else 0) + int(model.get("text_tokens", 0)) + picture
 
 
 def passes(config: Config) -> int:

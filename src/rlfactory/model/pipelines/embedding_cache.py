@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlfactory.prompts.ops.pictured import identity as identity_of
 from rlfactory.utils.errors import ModelError
 
 TextEmbeddings = Mapping[str, Tensor]
@@ -77,7 +78,8 @@ IN_MEMORY = PromptCache()
 class EmbeddingStore:
     """Embeddings by prompt, on the CPU: all of them in `folder`, an LRU cache of them in memory.
 
-    A prompt's file is named by a digest of its full text and holds the text itself.
+    A prompt's file is named by a digest of its full text, and of its picture if it has one, and
+    holds the text itself.
     """
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
@@ -106,7 +108,7 @@ class EmbeddingStore:
             self._rows.move_to_end(prompt)
             return self._rows[prompt]
         path = self._path(prompt)
-        rows = None if path is None else _read(path, prompt)
+        rows = None if path is None else _read(path, identity_of(prompt))
         if rows is not None:
             self._remember(prompt, rows)
         return rows
@@ -116,7 +118,9 @@ class EmbeddingStore:
         path = self._path(prompt)
         if path is not None:
             try:
-                _replace(path, lambda new: save_file(dict(rows), new, {"prompt": prompt}))
+                _replace(
+                    path, lambda new: save_file(dict(rows), new, {"prompt": identity_of(prompt)})
+                )
             except (OSError, SafetensorError) as error:
                 raise _unusable(path.parent, error) from error
         self._remember(prompt, rows)
@@ -135,7 +139,7 @@ class EmbeddingStore:
     def _path(self, prompt: str) -> Path | None:
         if self.folder is None:
             return None
-        return self.folder / f"{_digest(prompt.encode())}.safetensors"
+        return self.folder / f"{_digest(identity_of(prompt).encode())}.safetensors"
 
 
 def identity_of_files(folder: Path, parts: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ class Family:
         small: that of the small model that ships; None where none does.
         levels: the kind of `schedule` whose noise levels the pipeline has by default, of a flow.
         recipes: an option whose recipes are this family's too, where it has none of its own.
+        pictures: whether each prompt has a picture, whose latents are tokens beside the sample's.
     """
 
     pipeline: str
@@ -29,6 +30,7 @@ class Family:
     small: str | None = None
     levels: Literal["uniform", "diffusers", "unipc", "dpm"] = "uniform"
     recipes: str | None = None
+    pictures: bool = False
 
 
 FAMILIES = (
@@ -60,6 +62,14 @@ FAMILIES = (
         network="FluxTransformer2DModel",
         option="flux",
         small="tiny_flux",
+    ),
+    Family(
+        pipeline="FluxKontextPipeline",
+        target="rlfactory.model.flux_kontext.FluxKontext",
+        network="FluxTransformer2DModel",
+        option="flux_kontext",
+        recipes="flux",
+        pictures=True,
     ),
     Family(
         pipeline="QwenImagePipeline",

@@ -23,13 +23,14 @@ def guided(
         network: predicts from `x` `[B, ...]`, `t` `[B]` and text embeddings of B rows.
         positive: the prompts' embeddings, `[B, ...]` each.
         negative: the negative prompt's embeddings, one row for all; None: no guidance, and half
-            the cost.
+            the cost. A tensor that it lacks, such as a picture, is that of the prompts.
         combine: the guided prediction, from that for `negative` and that for `positive`.
     """
     if negative is None:
         return network(x, t, positive)
     both = {
-        name: torch.cat([negative[name].expand_as(rows), rows]) for name, rows in positive.items()
+        name: torch.cat([negative.get(name, rows).expand_as(rows), rows])
+        for name, rows in positive.items()
     }
     return combine(*network(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2))
 

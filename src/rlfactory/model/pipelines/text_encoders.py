@@ -88,6 +88,7 @@ class TextEncoders:
 
     Args:
         always: prompts that every run needs, beside those of the cache (the negative prompt).
+        others: further components that an embedding depends on, which stay loaded.
         options: what an embedding depends on beside prompt and model (the sequence length).
     """
 
@@ -100,6 +101,7 @@ class TextEncoders:
         dtype: torch.dtype = torch.float32,
         *,
         always: Sequence[str] = (),
+        others: Sequence[str] = (),
         **options: object,
     ) -> None:
         self.live = live(path) if is_reference(path) else None
@@ -117,7 +119,9 @@ class TextEncoders:
             {
                 "pipeline": kind.__name__,
                 "path": path,
-                "files": identity_of_files(self.folder, parts) if cache.folder else None,
+                "files": identity_of_files(self.folder, [*parts, *others])
+                if cache.folder
+                else None,
                 "dtype": dtype,
                 "device": device.type,
                 "diffusers": diffusers.__version__,

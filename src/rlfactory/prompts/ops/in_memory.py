@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.pictured import pictured
 from rlfactory.prompts.ops.prompt_list import PromptList
 
 
 class InMemoryPrompts(PromptList):
     """The prompts of an iterable: texts, or mappings with the text under `column`.
 
-    The other keys of a mapping are the metadata. Without `evaluation`, evaluation takes training
+    A mapping may have a picture to be edited under `image`: a path, a file's content or a Pillow
+    image. The other keys are the metadata. Without `evaluation`, evaluation takes training
     prompts, evenly spaced.
 
     Args:
@@ -19,10 +21,11 @@ class InMemoryPrompts(PromptList):
         column: the key of the text.
 
     Raises:
-        PromptError: there is no row, or one has no text.
+        PromptError: there is no row, or one has no text, or a picture that can't be read.
     """
 
     metadata = None
+    pictures = None
 
     def __init__(
         self,
@@ -75,4 +78,10 @@ def read_rows(rows: Iterable[str | Mapping[str, Any]], column: str) -> Iterable[
             )
         if not text.strip():
             raise PromptError(f"prompts: row {number} is empty")
+        picture = metadata.pop("image", None)
+        if picture is not None:
+            try:
+                text = pictured(text, picture)
+            except ValueError as error:
+                raise PromptError(f"prompts: row {number}: 'image': {error}") from error
         yield Prompt(text, metadata)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from rlfactory.prompts.base import Prompt, Prompts, item_indices, spread_indices
+from rlfactory.prompts.ops.pictured import pictured
 
 
 def texts_of(prompts: Iterable[Prompt]) -> set[str]:
@@ -42,9 +43,12 @@ class PromptList(Prompts):
 
 
 class GivenPrompts(PromptList):
-    """Prompts that a command gave; they have no metadata."""
+    """Prompts that a command gave, some with the path of a picture; they have no metadata."""
 
     metadata = ()
+    pictures = None
 
-    def __init__(self, *, texts: list[str]) -> None:
-        super().__init__([Prompt(text, {}) for text in texts])
+    def __init__(self, *, texts: list[str], pictures: list[str | None] | None = None) -> None:
+        pairs = zip(texts, pictures or [None] * len(texts), strict=True)
+        given = (pictured(text, path) if path is not None else text for text, path in pairs)
+        super().__init__([Prompt(text, {}) for text in given])

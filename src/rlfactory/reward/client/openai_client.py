@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import Any, TypeVar
 
-import torch
 from PIL import Image
 from torch import Tensor
 
 from rlfactory.reward.base import RewardError
 from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
 from rlfactory.reward.client.protocol import png, to_json
-from rlfactory.utils.images import to_pil
+from rlfactory.utils.images import from_pil, to_pil
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ _NO_MODEL_LIST = (404, 405, 501)
 
 
 class VisionChat:
-    """Chat completions of a vision-language model, one image per request.
+    """Chat completions of a vision-language model, one question per request.
 
     Args:
         url: The server's address, which ends in /v1.
@@ -60,12 +59,23 @@ class VisionChat:
         )
         _require_model(self.server, model, key_env)
 
-    def answers(self, images: Tensor, questions: Sequence[str]) -> list[str | None]:
+    def answers(
+        self,
+        images: Tensor,
+        questions: Sequence[str],
+        sources: Sequence[Tensor] | None = None,
+    ) -> list[str | None]:
         """The answer to each question about its image; None where all attempts failed, see the log.
 
-        `images` is `[B, 3, H, W]` uint8, `questions` has `B` elements.
+        Args:
+            images: `[B, 3, H, W]` uint8.
+            questions: `B` of them.
+            sources: `B` pictures `[3, h, w]` uint8, each sent before its image.
         """
-        return self._asked(images, questions, {"max_tokens": self.max_tokens}, _message)
+        shown = [[image] for image in images]
+        if sources is not None:
+            shown = [[source, image] for source, image in zip(sources, images, strict=True)]
+        return self._asked(shown, questions, {"max_tokens": self.max_tokens}, _message)
 
     def first_tokens(
         self, images: Sequence[Tensor], questions: Sequence[str], top: int
@@ -74,15 +84,17 @@ class VisionChat:
         texts; None where all attempts failed, as for a server that tells no log-probabilities.
         """
         more = {"max_tokens": 1, "logprobs": True, "top_logprobs": top}
-        return self._asked(images, questions, more, _first_tokens)
+        return self._asked([[image] for image in images], questions, more, _first_tokens)
 
     def _asked(
         self,
-        images: Tensor | Sequence[Tensor],
+        images: Sequence[Sequence[Tensor]],
         questions: Sequence[str],
         more: Mapping[str, object],
         read: Callable[[dict[str, Any]], T],
     ) -> list[T | None]:
+        """What is read of each answer to a question about some images."""
+
         def ask(number: int, stop: Event) -> T:
             body = to_json({**self._request(images[number], questions[number]), **more})
             return self.server.post("/chat/completions", body, read, stop)
@@ -95,13 +107,11 @@ class VisionChat:
             )
         return [None if isinstance(result, CallFailed) else result for result in results]
 
-    def _request(self, image: Tensor, question: str) -> dict[str, Any]:
-        address = (
-            "data:image/png;base64,"
-            + b64encode(png(resize_to_square(image, self.image_size))).decode()
-        )
-        parts = [
-            {"type": "image_url", "image_url": {"url": address}},
+    def _request(self, images: Sequence[Tensor], question: str) -> dict[str, Any]:
+        files = [b64encode(png(resize_to_square(image, self.image_size))) for image in images]
+        addresses = [f"data:image/png;base64,{file.decode()}" for file in files]
+        parts: list[dict[str, Any]] = [
+            *({"type": "image_url", "image_url": {"url": address}} for address in addresses),
             {"type": "text", "text": question},
         ]
         return {
@@ -115,9 +125,7 @@ def resize_to_square(image: Tensor, side: int | None) -> Tensor:
     """An image `[3, H, W]` uint8 as a square, by Pillow's bicubic filter; as it is for None."""
     if side is None or image.shape[1:] == (side, side):
         return image
-    square = to_pil(image).resize((side, side), Image.Resampling.BICUBIC)
-    pixels = torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8)
-    return pixels.view(side, side, 3).permute(2, 0, 1)
+    return from_pil(to_pil(image).resize((side, side), Image.Resampling.BICUBIC))
 
 
 def fill_template(template: str, prompt: str) -> str:

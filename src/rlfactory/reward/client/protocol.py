@@ -2,6 +2,7 @@
 
 A request holds `prompts`, `metadata` and `groups`, and either `texts` or `images`, which are
 `{"format": "png", "data": [...]}` or `{"format": "raw", "shape": [3, H, W], "data": [...]}`.
+Where the model edits pictures, `pictures` holds the file of each prompt's picture.
 A response holds `scores`: by name a list of numbers, null for a sample without a score.
 """
 
@@ -19,6 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.reward.base import Samples
 from rlfactory.utils.images import to_pil
 
@@ -59,6 +61,9 @@ def encode_samples(samples: Samples, rows: Sequence[int], encoding: Encoding) ->
         "metadata": [dict(samples.metadata[i]) for i in rows],
         "groups": samples.groups[list(rows)].tolist(),
     }
+    pictured = [prompt for prompt in message["prompts"] if isinstance(prompt, PicturedText)]
+    if pictured and len(pictured) == len(rows):
+        message["pictures"] = [b64encode(prompt.content).decode() for prompt in pictured]
     if samples.images is not None:
         message["images"] = _encode_images(samples.images[list(rows)], encoding)
     else:
@@ -140,6 +145,9 @@ def read_request(
     count = len(prompts)
     if not count:
         raise ProtocolError("there are no prompts")
+    if "pictures" in message:
+        pairs = zip(prompts, _decoded(_list(message, "pictures", str, count)), strict=True)
+        prompts = [PicturedText(prompt, file) for prompt, file in pairs]
     metadata = _list(message, "metadata", dict, count) if "metadata" in message else [{}] * count
     for number, row in enumerate(metadata):
         if missing := [key for key in keys if key not in row]:
@@ -172,11 +180,7 @@ def _files(
     images: Mapping[str, Any], count: int
 ) -> tuple[tuple[Encoding, list[bytes]], tuple[int, int]]:
     """The encoded images, and the (H, W) that their headers state; nothing is decompressed yet."""
-    encoded = _list(images, "data", str, count)
-    try:
-        files = [b64decode(text, validate=True) for text in encoded]
-    except (binascii.Error, ValueError) as error:
-        raise ProtocolError(f"an image is no base64: {error}") from error
+    files = _decoded(_list(images, "data", str, count))
     encoding = images.get("format")
     if encoding == "raw":
         return ("raw", files), _raw_size(images.get("shape"), files)
@@ -186,6 +190,13 @@ def _files(
     if len(sizes) > 1:
         raise ProtocolError(f"the images of a request must have one size, not {len(sizes)}")
     return ("png", files), sizes.pop()
+
+
+def _decoded(encoded: Sequence[str]) -> list[bytes]:
+    try:
+        return [b64decode(text, validate=True) for text in encoded]
+    except (binascii.Error, ValueError) as error:
+        raise ProtocolError(f"an image is no base64: {error}") from error
 
 
 def _raw_size(shape: object, files: Sequence[bytes]) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from PIL import Image
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.image_grid import grid, grid_page, pairs, strip
+from rlfactory.run.figures.sources import beside_sources
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import sample_table
 from rlfactory.run.samples import choose, image_file, sample_pairs, samples_at
@@ -101,7 +102,8 @@ class ImageGallery(Gallery):
         path.parent.mkdir(exist_ok=True)
         shown = scores.values[self.main][: self.count].tolist()
         prompts = scores.prompts[: self.count]
-        images, heading = [*drawn.images[: self.count]], f"{title}, seed {self.seed}"
+        images = [*beside_sources(drawn.images[: self.count], prompts)]
+        heading = f"{title}, seed {self.seed}"
         more = {"scores": shown, "good": self.good, "full_text": f"{name}.json"}
         grid(images, prompts, path, heading, **more)
         self._write_table(name, title, drawn, scores)

@@ -71,7 +71,7 @@ def write_lora_file(
         content = _unet(state, alpha)  # ComfyUI has no other names for the UNet's attention
     elif style == "comfyui":
         content = {f"transformer.{name}": value for name, value in _scaled(state, alpha / rank)}
-    elif pipeline == "FluxPipeline":
+    elif pipeline in ("FluxPipeline", "FluxKontextPipeline"):
         content = _flux(state, alpha, width)
     else:
         raise ModelError(

@@ -6,14 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 from rlfactory.config.evaluation_prompts import set_counts, set_rewards
-from rlfactory.config.schema.targets import instantiate
-from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.config.schema.targets import instantiate, locate
+from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.pictured import PicturedText, mismatch, size_problem
 from rlfactory.reward.base import Reward
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.evaluation.evaluator import Evaluator
 
 Config = Mapping[str, Any]
 log = logging.getLogger(__name__)
+
+GIVE_PICTURES = (
+    "type prompts=edits, give each line of a .jsonl file an `image` (prompts=file), or, for"
+    " rlfactory sample, --image FILE beside each --prompt"
+)
+LEAVE_PICTURES = (
+    "this model takes none: type model=flux_kontext, or prompts.image_column=null to leave"
+    " pictures out"
+)
 
 
 def build_prompt_sets(config: Config) -> dict[str, list[Prompt]]:
@@ -41,18 +52,34 @@ def check_prompts(
     reward: Reward,
     others: Mapping[str, Reward],
 ) -> None:
-    """Have each reward check the prompts that it will score.
+    """Have each reward check the prompts that it will score, and check their pictures.
 
     Raises:
-        RewardError: a reward does not fit them.
+        PromptError: pictures do not fit the model.
+        RewardError: a reward does not fit the prompts.
     """
     held_out = prompts.held_out(config["evaluation"]["prompts"])
+    check_pictures(config["model"], [*prompts.texts(), *(p.text for p in held_out)])
+    check_pictures(config["model"], [p.text for listed in sets.values() for p in listed])
     reward.check_prompts([*prompts.known(), *held_out])
     for name in config["eval_rewards"]["of"]:
         others[name].check_prompts(held_out)
     for name, listed in sets.items():
         for judge in filter(None, set_judges(config, name, reward, others)):
             judge.check_prompts(listed)
+
+
+def check_pictures(model: Config, texts: Sequence[str]) -> None:
+    """Raise PromptError unless each text has a picture of the model's shape exactly if the model
+    edits pictures.
+    """
+    edits = getattr(locate(model["_target_"], "model"), "pictures", False)
+    if problem := mismatch(texts, edits):
+        raise PromptError(f"{problem}; {GIVE_PICTURES if edits else LEAVE_PICTURES}")
+    size = height_and_width(model["size"]) if edits else (0, 0)
+    for text in texts:
+        if isinstance(text, PicturedText) and (problem := size_problem(text.source, size)):
+            raise PromptError(f"{problem}; crop it, or type model.size=[HEIGHT,WIDTH]")
 
 
 def policy_fraction(config: Config) -> float:
