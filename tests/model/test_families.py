@@ -172,7 +172,8 @@ def take_first_order_steps(pipe: Any) -> None:
 def drawn(model: PipelineModel, pipe: Any, output: str = "latent") -> Any:
     """What a pipeline draws, called as the adapter says."""
     take_first_order_steps(pipe)
-    factor = model.latent_pixels
+    # of patches of two latents where the pipeline makes them
+    factor = model.latent_pixels * (2 if hasattr(pipe, "_patchify_latents") else 1)
     height, width = (factor * edge for edge in model.resolution.shape[-2:])
     arguments = model.pipeline_arguments()
     take_first_order_steps(pipe)

@@ -1,6 +1,7 @@
 """Each rule between choices fires where it should and is silent elsewhere."""
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,37 @@ NO_BACKENDS = {"model": {"media": "images", "attention_backends": False}}
 PICTURED = str(Path(__file__).parents[2] / "data" / "no_picture.jsonl")
 """A prompt without a picture."""
 
+def video_folder() -> str:
+    """A folder that says what a pipeline of videos says, with two transformers."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "vae").mkdir()
+    autoencoder = {"temperal_downsample": [False, True, True]}
+    (folder / "vae" / "config.json").write_text(json.dumps(autoencoder))
+    (folder / "model_index.json").write_text(json.dumps({"transformer_2": ["diffusers", "X"]}))
+    return str(folder)
+
+
+VIDEO = {"path": video_folder()}
 FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
+    (
+        checks.model_files.require_possible_frames,
+        {"model": {**VIDEO, "frames": 6}},
+        {},
+        "model.frames",
+    ),
+    (checks.model_files.require_one_transformer, {"model": VIDEO}, {}, "model.path"),
+    (
+        checks.sampling.require_pure_noise_at_the_start,
+        {"schedule": {"kind": "dpm"}},
+        {"dynamics": {"step_form": "flow_sde"}},
+        "schedule.kind",
+    ),
+    (
+        checks.few_steps.require_sound_on_few_steps,
+        {"distilled_to": 4},
+        {"algo": {"requires": "forward_process"}},
+        "algo",
+    ),
     (checks.model_files.require_compatible_run, {"begin_from": "nowhere"}, {}, "begin_from"),
     (checks.optimisation.require_matching_algorithm, {}, {"algo": {"requires": "tokens"}}, "algo"),
     (checks.optimisation.require_matching_algorithm, {}, {"model": {"process": "tokens"}}, "algo"),
@@ -869,6 +900,7 @@ def test_every_rule_is_seen_to_fire() -> None:
 NOISELESS = {"final_alpha": "one", "min_std": 0.0, "log_prob_of": "gaussian"}
 
 SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
+    (checks.model_files.require_possible_frames, {"model": {**VIDEO, "frames": 5}}, {}),
     *(
         (rule, TREE, BRANCHING)
         for rule in (

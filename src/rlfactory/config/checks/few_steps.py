@@ -9,7 +9,7 @@ from rlfactory.model.pipelines.distilled import distilled_steps
 
 def steps_of(config: Config, traits: Traits) -> int | None:
     """The steps that the run's model was distilled to; None: it was not, or is trained as if so."""
-    given, path = config.get("distilled_to", "auto"), config["model"].get("path")
+    given, path = config.get("distilled_to", "auto"), config.get("model", {}).get("path")
     if given != "auto":
         return int(given) if given is not None else None
     is_flow = traits["model"].get("process") == "flow"

@@ -53,7 +53,7 @@ def _unstable_awm(config: Config, traits: Traits) -> Iterator[str]:
 
 def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
     """Notes where sampling departs from that of the pipeline's scheduler."""
-    path, process = config["model"].get("path"), traits["model"].get("process")
+    path, process = config.get("model", {}).get("path"), traits["model"].get("process")
     if not isinstance(path, str):
         return
     folder = folder_of(path)
