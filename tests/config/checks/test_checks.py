@@ -133,6 +133,7 @@ NO_BACKENDS = {"model": {"media": "images", "attention_backends": False}}
 PICTURED = str(Path(__file__).parents[2] / "data" / "no_picture.jsonl")
 """A prompt without a picture."""
 
+
 def video_folder() -> str:
     """A folder that says what a pipeline of videos says, with two transformers."""
     folder = Path(tempfile.mkdtemp())
