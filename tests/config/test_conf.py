@@ -61,6 +61,12 @@ NEEDS = {
         *("model=flux_kontext", "prompts=edits"),
     ],
     "prompts/edits": ["model=flux_kontext"],
+    "reward/motion": ["model=wan"],
+    "reward/video_function": ["model=wan", "reward.function=judge.py:see"],
+    "reward/video_judge": [
+        *("reward.url=http://127.0.0.1:8000/v1", "reward.model=m"),
+        "model=wan",
+    ],
     "reward/llava_bertscore": ["reward.url=http://127.0.0.1:8000/v1", "reward.model=m"],
 }
 """What else must be typed."""

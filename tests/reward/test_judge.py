@@ -15,7 +15,13 @@ from PIL import Image
 
 from rlfactory.prompts.ops.pictured import PicturedText, png_of
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.judge import UNIFIED_PATTERN, UnifiedReward, VLMJudge, parse_scores
+from rlfactory.reward.judge import (
+    UNIFIED_PATTERN,
+    UnifiedReward,
+    VideoJudge,
+    VLMJudge,
+    parse_scores,
+)
 
 from .elsewhere import Elsewhere, asked, says, servers
 
@@ -109,6 +115,25 @@ def test_a_judge_of_edits_sees_the_picture_and_its_edit(elsewhere):
     assert colors(server.asked[0][1])[0][0] == (9, 7)
     with pytest.raises(RewardError, match="'a' has no picture, .* type prompts=edits"):
         reward.score(drawn_twice)
+
+
+def test_a_judge_of_videos_sees_frames_in_order(elsewhere):
+    def levels(body):
+        *shown, text = body["messages"][0]["content"]
+        assert text["type"] == "text"
+        files = [part["image_url"]["url"].partition(",")[2] for part in shown]
+        return [Image.open(BytesIO(b64decode(file))).getpixel((0, 0))[0] for file in files]
+
+    server = elsewhere(says(lambda body: f"Score: {levels(body)[-1]}"))
+    question = "Is it {prompt}? {yes}"
+    reward = VideoJudge(url=server.url, model="judge", question=question, frames=3, backoff=0.01)
+    videos = torch.tensor([[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]], dtype=torch.uint8)
+    videos = videos[:, :, None, None, None].expand(-1, -1, 3, 8, 8)
+    scores = reward.score(replace(drawn("a", "b"), images=videos))["vlm_judge"]
+    assert scores.tolist() == pytest.approx([0.5, 0.6])
+    assert sorted(levels(body) for _, body in server.asked) == [[1, 3, 5], [2, 4, 6]]
+    with pytest.raises(TypeError, match="scores videos"):
+        reward.score(drawn("a"))
 
 
 def test_answers_that_hold_no_score_are_logged(elsewhere, caplog):

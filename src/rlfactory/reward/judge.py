@@ -4,11 +4,19 @@ import logging
 import math
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images, require_sources
+from rlfactory.reward.base import (
+    Reward,
+    RewardError,
+    Samples,
+    require_images,
+    require_sources,
+    require_videos,
+)
 from rlfactory.reward.client.http_client import RetryPolicy
 from rlfactory.reward.client.openai_client import (
     API_KEY_ENV,
@@ -16,7 +24,8 @@ from rlfactory.reward.client.openai_client import (
     VisionChat,
     fill_template,
 )
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.images import evenly_spaced
+from rlfactory.utils.types import Media, NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +108,7 @@ class UnifiedReward(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0.2, 1]."""
         questions = [fill_template(UNIFIED, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(require_images(samples), questions)
+        answers = self.chat.answers(shown_alone(samples), questions)
         return {"unifiedreward": parse_scores(answers, self.pattern, 1.0, 5.0) / 5}
 
 
@@ -108,11 +117,11 @@ class VLMJudge(Reward):
 
     `question` goes out with each image, `{prompt}` replaced by its prompt; the score is the group
     of `pattern` in the answer. With `shows_source` the picture that was edited is sent before the
-    image. NaN without a readable answer. RewardError where the server or the
-    model is not there, or an option is invalid.
+    image. NaN without a readable answer. RewardError where the server or the model is not there,
+    or an option is invalid.
     """
 
-    media = "images"
+    media: ClassVar[Media] = "images"
     metadata = ()
     best_score = 1.0
     main = "vlm_judge"
@@ -157,10 +166,68 @@ class VLMJudge(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
         questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        sources = require_sources(samples) if self.shows_source else None
-        answers = self.chat.answers(require_images(samples), questions, sources)
+        answers = self.chat.answers(self._shown(samples), questions)
         scores = parse_scores(answers, self.pattern, self.low, self.high)
         return {"vlm_judge": (scores - self.low) / (self.high - self.low)}
+
+    def _shown(self, samples: Samples) -> list[list[Tensor]]:
+        """The images that go out with each question."""
+        if not self.shows_source:
+            return shown_alone(samples)
+        pairs = zip(require_sources(samples), require_images(samples), strict=True)
+        return [[source, image] for source, image in pairs]
+
+
+class VideoJudge(VLMJudge):
+    """`vlm_judge` of videos: `frames` evenly spaced frames go out with each question, in order."""
+
+    media = "videos"
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        model: str,
+        question: str,
+        pattern: str = r"Score:\s*([-+]?\d+(?:\.\d+)?)",
+        low: float = 0.0,
+        high: float = 10.0,
+        key_env: str = API_KEY_ENV,
+        image_size: PositiveInt | None = None,
+        frames: PositiveInt = 4,
+        max_tokens: PositiveInt = 512,
+        concurrency: PositiveInt = 16,
+        connect_timeout: Positive = 5.0,
+        timeout: Positive = 120.0,
+        retries: NonNegativeInt = 5,
+        backoff: Positive = 0.5,
+    ) -> None:
+        super().__init__(
+            url=url,
+            model=model,
+            question=question,
+            pattern=pattern,
+            low=low,
+            high=high,
+            key_env=key_env,
+            image_size=image_size,
+            max_tokens=max_tokens,
+            concurrency=concurrency,
+            connect_timeout=connect_timeout,
+            timeout=timeout,
+            retries=retries,
+            backoff=backoff,
+        )
+        self.frames = frames
+
+    def _shown(self, samples: Samples) -> list[list[Tensor]]:
+        videos = require_videos(samples)
+        return [[*video] for video in videos[:, evenly_spaced(videos.shape[1], self.frames)]]
+
+
+def shown_alone(samples: Samples) -> list[list[Tensor]]:
+    """Each image by itself."""
+    return [[image] for image in require_images(samples)]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

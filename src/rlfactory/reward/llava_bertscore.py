@@ -65,7 +65,7 @@ class LlavaBertScore(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, at most 1, in practice well above 0."""
         questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(require_images(samples), questions)
+        answers = self.chat.answers([[image] for image in require_images(samples)], questions)
         scores = torch.full((len(answers),), torch.nan)
         answered = {i: answer for i, answer in enumerate(answers) if answer and answer.strip()}
         if empty := sum(answer is not None for answer in answers) - len(answered):

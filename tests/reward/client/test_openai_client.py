@@ -38,7 +38,9 @@ def test_answers_are_in_the_order_of_the_questions(elsewhere):
         return f"{question} {picture.size} {picture.getpixel((0, 0))[0]}"
 
     server = elsewhere(says(echo))
-    found = chat(server.url, image_size=5).answers(pictures(3), ["x", "y", "x"])
+    found = chat(server.url, image_size=5).answers(
+        [[picture] for picture in pictures(3)], ["x", "y", "x"]
+    )
     assert found == ["x (5, 5) 0", "y (5, 5) 1", "x (5, 5) 2"]
     body = server.asked[0][1]
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("llava", 0, 9)
@@ -62,7 +64,9 @@ def test_a_failure_is_one_samples_own(elsewhere, answer, caplog):
     def one_fails(body):
         return answer if "bad" in asked(body)[0] else good(body)
 
-    found = chat(elsewhere(one_fails).url).answers(pictures(3), ["fine", "bad", "good"])
+    found = chat(elsewhere(one_fails).url).answers(
+        [[picture] for picture in pictures(3)], ["fine", "bad", "good"]
+    )
     assert found == ["yes", None, "yes"]
     assert "1 samples got no answer" in caplog.text
     assert answer[0] != 400 or "too long" in caplog.text

@@ -60,22 +60,15 @@ class VisionChat:
         _require_model(self.server, model, key_env)
 
     def answers(
-        self,
-        images: Tensor,
-        questions: Sequence[str],
-        sources: Sequence[Tensor] | None = None,
+        self, images: Sequence[Sequence[Tensor]], questions: Sequence[str]
     ) -> list[str | None]:
-        """The answer to each question about its image; None where all attempts failed, see the log.
+        """The answer to each question about its images; None where all attempts failed, see the log.
 
         Args:
-            images: `[B, 3, H, W]` uint8.
+            images: what is shown with each of `B` questions, `[3, h, w]` uint8 each.
             questions: `B` of them.
-            sources: `B` pictures `[3, h, w]` uint8, each sent before its image.
         """
-        shown = [[image] for image in images]
-        if sources is not None:
-            shown = [[source, image] for source, image in zip(sources, images, strict=True)]
-        return self._asked(shown, questions, {"max_tokens": self.max_tokens}, _message)
+        return self._asked(images, questions, {"max_tokens": self.max_tokens}, _message)
 
     def first_tokens(
         self, images: Sequence[Tensor], questions: Sequence[str], top: int
