@@ -61,6 +61,7 @@ NEEDS = {
         *("model=flux_kontext", "prompts=edits"),
     ],
     "prompts/edits": ["model=flux_kontext"],
+    "prompts/geneval2": ["reward=compressibility"],
     "reward/motion": ["model=wan"],
     "reward/video_function": ["model=wan", "reward.function=judge.py:see"],
     "reward/video_judge": [

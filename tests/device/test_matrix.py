@@ -57,13 +57,22 @@ ROWS = covering()
 TEXTS = [("ppo", "lora"), ("ppo", "full"), ("grpo_token", "full"), ("rloo", "lora")]
 
 
+REPLAYED_ALONE = {
+    (model, "bf16_rollout")
+    for model in {row[0] for row in ROWS}
+    if {row[1] for row in ROWS if row[0] == model} <= REPLAYING
+}
+"""Few-step models, which only algorithms train that can't learn in another precision."""
+
+
 def test_each_two_choices_meet_somewhere() -> None:
     models = {row[0] for row in ROWS}
     columns = [models, PRECISIONS, FINETUNES, MEMORIES]
     chosen = [(model, *rest) for model, _, *rest in ROWS]
     for first, second in itertools.combinations(range(4), 2):
         met = {(row[first], row[second]) for row in chosen}
-        assert met == set(itertools.product(columns[first], columns[second]))
+        possible = set(itertools.product(columns[first], columns[second]))
+        assert met == possible - REPLAYED_ALONE
 
 
 @pytest.mark.slow

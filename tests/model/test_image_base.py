@@ -80,13 +80,13 @@ def test_the_negative_prompt_is_encoded_with_guidance_alone(
     make: Make, monkeypatch: pytest.MonkeyPatch, guidance: float, encoded: list[str]
 ) -> None:
     seen: list[str] = []
-    encode = PipelineModel.encode
+    encode = PipelineModel._encode_negative
 
-    def listen(model: PipelineModel, prompts: list[str]) -> object:
-        seen.extend(prompts)
-        return encode(model, prompts)
+    def listen(model: PipelineModel, prompt: str) -> object:
+        seen.append(prompt)
+        return encode(model, prompt)
 
-    monkeypatch.setattr(PipelineModel, "encode", listen)
+    monkeypatch.setattr(PipelineModel, "_encode_negative", listen)
     make(guidance=guidance, negative_prompt="stars")
     assert seen == encoded
 

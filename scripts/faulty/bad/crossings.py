@@ -148,6 +148,27 @@ def _parts(*options: str, key: str) -> Break:
 
 
 BREAKS: dict[str, list[Break]] = {
+    "require_mean_of_whole_ratio": [
+        _of(("model=tiny_gpt2 algo=grpo_token algo.ratio=product", "algo.ratio")),
+    ],
+    "require_resampled_groups": [
+        _of(("model=tiny_gpt2 algo=ppo group_size=1 resample=2", "resample")),
+    ],
+    "require_ordered_clips_of_tokens": [
+        _of(("model=tiny_gpt2 algo=dapo algo.dual_clip=1.1", "algo.dual_clip")),
+    ],
+    "require_matching_pictures": [
+        lambda rng: (f"model={rng.choice(IMAGES)} prompts=edits", "prompts"),
+    ],
+    "require_pure_noise_at_the_start": [
+        lambda rng: (
+            f"model={rng.choice(IMAGES)} algo=grpo dynamics=flow_sde schedule=dpm",
+            "schedule.kind",
+        ),
+    ],
+    "require_sound_on_few_steps": [
+        lambda rng: (f"model=tiny_flux algo={rng.choice(FORWARD)} distilled_to=4", "algo"),
+    ],
     "require_matching_algorithm": [_wrong_kind],
     "require_matching_dynamics": [_noise],
     "require_matching_schedule": [_schedule],
@@ -441,7 +462,8 @@ BREAKS: dict[str, list[Break]] = {
 }
 ELSEWHERE = {
     *("require_readable_prompts", "require_cache_folder", "require_run_folder"),
-    *("require_installed_loggers", "require_followed_scheduler"),
+    *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
+    *("require_possible_frames", "require_one_transformer"),
 }
 """Rules about files, which cases of paths break, and about what is installed."""
 
