@@ -7,20 +7,27 @@ import numpy as np
 import pytest
 
 from rlfactory.prompts.file import read_prompts
-from rlfactory.prompts.geneval2 import ATTRIBUTES, OBJECTS, RELATIONS, GenEval2Prompts, Part, prompt
+from rlfactory.prompts.geneval2 import (
+    ATTRIBUTES,
+    OBJECTS,
+    RELATIONS,
+    GenEval2Prompts,
+    PromptPart,
+    prompt,
+)
 from rlfactory.prompts.ops.scenes import is_held_out
 from rlfactory.reward.geneval2 import questions_problem
 
 
 def test_a_part_is_asked_about_in_its_number() -> None:
-    several = Part("bicycle", 4, "white")
+    several = PromptPart("bicycle", 4, "white")
     assert several.words == "four white bicycles"
     assert [*several.questions()] == [
         ("count", "How many bicycles are in the image?", "four"),
         ("attribute", "Are the bicycles white?", "Yes"),
         ("object", "Are there any bicycles in the image?", "Yes"),
     ]
-    one = Part("umbrella", 1, None)
+    one = PromptPart("umbrella", 1, None)
     assert (one.words, one.subject) == ("an umbrella", "Is the umbrella")
     assert [answer for *_, answer in one.questions()] == ["one", "Yes"]
 

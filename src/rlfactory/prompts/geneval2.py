@@ -30,7 +30,7 @@ _HELD_OUT_SEED = 20_002
 _TRIES = 300  # draws until a repeated prompt is accepted within an iteration
 
 
-class Part(NamedTuple):
+class PromptPart(NamedTuple):
     """Some objects of a class; `attribute` None for any."""
 
     name: str
@@ -111,13 +111,13 @@ def prompt(rng: np.random.Generator, most: int) -> Prompt:
     return Prompt(words, _metadata(parts, asked))
 
 
-def _part(name: str, rng: np.random.Generator) -> Part:
+def _part(name: str, rng: np.random.Generator) -> PromptPart:
     count = int(rng.integers(1, len(NUMBERS) + 1)) if rng.random() < 0.5 else 1
     attribute = ATTRIBUTES[rng.integers(len(ATTRIBUTES))] if rng.random() < 0.7 else None
-    return Part(name, count, attribute)
+    return PromptPart(name, count, attribute)
 
 
-def _metadata(parts: list[Part], asked: list[tuple[str, str, str]]) -> dict[str, Any]:
+def _metadata(parts: list[PromptPart], asked: list[tuple[str, str, str]]) -> dict[str, Any]:
     alone = sum(part.number == 1 for part in parts)  # "a" is asked and is no atom
     return {
         "vqa_list": [[question, answer] for _, question, answer in asked],

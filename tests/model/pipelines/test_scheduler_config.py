@@ -82,3 +82,11 @@ def test_unipc_is_followed_where_it_samples_a_flow() -> None:
     name = "UniPCMultistepScheduler"
     assert flow_scheduler_fault(name, {"use_flow_sigmas": True, "flow_shift": 3.0}) is None
     assert "by UniPC" in str(flow_scheduler_fault(name, {"use_flow_sigmas": False}))
+
+
+def test_unipc_of_a_higher_order_is_noted() -> None:
+    options = {"_class_name": "UniPCMultistepScheduler", "use_flow_sigmas": True}
+    (note,) = solver_notes(options)
+    assert "UniPC of order 2" in note
+    assert "dpm_solver" not in note
+    assert [*solver_notes(options | {"solver_order": 1})] == []

@@ -15,7 +15,6 @@ from rlfactory.model.pipelines.families import FAMILIES
 Family = Literal["flux", "flux2", "sd3", "qwen_image", "z_image", "sana", "wan", "unet"]
 Config = Mapping[str, Any]
 
-
 PIXELS_TOGETHER = 1024**2
 """Pixels of images that are decoded together, at most."""
 LARGEST_TILE = 512

@@ -99,9 +99,10 @@ def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) ->
 
 def solver_notes(scheduler: Mapping[str, Any]) -> Iterator[str]:
     """Where a flow's pipeline samples by steps of a higher order than evaluations do."""
-    order = scheduler.get("solver_order", 2)
-    if scheduler.get("_class_name") == DPM_SOLVER and order > 1:
-        yield (
-            f"the pipeline samples by a DPM-Solver of order {order}, and evaluations by steps of"
-            " order 1 at its noise levels: dynamics=dpm_solver draws rollouts as the pipeline does"
-        )
+    name, order = scheduler.get("_class_name"), scheduler.get("solver_order", 2)
+    if name in (DPM_SOLVER, MULTISTEP) and order > 1:
+        solver = "a DPM-Solver" if name == DPM_SOLVER else "UniPC"
+        note = f"the pipeline samples by {solver} of order {order}, and evaluations by steps of"
+        note += " order 1 at its noise levels"
+        same = ": dynamics=dpm_solver draws rollouts as the pipeline does"
+        yield note + same if name == DPM_SOLVER else note

@@ -62,7 +62,7 @@ class VisionChat:
     def answers(
         self, images: Sequence[Sequence[Tensor]], questions: Sequence[str]
     ) -> list[str | None]:
-        """The answer to each question about its images; None where all attempts failed, see the log.
+        """The answer to each question about its images; None where all attempts failed.
 
         Args:
             images: what is shown with each of `B` questions, `[3, h, w]` uint8 each.
