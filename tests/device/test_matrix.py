@@ -86,6 +86,7 @@ def test_images_train_without_a_mismatch(
         *(SMALL_TREE if algorithm == "branch_grpo" else ()),
         *(f"precision={precision}", f"model.finetune={finetune}", f"memory={memory}"),
         *((*OF_FULL_SIZE, *small(model)) if small(model) else ()),
+        *(("prompts=edits",) if model == "flux_kontext" else ()),
     )
     assert found["units"]["update"] == 1
 

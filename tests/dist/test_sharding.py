@@ -14,6 +14,7 @@ from tiny_pipelines import (
     FOLDERS,
     flux2_folder,
     flux_folders,
+    flux_kontext_folder,
     qwen_image_folder,
     sana_folder,
     schnell_folder,
@@ -26,6 +27,7 @@ from tiny_pipelines import (
 __all__ = [
     "flux2_folder",
     "flux_folders",
+    "flux_kontext_folder",
     "qwen_image_folder",
     "sana_folder",
     "schnell_folder",
@@ -188,7 +190,8 @@ def test_every_family_trains_sharded_as_in_one_process(
         "def red(images, *_): return images[..., 0, :, :].float().flatten(1).mean(1)"
     )
     words = [f"model={model}", *NFT, LORA, *small(model), "reward=image_function"]
-    words += [f"reward.function={function}:red", "prompts=shapes", "precision=fp32", "memory=roomy"]
+    words += [f"reward.function={function}:red", "precision=fp32", "memory=roomy"]
+    words += [f"prompts={'edits' if model == 'flux_kontext' else 'shapes'}", "distilled_to=null"]
     # steps in proportion to gradients
     words += ["recipe=none", "optimizer.eps=0.01", "optimizer.lr=0.1"]
     found = trained(alone=one(*words), sharded=fsdp2(*words))

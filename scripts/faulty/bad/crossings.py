@@ -463,7 +463,7 @@ BREAKS: dict[str, list[Break]] = {
 ELSEWHERE = {
     *("require_readable_prompts", "require_cache_folder", "require_run_folder"),
     *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
-    *("require_possible_frames", "require_one_transformer"),
+    *("require_possible_frames", "require_one_transformer", "require_plain_weights"),
 }
 """Rules about files, which cases of paths break, and about what is installed."""
 

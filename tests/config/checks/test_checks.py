@@ -135,12 +135,15 @@ PICTURED = str(Path(__file__).parents[2] / "data" / "no_picture.jsonl")
 
 
 def video_folder() -> str:
-    """A folder that says what a pipeline of videos says, with two transformers."""
+    """A folder that says what a pipeline of videos says, with two transformers, one quantised."""
     folder = Path(tempfile.mkdtemp())
     (folder / "vae").mkdir()
     autoencoder = {"temperal_downsample": [False, True, True]}
     (folder / "vae" / "config.json").write_text(json.dumps(autoencoder))
     (folder / "model_index.json").write_text(json.dumps({"transformer_2": ["diffusers", "X"]}))
+    (folder / "transformer").mkdir()
+    quantised = {"quantization_config": {"quant_method": "bitsandbytes"}}
+    (folder / "transformer" / "config.json").write_text(json.dumps(quantised))
     return str(folder)
 
 
@@ -153,6 +156,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "model.frames",
     ),
     (checks.model_files.require_one_transformer, {"model": VIDEO}, {}, "model.path"),
+    (checks.model_files.require_plain_weights, {"model": VIDEO}, {}, "model.path"),
     (
         checks.sampling.require_pure_noise_at_the_start,
         {"schedule": {"kind": "dpm"}},

@@ -132,7 +132,9 @@ def test_what_is_here_loads_without_the_hub(
     assert network.config.n_layer == 2
 
 
-@pytest.mark.parametrize("error", [ValueError("torn"), RuntimeError("another shape")])
+@pytest.mark.parametrize(
+    "error", [ValueError("torn"), RuntimeError("another shape"), ImportError("bitsandbytes")]
+)
 def test_what_has_nothing_to_do_with_the_hub_is_told_as_it_is(error: Exception) -> None:
     said = f"model.path={ID} could not be loaded as a model: {error}"
     with pytest.raises(ModelError, match=said), explained(ID, "a model"):

@@ -79,6 +79,7 @@ _READS: Mapping[Rule, str] = {
     model_files.require_divisible_sizes: "model.path model.size evaluation.size model._target_",
     model_files.require_possible_frames: "model.path model.frames",
     model_files.require_one_transformer: "model.path model._target_",
+    model_files.require_plain_weights: "model.path",
     model_files.require_matching_embedded_guidance: "model.path model.embedded_guidance",
     networks.require_known_lora_targets: "model",
     networks.require_reward_files: "reward reward.parts eval_rewards",

@@ -185,6 +185,22 @@ def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]
         yield Problem("model.path", message)
 
 
+def require_plain_weights(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The network that is trained is not quantised: its weights have no gradient."""
+    folder = _folder(config)
+    parts = () if folder is None else (folder, folder / "transformer", folder / "unet")
+    for part in parts:
+        quantised = read_json(part / "config.json").get("quantization_config")
+        if isinstance(quantised, dict):
+            method = quantised.get("quant_method", "quantised")
+            message = (
+                f"{config['model']['path']} has quantised weights ({method}), which are not trained"
+                " here; allowed are float32, bfloat16 and float16. dequantize() of the loaded"
+                " network and save_pretrained make such a folder: type model.path=FOLDER"
+            )
+            yield Problem("model.path", message)
+
+
 def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterator[Problem]:
     """`model.embedded_guidance` is set exactly if the network takes guidance as an input."""
     model, folder = config["model"], _folder(config)

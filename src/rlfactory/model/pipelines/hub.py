@@ -14,6 +14,8 @@ from rlfactory.utils.errors import ModelError
 TIMEOUT = 10.0  # seconds
 # of the HTTP library that huggingface_hub uses
 HTTPError = errors.HTTPError  # type: ignore[attr-defined]
+# a quantised model needs a package that may be missing
+LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, ImportError)
 
 
 def unreachable(location: str) -> Exception | None:
@@ -60,7 +62,7 @@ def explained(path: str, kind: str, *, key: str = "model.path") -> Iterator[Call
         yield locate
     except ModelError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, HTTPError) as error:
+    except (*LOADING_ERRORS, SafetensorError, HTTPError) as error:
         raise ModelError(_message(path, kind, key, error, hub_error[0])) from error
 
 
