@@ -198,4 +198,5 @@ def test_every_family_trains_sharded_as_in_one_process(
     assert found["sharded"]["bytes"]["learn gather"] > 0
     alone, sharded = (tmp_path / f"{name}.safetensors" for name in ("alone", "sharded"))
     assert moved(alone) > 0
-    assert distance(alone, sharded) < 1e-3 * moved(alone)
+    # a pixel that is rounded to another level changes its sample's advantage by about 1 %
+    assert distance(alone, sharded) < 0.03 * moved(alone)
