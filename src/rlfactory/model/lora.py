@@ -35,6 +35,12 @@ ATTENTION_PROJECTIONS = [
     "attn.add_v_proj",
     "attn.to_add_out",
 ]
+CROSS_ATTENTION_PROJECTIONS = [
+    f"{attention}.{projection}"
+    for attention in ("attn1", "attn2")
+    for projection in ("to_q", "to_k", "to_v", "to_out.0")
+]
+"""Of blocks with self-attention and attention to the text."""
 
 
 class Lora:

@@ -1,14 +1,13 @@
 """Adapter for Qwen-Image, at any resolution."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
+from rlfactory.model.pipelines.loading import decode_normalised
 from rlfactory.model.precision import exact_inputs
-from rlfactory.utils.pytree import to_device
 
 
 class QwenImage(FlowModel):
@@ -54,14 +53,7 @@ class QwenImage(FlowModel):
         return guided * (_token_norms(positive) / _token_norms(guided))
 
     def _decode(self, latents: Tensor) -> Tensor:
-        config, vae = self.pipe.vae.config, self.pipe.vae
-        mean, std = (
-            to_device(torch.tensor(values).view(1, -1, 1, 1), latents.device)
-            for values in (config.latents_mean, config.latents_std)
-        )
-        video = (latents * std + mean)[:, :, None].to(vae.dtype)  # of one frame
-        pixels: Tensor = vae.decode(video, return_dict=False)[0][:, :, 0]
-        return pixels
+        return decode_normalised(self.pipe.vae, latents[:, :, None])[:, :, 0]  # of one frame
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`true_cfg_scale` is the guidance; without a negative prompt the pipeline has none."""

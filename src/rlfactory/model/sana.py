@@ -7,16 +7,12 @@ from torch import Tensor
 
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
+from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.utils.types import Size
 
-ATTENTION_PROJECTIONS = [
-    f"{attention}.{projection}"
-    for attention in ("attn1", "attn2")
-    for projection in ("to_q", "to_k", "to_v", "to_out.0")
-]
 INSTRUCTION = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"]
 PLAIN = "\0"
 """How a text begins that is encoded without the instruction."""
@@ -31,7 +27,7 @@ class Sana(FlowModel):
 
     pipeline = "SanaPipeline"
     attention_backends = False
-    adapted = ATTENTION_PROJECTIONS
+    adapted = CROSS_ATTENTION_PROJECTIONS
 
     def resolution_of(self, size: Size) -> Resolution:
         """Any whole number of patches."""

@@ -7,21 +7,15 @@ from torch import Tensor
 
 from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
-from rlfactory.model.lora import Init
+from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS, Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
-from rlfactory.model.pipelines.noise_levels import flow_resolution
+from rlfactory.model.pipelines.loading import decode_normalised
+from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.pytree import to_device
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
-
-ATTENTION_PROJECTIONS = [
-    f"{attention}.{projection}"
-    for attention in ("attn1", "attn2")
-    for projection in ("to_q", "to_k", "to_v", "to_out.0")
-]
 
 
 class Wan(FlowModel):
@@ -37,7 +31,7 @@ class Wan(FlowModel):
 
     pipeline = "WanPipeline"
     media = "videos"
-    adapted = ATTENTION_PROJECTIONS
+    adapted = CROSS_ATTENTION_PROJECTIONS
 
     def __init__(
         self,
@@ -100,17 +94,12 @@ class Wan(FlowModel):
         """Pixels for each latent, along an edge."""
         return int(self.pipe.vae_scale_factor_spatial)
 
-    @property
-    def latent_channels(self) -> int:
-        """The network's own: it makes patches itself."""
-        return int(self.network.config.in_channels)
-
     def resolution_of(self, size: Size) -> Resolution:
         """Any with an even number of latents a side, with `frames` frames."""
-        channels, *edges = super().resolution_of(size).shape
+        rows, columns = units_of(size, 2 * self.latent_pixels)
         times = (self.frames - 1) // int(self.pipe.vae_scale_factor_temporal) + 1
-        tokens = times * edges[0] * edges[1] // 4
-        return flow_resolution((channels, times, *edges), tokens, self.pipe.scheduler)
+        shape = (self.network.config.in_channels, times, 2 * rows, 2 * columns)
+        return flow_resolution(shape, times * rows * columns, self.pipe.scheduler)
 
     def _encode(self, prompts: list[str]) -> TextEmbeddings:
         sequence, _ = self.pipe.encode_prompt(
@@ -135,13 +124,7 @@ class Wan(FlowModel):
         return velocity
 
     def _decode(self, latents: Tensor) -> Tensor:
-        config, vae = self.pipe.vae.config, self.pipe.vae
-        mean, std = (
-            to_device(torch.tensor(values).view(1, -1, 1, 1, 1), latents.device)
-            for values in (config.latents_mean, config.latents_std)
-        )
-        pixels: Tensor = vae.decode((latents * std + mean).to(vae.dtype), return_dict=False)[0]
-        return pixels.transpose(1, 2)
+        return decode_normalised(self.pipe.vae, latents).transpose(1, 2)
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `num_frames`."""

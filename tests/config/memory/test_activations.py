@@ -21,11 +21,10 @@ from rlfactory.config.memory.model_parts import published
 from rlfactory.model import memory
 from rlfactory.model.flux2 import TARGETS as OF_FLUX2
 from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora
+from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS as OF_CROSS
 from rlfactory.model.pipelines import loading
-from rlfactory.model.sana import ATTENTION_PROJECTIONS as OF_SANA
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.sd import ATTENTION_PROJECTIONS as OF_UNETS
-from rlfactory.model.wan import ATTENTION_PROJECTIONS as OF_WAN
 from rlfactory.model.z_image import ATTENTION_PROJECTIONS as OF_Z_IMAGE
 
 TOLERANCE = 0.15
@@ -98,7 +97,7 @@ def prepared(bench: ModuleType, name: str, options: ComputeOptions) -> Any:
     if not options.full:
         network.requires_grad_(False).to(torch.bfloat16 if options.half else torch.float32)
         others = {"sd14": OF_UNETS, "sdxl": OF_UNETS, "z_image": OF_Z_IMAGE}
-        others |= {"flux2_klein": OF_FLUX2, "sana": OF_SANA, "wan": OF_WAN}
+        others |= {"flux2_klein": OF_FLUX2, "sana": OF_CROSS, "wan": OF_CROSS}
         targets = others.get(name, ATTENTION_PROJECTIONS)
         Lora(network, rank=options.rank, alpha=1.0, targets=targets)
         keep_halves(network)

@@ -29,9 +29,11 @@ from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
+from rlfactory.utils.pytree import to_device
 
 __all__ = [
     "decode_latents",
+    "decode_normalised",
     "decode_scaled",
     "load_frozen",
     "load_pipeline",
@@ -194,6 +196,18 @@ def decode_scaled(vae: AutoencoderKL, latents: Tensor) -> Tensor:
     """Pixels in [-1, 1] of latents that the autoencoder's configuration scales and shifts."""
     unscaled = latents / vae.config.scaling_factor + (vae.config.shift_factor or 0.0)
     pixels: Tensor = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0]
+    return pixels
+
+
+def decode_normalised(vae: Any, latents: Tensor) -> Tensor:
+    """Pixels `[B, 3, F, H, W]` in [-1, 1] of latents `[B, C, t, h, w]`, of an autoencoder of videos
+    whose configuration has their means and standard deviations.
+    """
+    mean, std = (
+        to_device(torch.tensor(values).view(1, -1, 1, 1, 1), latents.device)
+        for values in (vae.config.latents_mean, vae.config.latents_std)
+    )
+    pixels: Tensor = vae.decode((latents * std + mean).to(vae.dtype), return_dict=False)[0]
     return pixels
 
 
