@@ -339,6 +339,7 @@ class GeneratedSamples:
         reference_log_prob: `[N]`, `log p_reference` of each completion in nats, like `kl`.
         lengths: `[N]`, the number of tokens of each completion.
         ended: `[N]`, whether each completion ended by itself.
+        frame_rate: frames per second of videos.
     """
 
     images: Tensor | None = None
@@ -347,3 +348,4 @@ class GeneratedSamples:
     reference_log_prob: Tensor | None = None
     lengths: Tensor | None = None
     ended: Tensor | None = None
+    frame_rate: int = 16

@@ -22,6 +22,7 @@ from rlfactory.reward.client.openai_client import (
     API_KEY_ENV,
     PROMPT_FIELD,
     VisionChat,
+    alone,
     fill_template,
 )
 from rlfactory.utils.images import evenly_spaced
@@ -108,7 +109,7 @@ class UnifiedReward(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0.2, 1]."""
         questions = [fill_template(UNIFIED, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(shown_alone(samples), questions)
+        answers = self.chat.answers(alone(require_images(samples)), questions)
         return {"unifiedreward": parse_scores(answers, self.pattern, 1.0, 5.0) / 5}
 
 
@@ -173,7 +174,7 @@ class VLMJudge(Reward):
     def _shown(self, samples: Samples) -> list[list[Tensor]]:
         """The images that go out with each question."""
         if not self.shows_source:
-            return shown_alone(samples)
+            return alone(require_images(samples))
         pairs = zip(require_sources(samples), require_images(samples), strict=True)
         return [[source, image] for source, image in pairs]
 
@@ -223,11 +224,6 @@ class VideoJudge(VLMJudge):
     def _shown(self, samples: Samples) -> list[list[Tensor]]:
         videos = require_videos(samples)
         return [[*video] for video in videos[:, evenly_spaced(videos.shape[1], self.frames)]]
-
-
-def shown_alone(samples: Samples) -> list[list[Tensor]]:
-    """Each image by itself."""
-    return [[image] for image in require_images(samples)]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

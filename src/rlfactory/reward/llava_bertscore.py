@@ -9,7 +9,7 @@ from torch import Tensor
 from rlfactory.reward.backbones.bertscore import BertScore
 from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.reward.client.http_client import RetryPolicy
-from rlfactory.reward.client.openai_client import API_KEY_ENV, VisionChat, fill_template
+from rlfactory.reward.client.openai_client import API_KEY_ENV, VisionChat, alone, fill_template
 from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LlavaBertScore(Reward):
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, at most 1, in practice well above 0."""
         questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers([[image] for image in require_images(samples)], questions)
+        answers = self.chat.answers(alone(require_images(samples)), questions)
         scores = torch.full((len(answers),), torch.nan)
         answered = {i: answer for i, answer in enumerate(answers) if answer and answer.strip()}
         if empty := sum(answer is not None for answer in answers) - len(answered):

@@ -60,7 +60,7 @@ def sample(
         samples = draw_samples(components, evaluator, texts, seed, weights)
         folder = out or free_folder(RunFolder(path).samples)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(samples, texts, folder, getattr(components.model, "frame_rate", 0))
+        _write(samples, texts, folder)
         settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
         changed = {name: value for name, value in asdict(options).items() if value is not None}
         _write_settings(folder, texts, samples, settings | changed)
@@ -95,10 +95,10 @@ def _save(sample: Tensor, path: Path, frame_rate: int) -> None:
         to_pil(sample).save(path)
 
 
-def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path, frame_rate: int) -> None:
+def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path) -> None:
     if samples.images is not None:
         for number, sample in enumerate(samples.images):
-            _save(sample, folder / _file(number, samples.images), frame_rate)
+            _save(sample, folder / _file(number, samples.images), samples.frame_rate)
         grid([*beside_sources(samples.images, texts)], texts, folder / "grid.png")
     if samples.texts is not None:
         pairs = [*zip(texts, samples.texts, strict=True)]

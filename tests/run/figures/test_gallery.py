@@ -115,8 +115,8 @@ def test_a_strip_shows_the_scores_of_evaluations(tmp_path: Path) -> None:
 def test_videos_become_contact_sheets_and_a_gif(tmp_path: Path) -> None:
     videos = torch.randint(0, 255, (3, 5, 3, 16, 24), dtype=torch.uint8)
     shown = VideoGallery(tmp_path / "samples", "main", 1.0, 3)
-    shown.frame_rate = 10
-    path = shown.show("eval", "After all", GeneratedSamples(images=videos), SCORES)
+    drawn = GeneratedSamples(images=videos, frame_rate=10)
+    path = shown.show("eval", "After all", drawn, SCORES)
     assert path.suffix == ".png"
     with Image.open(path.with_suffix(".gif")) as moving:
         assert moving.n_frames == 5

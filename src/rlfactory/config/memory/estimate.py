@@ -18,6 +18,7 @@ from rlfactory.config.memory.language import estimate_language
 from rlfactory.config.memory.model_parts import NETWORKS, Part, parts_of, trainable_parameters
 from rlfactory.config.memory.run_shape import (
     compute_options,
+    frames_of,
     frozen_bytes,
     is_half,
     largest_size,
@@ -171,7 +172,7 @@ def _decoding(config: Config, vae: Part) -> float:
     and than `LARGEST_TILE`.
     """
     memory, pixels = config["memory"], pixels_of(largest_size(config))
-    frames = config["model"].get("frames", 1)
+    frames = frames_of(config)
     latent = pixels * latent_frames(vae.config, frames)
     together = 1 if memory["vae_slicing"] else max(PIXELS_TOGETHER // latent, 1)
     images = min(together, config["sample_batch"])

@@ -21,7 +21,12 @@ def latent_area(parts: Mapping[str, Part], config: Config, size: Size) -> int:
     """The number of latents, in space and time, of images or videos of a size in pixels."""
     vae = parts["vae"].config
     area = pixels_of(size) // int(4 ** (len(autoencoder_widths(vae)) - 1))
-    return area * latent_frames(vae, config["model"].get("frames", 1))
+    return area * latent_frames(vae, frames_of(config))
+
+
+def frames_of(config: Config) -> int:
+    """The frames of a sample; 1 of an image."""
+    return int(config["model"].get("frames", 1))
 
 
 def latent_frames(autoencoder: Mapping[str, Any], frames: int) -> int:

@@ -14,6 +14,7 @@ from rlfactory.config.memory.model_parts import NETWORKS, Part, parts_of, traina
 from rlfactory.config.memory.rewards import RewardNetwork, reward_networks
 from rlfactory.config.memory.run_shape import (
     compute_options,
+    frames_of,
     is_half,
     latent_area,
     latent_frames,
@@ -138,9 +139,7 @@ def _decoded(config: Config, parts: Mapping[str, Part], samples: float, size: Si
     most = 1 if config["memory"]["vae_slicing"] else config["sample_batch"]
     batches, rows = _batched(samples, most)
     vae, area = parts["vae"].config, latent_area(parts, config, size)
-    return [
-        (batches, decoding(vae, area, rows, latent_frames(vae, config["model"].get("frames", 1))))
-    ]
+    return [(batches, decoding(vae, area, rows, latent_frames(vae, frames_of(config))))]
 
 
 def _scoring(config: Config, traits: Traits, samples: float) -> Passes:

@@ -11,20 +11,22 @@ from rlfactory.model.pipelines.local_models import read_json
 
 FLOW = "FlowMatch"
 """How the names of diffusers' schedulers for rectified flows begin."""
-MULTISTEP = "UniPCMultistepScheduler"
-"""A scheduler for rectified flows too, with `use_flow_sigmas`; here steps of first order are taken
-at its noise levels."""
+UNIPC = "UniPCMultistepScheduler"
 DPM_SOLVER = "DPMSolverMultistepScheduler"
-FOLLOWED_DPM: Mapping[str, tuple[Any, Any]] = {
-    "use_flow_sigmas": (False, True),
-    "prediction_type": ("epsilon", "flow_prediction"),
-    "algorithm_type": ("dpmsolver++", "dpmsolver++"),
-    "solver_type": ("midpoint", "midpoint"),
-    "final_sigmas_type": ("zero", "zero"),
-    "use_dynamic_shifting": (False, False),
-    "thresholding": (False, False),
+FOLLOWED: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
+    UNIPC: {"use_flow_sigmas": (False, True)},
+    DPM_SOLVER: {
+        "use_flow_sigmas": (False, True),
+        "prediction_type": ("epsilon", "flow_prediction"),
+        "algorithm_type": ("dpmsolver++", "dpmsolver++"),
+        "solver_type": ("midpoint", "midpoint"),
+        "final_sigmas_type": ("zero", "zero"),
+        "use_dynamic_shifting": (False, False),
+        "thresholding": (False, False),
+    },
 }
-"""The scheduler's default and the one value that is followed, of options of DPM-Solver."""
+"""Of multistep schedulers, which sample rectified flows too, options with their default and the one
+value that is followed; here steps of first order are taken at their noise levels."""
 CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "shift_terminal")
 """Options that change shifted noise levels."""
 
@@ -51,14 +53,13 @@ def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
     train_steps = scheduler.get("num_train_timesteps", 1000)
     others = {
         key: scheduler.get(key, default)
-        for key, (default, followed) in FOLLOWED_DPM.items()
+        for key, (default, followed) in FOLLOWED.get(name, {}).items()
         if scheduler.get(key, default) != followed
     }
-    multistep = name == MULTISTEP and scheduler.get("use_flow_sigmas")
-    if name == DPM_SOLVER and others:
+    if others:
         said = ", ".join(f"{key}={str(value).lower()}" for key, value in others.items())
         fault = f"is sampled by {name} with {said}"
-    elif name != DPM_SOLVER and not (name.startswith(FLOW) or multistep):
+    elif name not in FOLLOWED and not name.startswith(FLOW):
         fault = f"is sampled by {name}"
     elif scheduler.get("invert_sigmas"):
         fault = "has a scheduler with invert_sigmas=true"
@@ -100,7 +101,7 @@ def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) ->
 def solver_notes(scheduler: Mapping[str, Any]) -> Iterator[str]:
     """Where a flow's pipeline samples by steps of a higher order than evaluations do."""
     name, order = scheduler.get("_class_name"), scheduler.get("solver_order", 2)
-    if name in (DPM_SOLVER, MULTISTEP) and order > 1:
+    if name in FOLLOWED and order > 1:
         solver = "a DPM-Solver" if name == DPM_SOLVER else "UniPC"
         note = f"the pipeline samples by {solver} of order {order}, and evaluations by steps of"
         note += " order 1 at its noise levels"

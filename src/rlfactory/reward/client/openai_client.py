@@ -3,7 +3,7 @@
 import logging
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any, TypeVar
 
@@ -77,7 +77,7 @@ class VisionChat:
         texts; None where all attempts failed, as for a server that tells no log-probabilities.
         """
         more = {"max_tokens": 1, "logprobs": True, "top_logprobs": top}
-        return self._asked([[image] for image in images], questions, more, _first_tokens)
+        return self._asked(alone(images), questions, more, _first_tokens)
 
     def _asked(
         self,
@@ -112,6 +112,11 @@ class VisionChat:
             "messages": [{"role": "user", "content": parts}],
             "temperature": 0,
         }
+
+
+def alone(images: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Each image by itself, as what is shown with a question."""
+    return [[image] for image in images]
 
 
 def resize_to_square(image: Tensor, side: int | None) -> Tensor:

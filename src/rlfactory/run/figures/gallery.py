@@ -16,7 +16,7 @@ from rlfactory.run.loggers.base import sample_table
 from rlfactory.run.samples import choose, image_file, sample_pairs, samples_at
 from rlfactory.run.scores import Scores
 from rlfactory.utils.console import number
-from rlfactory.utils.images import picture, save_animation
+from rlfactory.utils.images import picture, save_animation, to_pil
 from rlfactory.utils.types import Media
 
 STRIP_PROMPTS = 6
@@ -38,12 +38,7 @@ class Gallery(ABC):
         seed: the run's seed, which titles tell.
 
     What the strip needs is kept in files of `folder/strip`, so that a resumed run continues it.
-
-    Attributes:
-        frame_rate: frames per second of videos.
     """
-
-    frame_rate = 16
 
     def __init__(
         self, folder: Path, main: str, good: float | None, count: int, seed: int = 0
@@ -187,7 +182,7 @@ class VideoGallery(ImageGallery):
         shown, prompts = scores.values[self.main][: len(videos)].tolist(), scores.prompts
         pages = [
             grid_page(
-                [_small(picture(frame)) for frame in frames],
+                [_small(to_pil(frame)) for frame in frames],
                 prompts[: len(videos)],
                 f"{title}, seed {self.seed}",
                 columns=4,
@@ -196,7 +191,7 @@ class VideoGallery(ImageGallery):
             )
             for frames in videos.unbind(1)
         ]
-        save_animation(pages, path.with_suffix(".gif"), self.frame_rate)
+        save_animation(pages, path.with_suffix(".gif"), drawn.frame_rate)
         return path
 
 

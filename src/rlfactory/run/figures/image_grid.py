@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -108,8 +107,10 @@ def grid(
     full_text: str = "",
 ) -> None:
     """Write a PNG of `grid_page`."""
-    draw = partial(grid_page, scores=scores, good=good, full_text=full_text)
-    draw(images, captions, title, columns).save(path)
+    page = grid_page(
+        images, captions, title, columns, scores=scores, good=good, full_text=full_text
+    )
+    page.save(path)
 
 
 def grid_page(

@@ -12,7 +12,7 @@ from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
-from rlfactory.model.pipelines.scheduler_config import DPM_SOLVER, FLOW, MULTISTEP, own_shift
+from rlfactory.model.pipelines.scheduler_config import DPM_SOLVER, FLOW, UNIPC, own_shift
 
 Config = Mapping[str, Any]
 
@@ -84,8 +84,8 @@ def image_snippet(
     steps = len(sigmas) - 1
     multistep = is_multistep(model.pipe.scheduler)
     if multistep:
-        loads.append(_first_order(type(model.pipe.scheduler).__name__, steps))
-        imports = sorted([kind, type(model.pipe.scheduler).__name__])
+        loads.append(_first_order(name, steps))
+        imports = sorted([kind, name])
     height, width = height_and_width(config["evaluation"]["size"] or config["model"]["size"])
     arguments = {"num_inference_steps": steps, "height": height, "width": width}
     levels = [] if name == DPM_SOLVER else _levels(model, sigmas, options)
@@ -159,7 +159,7 @@ def _replacement(scheduler: Any, config: Config) -> tuple[str, Mapping[str, Any]
 
 def is_multistep(scheduler: Any) -> bool:
     """Whether steps of a scheduler are of a higher order unless it is set to the first."""
-    return type(scheduler).__name__ == MULTISTEP and bool(scheduler.config.use_flow_sigmas)
+    return type(scheduler).__name__ == UNIPC and bool(scheduler.config.use_flow_sigmas)
 
 
 def _first_order(name: str, steps: int) -> str:

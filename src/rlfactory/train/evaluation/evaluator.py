@@ -205,6 +205,7 @@ def _gather(local: GeneratedSamples, shard: Shard) -> GeneratedSamples:
         reference_log_prob=shard.all_gather_optional(local.reference_log_prob),
         lengths=shard.all_gather_optional(local.lengths),
         ended=shard.all_gather_optional(local.ended),
+        frame_rate=local.frame_rate,
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from rlfactory.model.base import ImageModel
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.environment import current_environment, record_environment
@@ -44,8 +43,6 @@ class EvaluationFiles:
         self.prompts = [prompt.text for prompt in evaluator.prompts]
         media, good = evaluator.model.media, evaluator.best_score
         self.gallery = gallery(media, folder.samples, self.main, good, count, evaluator.seed)
-        if isinstance(evaluator.model, ImageModel):
-            self.gallery.frame_rate = evaluator.model.frame_rate
 
     def write(self, done: int, evaluation: Evaluation) -> Path:
         """Write the scores, keep the samples for strip and pairs, and draw a grid of them.

@@ -235,7 +235,7 @@ class ImageSampler(Sampler):
                 latents = self._evaluated(condition, start)
             images.append(self.model.decode(latents))
             self.advance(len(index))
-        return GeneratedSamples(images=torch.cat(images))
+        return GeneratedSamples(images=torch.cat(images), frame_rate=self.model.frame_rate)
 
     def _evaluated(self, condition: Condition, start: Tensor) -> Tensor:
         """The final latents of evaluation samples."""

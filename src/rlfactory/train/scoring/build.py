@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.reward.base import Reward, RewardError
 from rlfactory.reward.frame_mean import FrameMean
@@ -49,7 +48,7 @@ def build_rewards(config: Config, device: torch.device) -> tuple[Reward, dict[st
     """
     built: dict[str, Reward] = {}
 
-    videos = read_signature(config["model"]["_target_"]).class_constants.get("media") == "videos"
+    videos = getattr(locate(config["model"]["_target_"], "model"), "media", None) == "videos"
 
     def build_one(node: Config, key: str) -> Reward:
         if "parts" in node:
