@@ -62,6 +62,21 @@ from rlfactory.model.base import ImageModel
 from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.prompts.ops.pictured import PicturedText
 
+__all__ = [
+    "flux2_folder",
+    "flux_folders",
+    "flux_kontext_folder",
+    "qwen_image_folder",
+    "sana_folder",
+    "schnell_folder",
+    "sd_folder",
+    "sdxl_folder",
+    "small",
+    "wan_folder",
+    "z_image_folder",
+]
+"""The fixtures, for `from tiny_pipelines import *`."""
+
 WIDTH = 16
 
 

@@ -80,8 +80,6 @@ algo=ppo model=tiny_sd
 algo=rloo model=tiny_flux
 algo=grpo_token group_size=6
 algo=nft model=tiny_gpt2
-algo=grpo model=tiny_gpt2
-algo=grpo model=gpt2
 algo=grpo model=tiny_gpt2 seed=-1
 algo=ddpo_sf updates_per_iteration=2
 algo=ddpo_sf epochs=2 updates_per_iteration=1

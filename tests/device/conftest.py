@@ -5,31 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_pipelines import (
-    flux2_folder,
-    flux_folders,
-    flux_kontext_folder,
-    qwen_image_folder,
-    sana_folder,
-    schnell_folder,
-    sdxl_folder,
-    small,
-    wan_folder,
-    z_image_folder,
-)
-
-__all__ = [
-    "flux2_folder",
-    "flux_folders",
-    "flux_kontext_folder",
-    "qwen_image_folder",
-    "sana_folder",
-    "schnell_folder",
-    "sdxl_folder",
-    "small",
-    "wan_folder",
-    "z_image_folder",
-]
+from tiny_pipelines import *  # noqa: F403  (its fixtures)
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:

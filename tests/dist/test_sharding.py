@@ -10,32 +10,8 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from tiny_pipelines import (
-    FOLDERS,
-    flux2_folder,
-    flux_folders,
-    flux_kontext_folder,
-    qwen_image_folder,
-    sana_folder,
-    schnell_folder,
-    sdxl_folder,
-    small,
-    wan_folder,
-    z_image_folder,
-)
-
-__all__ = [
-    "flux2_folder",
-    "flux_folders",
-    "flux_kontext_folder",
-    "qwen_image_folder",
-    "sana_folder",
-    "schnell_folder",
-    "sdxl_folder",
-    "small",
-    "wan_folder",
-    "z_image_folder",
-]
+from tiny_pipelines import *  # noqa: F403  (its fixtures)
+from tiny_pipelines import FOLDERS
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(600)]
 

@@ -5,32 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from diffusers import DiffusionPipeline
-from tiny_pipelines import (
-    flux2_folder,
-    flux_folders,
-    flux_kontext_folder,
-    qwen_image_folder,
-    sana_folder,
-    sd_folder,
-    sdxl_folder,
-    wan_folder,
-    with_pictures,
-    z_image_folder,
-)
+from tiny_pipelines import *  # noqa: F403  (its fixtures)
+from tiny_pipelines import with_pictures
 
 from rlfactory.model.base import ImageModel
-
-__all__ = [
-    "flux2_folder",
-    "flux_kontext_folder",
-    "flux_folders",
-    "qwen_image_folder",
-    "sana_folder",
-    "sd_folder",
-    "sdxl_folder",
-    "wan_folder",
-    "z_image_folder",
-]
 
 
 @pytest.fixture

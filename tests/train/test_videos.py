@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tiny_pipelines import small, wan_folder
+from tiny_pipelines import *  # noqa: F403  (its fixtures)
 
 from rlfactory import api
 from rlfactory.config.overrides import plan_from_words
@@ -16,8 +16,6 @@ from rlfactory.reward.frame_mean import FrameMean
 from rlfactory.reward.motion import Motion
 from rlfactory.run.summary import where_to_look
 from rlfactory.train.scoring.build import build_rewards
-
-__all__ = ["small", "wan_folder"]
 
 SHORT = [
     *("model=wan", "model.size=[32,48]", "model.frames=5", "model.text_tokens=16"),

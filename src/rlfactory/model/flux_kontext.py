@@ -54,7 +54,7 @@ class FluxKontext(Flux):
         own = self.kept(
             ("picture", rows, columns, x.device, x.dtype),
             # a picture's positions are told from the sample's by the first coordinate
-            lambda: self._image_ids(rows, columns, x) + positions.new_tensor([1.0, 0.0, 0.0]),
+            lambda: self._image_ids(rows, columns, x) + torch.tensor([1, 0, 0], device=x.device),
         )
         return torch.cat([tokens, self._packed(picture)], 1), torch.cat([positions, own])
 

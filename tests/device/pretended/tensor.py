@@ -164,7 +164,10 @@ def _compute(
     options = {k: torch.device("cpu") if k == "device" else v for k, v in kwargs.items()}
     if options.get("pin_memory"):
         raise RuntimeError("only dense tensors of the cpu can be pinned")
-    result = func(*tree_map(host_of, args), **tree_map(host_of, options))
+    host_args, host_options = tree_map(host_of, (args, options))
+    if func is aten._softmax.default and host_args[2]:  # half in, float32 out: only on a GPU
+        host_args = (host_args[0].float(), host_args[1], False)
+    result = func(*host_args, **host_options)
     # operators that work in place, or with out=, return what they were given
     given = {id(host_of(tensor)): tensor for tensor in ours}
 
