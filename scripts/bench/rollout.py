@@ -3,6 +3,8 @@
     python scripts/bench/rollout.py                        # a GPT-2 of 4 layers, random weights
     python scripts/bench/rollout.py --layers 12 --width 768 --vocabulary 50257 --batch 16 --new 32
 
+    python scripts/bench/rollout.py --end 0.04             # each token is the last with p = 0.04
+
 The rollout also records log-probabilities and values, which `generate` would compute again.
 """
 
@@ -23,8 +25,11 @@ from rlfactory.model.causal_lm import CausalLM
 END = "<|endoftext|>"
 
 
-def build(folder: Path, layers: int, width: int, vocabulary: int) -> CausalLM:
-    """A GPT-2 with random weights, saved and loaded as any other."""
+def build(folder: Path, layers: int, width: int, vocabulary: int, ends: int) -> CausalLM:
+    """A GPT-2 with random weights, saved and loaded as any other.
+
+    The first `ends` of its tokens end a text.
+    """
     words = {END: 0} | {f"w{i}": i for i in range(1, vocabulary)}
     tokenizer = Tokenizer(WordLevel(words, unk_token=END))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
@@ -35,21 +40,18 @@ def build(folder: Path, layers: int, width: int, vocabulary: int) -> CausalLM:
         n_layer=layers,
         n_head=width // 64,
         bos_token_id=0,
-        eos_token_id=0,
+        eos_token_id=[*range(ends)],
     )
     GPT2LMHeadModel(config).save_pretrained(folder)
     return CausalLM(torch.device("cpu"), path=str(folder))
 
 
-def tokens_per_second(work: Callable[[], object], tokens: int, repeats: int) -> float:
-    """The best of several repeats, after one for warm-up."""
+def tokens_per_second(work: Callable[[], int], repeats: int) -> float:
+    """Over several repeats, after one for warm-up; `work` returns its number of tokens."""
     work()
-    best = float("inf")
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - begun)
-    return tokens / best
+    begun = time.perf_counter()
+    tokens = sum(work() for _ in range(repeats))
+    return tokens / (time.perf_counter() - begun)
 
 
 def main() -> None:
@@ -62,34 +64,37 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=8)
     parser.add_argument("--new", type=int, default=75)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--end", type=float, default=0.0, help="share of tokens that end a text")
+    parser.add_argument("--repeats", type=int, default=8)
     a = parser.parse_args()
+    ends = max(1, round(a.end * a.vocabulary))
     with tempfile.TemporaryDirectory() as folder:
-        model = build(Path(folder), a.layers, a.width, a.vocabulary)
-    prompt = torch.randint(1, a.vocabulary, (a.batch, a.prompt))
+        model = build(Path(folder), a.layers, a.width, a.vocabulary, ends)
+    prompt = torch.randint(ends, a.vocabulary, (a.batch, a.prompt))
     mask = torch.ones_like(prompt, dtype=torch.bool)
-    uniform = torch.rand(a.batch, a.new)
-    dynamics = Token(length=a.new, stop_at_end=False)
+    dynamics = Token(length=a.new, stop_at_end=a.end > 0)
 
-    def ours() -> object:
-        return model.rollout(prompt, mask, dynamics, uniform)
+    def ours() -> int:
+        uniform = torch.rand(a.batch, a.new)
+        return int(model.rollout(prompt, mask, dynamics, uniform).mask.sum())
 
     @torch.no_grad()
-    def theirs() -> object:
-        return model.network.generate(
+    def theirs() -> int:
+        ids = model.network.generate(
             input_ids=prompt,
             attention_mask=mask.long(),
             do_sample=True,
             top_k=0,
             top_p=1.0,
             max_new_tokens=a.new,
-            min_new_tokens=a.new,
+            min_new_tokens=None if a.end else a.new,
             pad_token_id=0,
-        )
+        )[:, a.prompt :]
+        before = (ids < ends).cumsum(1) - (ids < ends).long()
+        return int((before == 0).sum()) if a.end else ids.numel()
 
-    count = a.batch * a.new
     rates = {
-        name: tokens_per_second(work, count, a.repeats)
+        name: tokens_per_second(work, a.repeats)
         for name, work in (("generate", theirs), ("rollout", ours))
     }
     for name, rate in rates.items():

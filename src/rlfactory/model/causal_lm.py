@@ -171,7 +171,8 @@ class CausalLM(TextModel):
         pad = int(self.tokenizer.pad_token_id)
         # one context for all tokens, within which autocast casts each trained weight once
         with self.precision.sampling(), self.precision.autocast(self.device):
-            tokens = decode(read, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
+            keep = cache.batch_select_indices
+            tokens = decode(read, keep, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
         if not isinstance(self.critic, ValueHead):
             with torch.no_grad():
                 states = tokens.with_end_state().measured()

@@ -37,13 +37,17 @@ class Scripted:
 
     def __init__(self, scripts: list[list[int]]) -> None:
         self.scripts = torch.tensor(scripts)
+        self.rows = torch.arange(len(scripts))
         self.calls: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def __call__(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         self.calls.append((ids, mask, positions))
         logits = torch.full((len(ids), 4), -20.0)
-        logits[torch.arange(len(ids)), self.scripts[:, len(self.calls) - 1]] = 20.0
+        logits[torch.arange(len(ids)), self.scripts[self.rows, len(self.calls) - 1]] = 20.0
         return logits, mask.sum(1).float()
+
+    def keep(self, rows: Tensor) -> None:
+        self.rows = self.rows[rows]
 
 
 def say(names: list[str], stop: list[int] | None = None, **options: int) -> tuple[Tokens, Scripted]:
@@ -51,6 +55,7 @@ def say(names: list[str], stop: list[int] | None = None, **options: int) -> tupl
     prompt = torch.tensor([[PAD, PAD, 0, 1], [0, 1, 2, 0], [PAD, 0, 1, 2], [0, 0, 0, 0]])
     tokens = decode(
         read,
+        read.keep,
         prompt[: len(names)],
         prompt[: len(names)] != PAD,
         Token(length=LENGTH, **options),  # type: ignore[arg-type]
@@ -86,6 +91,19 @@ def test_an_end_that_is_no_stop_goes_on() -> None:
 def test_the_loop_ends_with_its_last_row() -> None:
     assert len(say(["end first", "end in the middle"])[1].calls) == 3
     assert len(say(["end first", "no end"])[1].calls) == LENGTH
+
+
+def test_finished_rows_leave_the_batch() -> None:
+    names = [*SCRIPTS]
+    tokens, read = say(names)
+    # one of four ends at once, another after three tokens
+    assert [len(ids) for ids, _, _ in read.calls] == [4, 3, 3, 2]
+    assert read.rows.tolist() == [2, 3]
+    for row, name in enumerate(names):
+        alone, _ = say([name] * 4)
+        prompt = row  # each row has a prompt of its own
+        for part in ("response", "mask", "ended", "log_prob", "value"):
+            assert torch.equal(getattr(tokens, part)[row], getattr(alone, part)[prompt]), part
 
 
 def test_nothing_stops_before_its_time() -> None:

@@ -30,6 +30,19 @@ def test_a_step_copies_nothing_but_its_own_token():
     assert after.data_ptr() == before.data_ptr()
 
 
+def test_rows_leave_it_as_they_leave_transformers_own():
+    ours, theirs = preallocated_cache(CONFIG, 9), DynamicCache(config=CONFIG)
+    rows = torch.tensor([0, 2])
+    for count, batch in ((4, 3), (2, 2)):
+        for layer in range(2):
+            key, value = (x[:batch] for x in states(count))
+            found, expected = ours.update(key, value, layer), theirs.update(key, value, layer)
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        if batch == 3:
+            ours.batch_select_indices(rows)
+            theirs.batch_select_indices(rows)
+
+
 def test_more_than_there_is_room_for_is_refused():
     layer = PreallocatedLayer(2)
     with pytest.raises(RuntimeError):

@@ -40,6 +40,14 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
         return self.keys, self.values
 
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep the rows `indices` `[b]`, in ascending order, at the front of the same buffers."""
+        end = self.keys.shape[2]
+        for buffer in self._buffers:
+            buffer[: len(indices), :, :end] = buffer[indices, :, :end]
+        self._buffers = tuple(buffer[: len(indices)] for buffer in self._buffers)
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+
 
 def preallocated_cache(config: PretrainedConfig, length: int) -> DynamicCache:
     """A cache for `length` tokens; sliding-window layers, which drop old tokens, are kept."""
