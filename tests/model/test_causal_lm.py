@@ -213,8 +213,11 @@ def test_checking_the_end_less_often_changes_nothing(
     monkeypatch.setitem(generate.CHECK_EVERY, "cpu", every)
     blocks = roll(model, **options)
     assert not each.mask[:, -1].any(), "all must end early for this test to mean anything"
-    for name in ("response", "mask", "ended", "log_prob", "value"):
+    for name in ("response", "mask", "ended"):
         assert torch.equal(getattr(each, name), getattr(blocks, name))
+    # rows leave the batch at other steps, and products of other shapes round otherwise
+    torch.testing.assert_close(each.log_prob, blocks.log_prob, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(each.value, blocks.value, atol=1e-5, rtol=1e-5)
 
 
 def test_ends_of_generation_config_end_texts(model: CausalLM) -> None:
