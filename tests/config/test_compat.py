@@ -192,7 +192,7 @@ def test_an_old_target_in_a_file_of_ones_own_names_the_new_one(
 
 
 @pytest.mark.slow
-def test_a_run_of_the_former_layout_resumes_to_the_same_bits(
+def test_a_run_of_the_former_layout_resumes_to_the_same_numbers(
     command: Callable[..., subprocess.CompletedProcess[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -203,22 +203,14 @@ def test_a_run_of_the_former_layout_resumes_to_the_same_bits(
     ended = command("resume", "run")
     assert ended.returncode == 0, ended.stderr
     assert "another configuration" not in ended.stderr
-    manifest = json.loads((run / "checkpoints" / "step_000001" / "MANIFEST.json").read_text())
-    same_build = torch.__version__ == manifest["versions"]["torch"]
     for name in ("weights.safetensors", "optimizer.safetensors"):
         found = load_file(run / "checkpoints" / "step_000002" / name)
         for key, value in load_file(expected / name).items():
-            if same_build:
-                assert torch.equal(found[key], value), (name, key)
-            else:  # another torch rounds differently
-                torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-6)
-    if same_build:
-        former = _metrics(expected)
-        found = [
-            {key: value for key, value in line.items() if key in old}
-            for line, old in zip(_metrics(run), former, strict=True)
-        ]
-        assert found == former  # later versions have more metrics
+            # another CPU or build of torch rounds differently
+            torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-6)
+    for line, old in zip(_metrics(run), _metrics(expected), strict=True):
+        # one pixel rounded the other way changes the size of a JPEG
+        assert {key: line[key] for key in old} == pytest.approx(old, rel=2e-2, abs=1e-5)
 
 
 def _metrics(folder: Path) -> list[dict[str, float]]:
