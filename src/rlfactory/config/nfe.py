@@ -84,7 +84,9 @@ def items_per_sample(config: Config, traits: Traits) -> float:
     """Training items per sample, on average; each is one forward and backward pass."""
     requires = traits["algo"].get("requires")
     if requires != "transitions":
-        return 1 if requires == "tokens" else int(config["times"].get("count", 1))
+        # of a group of images, a pair is learned from
+        learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
+        return 1 if requires == "tokens" else learned * int(config["times"].get("count", 1))
     if config["branch_at"] == "tree":
         return _edges_per_leaf(config)
     drawn = 1 if config["branch_at"] == "step" else steps_trained(config)
