@@ -176,7 +176,6 @@ def problems(*words: str) -> dict[str, str]:
         ("algo.rejected=chosen", "algo.rejected", "equal to chosen; a pair must differ"),
         ("group_size=1", "group_size", "two samples, chosen and rejected; allowed is 2"),
         ("shares=random", "shares", "shares=groups"),
-        ("micro_batch=7", "micro_batch", "micro_batch=8"),
         ("regularizer=kl_token", "regularizer", "regularizer=none"),
         ("algo.label_smoothing=0.5", "algo.label_smoothing", "< 0.5"),
         ("prompts_per_iteration=6", "updates_per_iteration", "does not divide the 6 prompts"),

@@ -79,8 +79,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         samples_from: Where the samples of an iteration come from: the `policy`, or the `data`, of
             which `completion` says what a sample is. Such samples have no likelihood as sampled.
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
-            same update and micro-batch: `shares` is `groups`, and `micro_batch` even. Each row of
-            the data gives two samples.
+            same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
+            gives two samples.
         on_policy: Whether an iteration allows a single update only.
         has_surrogate_likelihood: Whether `log_likelihoods` is defined, and the loss returns
             `Outputs.log_ratio`.

@@ -10,6 +10,7 @@ from rlfactory.algo.ops.noised_items import noised_items
 from rlfactory.algo.ops.preference import (
     PAIR,
     LossType,
+    PairItems,
     best_and_worst,
     ordered_in_pairs,
     preference_losses,
@@ -77,10 +78,7 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
         # both samples of a group have the same random draws, however `times` shares them
         keyed = replace(rollout, index=rollout.groups)
         items = noised_items(keyed, model, self.times, self.sigmas, seed=seed, iteration=iteration)
-        samples, count = items.t.shape
-        numbers = torch.arange(samples * count, device=items.t.device)
-        in_pairs = numbers.view(-1, PAIR, count).transpose(1, 2).flatten()
-        return replace(items, selected=in_pairs)
+        return PairItems.of(items)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula over the pairs of a micro-batch."""

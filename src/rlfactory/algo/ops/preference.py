@@ -5,14 +5,14 @@ one first.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
-from rlfactory.batch import TokenBatch
+from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
 
@@ -33,7 +33,30 @@ class PairBatch(TokenBatch):
     def split(self, size: int) -> Iterator[TokenBatch]:
         """Yield micro-batches of at most `size` responses, or of one pair where that is more."""
         size = size if self.max_rows is None else min(size, self.max_rows)
-        yield from TokenBatch.split(replace(self, max_rows=None), max(PAIR, size - size % PAIR))
+        yield from TokenBatch.split(replace(self, max_rows=None), _whole(size))
+
+
+@dataclass(frozen=True)
+class PairItems(TrainingItems):
+    """Items of samples in pairs, those of a pair at one time one after the other."""
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Yield micro-batches of at most `size` items, or of two where that is more."""
+        yield from TrainingItems.split(self, _whole(size))
+
+    @classmethod
+    def of(cls, items: TrainingItems) -> "PairItems":
+        """The items of samples of which each two that follow one another are a pair."""
+        samples, count = items.t.shape
+        numbers = torch.arange(samples * count, device=items.t.device)
+        in_pairs = numbers.view(-1, PAIR, count).transpose(1, 2).flatten()
+        columns = {field.name: getattr(items, field.name) for field in fields(items)}
+        return cls(**{**columns, "selected": in_pairs})
+
+
+def _whole(size: int) -> int:
+    """The samples in a micro-batch of whole pairs."""
+    return max(PAIR, size - size % PAIR)
 
 
 def preference_losses(

@@ -27,7 +27,7 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
 
 
 def require_whole_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The two samples of a pair are in one update and in one micro-batch."""
+    """The two samples of a pair are in one update."""
     if not traits["algo"].get("learns_from_pairs") or is_algorithm_mismatched(traits):
         return
     if config["group_size"] == 1 and traits["algo"].get("samples_from") != "data":
@@ -36,10 +36,6 @@ def require_whole_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
     if config["shares"] != "groups":
         message = f"is {config['shares']}, which parts the two samples of a pair; allowed is groups"
         yield Problem("shares", message, "shares=groups")
-    if config["micro_batch"] % 2:
-        size = config["micro_batch"]
-        message = f"is {size}, which parts the two samples of a pair; allowed are even numbers"
-        yield Problem("micro_batch", message, f"micro_batch={size + 1}")
 
 
 def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[Problem]:
