@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from jinja2 import TemplateError
 
-from rlfactory.prompts.ops.chat import ChatText, Message, transcript
+from rlfactory.prompts.ops.chat import ROLES, ChatText, Message, transcript
 from rlfactory.utils.errors import ModelError
 
 TextRole = Literal["none", "user"]
 PLAIN = (
     "{{ bos_token or '' }}{% for message in messages %}{{ message['role'] }}: "
-    "{{ message['content'] }}{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}\n"
-    "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    "{{ message['content'] }}{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
+    "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
 """The template `plain`: each message after its role in words, for models that have none."""
 PROBE = "rlfactory"
@@ -103,6 +103,16 @@ class PromptFormat:
         if self.system_prompt is not None and messages[0]["role"] not in ("system", "developer"):
             messages.insert(0, {"role": "system", "content": self.system_prompt})
         return messages
+
+    def messages_of_transcript(self, prompt: str) -> list[Message] | None:
+        """An example of a run's messages, given a prompt as its records have it, a transcript where
+        it is a conversation; None if prompts are given as they are.
+        """
+        role, _, text = prompt.partition(": ")
+        if not self.has_template or self.text_role == "user" or role not in ROLES:
+            return self.messages(prompt)
+        is_one = role == "user" and not any(f"\n{other}: " in text for other in ROLES)
+        return self.messages(ChatText([{"role": "user", "content": text if is_one else "Hello"}]))
 
     @cached_property
     def turn_end(self) -> str:

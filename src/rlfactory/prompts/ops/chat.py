@@ -50,6 +50,13 @@ def transcript(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in messages)
 
 
+def before_answer(prompt: str) -> str:
+    """The text that an answer follows: of a transcript up to the assistant's message."""
+    if not isinstance(prompt, ChatText) or prompt.messages[-1]["role"] == "assistant":
+        return prompt
+    return f"{prompt}\nassistant: "
+
+
 def conversation(value: object) -> list[dict[str, Any]]:
     """A list of messages, without keys that are null.
 
@@ -114,6 +121,11 @@ def read_prompt(row: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
     if not any(message["role"] in ("user", "tool") for message in messages):
         raise ValueError("must have a user's message before the answer")
     return ChatText(messages), {**metadata, MESSAGES: messages}
+
+
+def as_prompt(value: str | Sequence[Message]) -> str:
+    """A text as it is, or a list of messages as a `ChatText`; ValueError where it is neither."""
+    return value if isinstance(value, str) else ChatText(conversation(value))
 
 
 def reply_text(value: object) -> object:
