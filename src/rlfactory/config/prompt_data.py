@@ -133,7 +133,7 @@ def as_read(row: Mapping[str, Any], key: str, name: str = "prompt") -> dict[str,
         ValueError: under `key` is no prompt.
     """
     text, metadata = read_prompt(row, key)
-    return {name: text, **metadata}
+    return {name: text, **metadata} | {name: text}
 
 
 SAME_FILE = 0.75

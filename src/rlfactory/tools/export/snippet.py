@@ -127,11 +127,12 @@ def text_snippet(
         ]
     begun = [f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")']
     if messages is not None:
-        extra = "".join(f", {k}={v!r}" for k, v in (config["model"]["chat_options"] or {}).items())
+        given = config["model"].get("chat_options") or {}
+        extra = "".join(f", {name}={value!r}" for name, value in given.items())
         begun = [
             f"messages = {[*messages]!r}",
             "begun = tokenizer.apply_chat_template(",
-            f'    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True{extra}',
+            f'    messages, add_generation_prompt=True{extra}, return_tensors="pt", return_dict=True',
             ")",
         ]
     code = [
