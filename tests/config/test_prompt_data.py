@@ -21,7 +21,7 @@ CHAT = {"prompt": [{"role": "user", "content": "hi"}]}
         (
             "a.jsonl",
             '{"prompt": "x"}\n{"text": "y"}\n',
-            "in line 2, or with `messages`; its keys are text",
+            "with `messages`; its keys are text",
         ),
         ("a.jsonl", '{"prompt": "x"}\nnothing', "is no JSON in line 2"),
         ("a.jsonl", json.dumps(CHAT), None),

@@ -132,7 +132,8 @@ def text_snippet(
         begun = [
             f"messages = {[*messages]!r}",
             "begun = tokenizer.apply_chat_template(",
-            f'    messages, add_generation_prompt=True{extra}, return_tensors="pt", return_dict=True',
+            f"    messages, add_generation_prompt=True{extra},",
+            '    return_tensors="pt", return_dict=True,',
             ")",
         ]
     code = [
