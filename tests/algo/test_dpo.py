@@ -143,6 +143,12 @@ def test_the_padding_of_a_process_is_a_pair(model: CausalLM) -> None:
     assert algo.loss(model, batch).value.isfinite()
 
 
+def test_completions_may_be_messages() -> None:
+    said = {k: [{"role": "assistant", "content": k}] for k in ("chosen", "rejected")}
+    found = [DPO().completion(Prompt("Hi", said), member)[1] for member in (0, 1)]
+    assert found == ["chosen", "rejected"]
+
+
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.ops.completions import given_completion
 from rlfactory.algo.ops.preference import (
     PAIR,
     LossType,
@@ -45,7 +46,8 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
             and `robust`.
         sft_weight: Weight of the chosen completions' negative log-likelihood, a mean over tokens
             and then over pairs, beside the loss (RPO, arXiv 2404.19733).
-        chosen: The column of the data with the preferred completion.
+        chosen: The column of the data with the preferred completion, a text or a list of one
+            assistant's message.
         rejected: The column with the other one.
     """
 
@@ -72,24 +74,14 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
         """The prompt, and the chosen completion (member 0) or the rejected one."""
-        texts = [self._text(prompt, "chosen"), self._text(prompt, "rejected")]
+        columns = {"chosen": self.chosen, "rejected": self.rejected}
+        texts = [given_completion(prompt, column, key) for key, column in columns.items()]
         if texts[0] == texts[1]:
             raise PromptError(
                 f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
                 f" equal, {texts[0][:60]!r}; a pair must differ, so remove this row"
             )
         return prompt.text, texts[member % PAIR]
-
-    def _text(self, prompt: Prompt, role: str) -> str:
-        column = getattr(self, role)
-        text = prompt.metadata.get(column)
-        if isinstance(text, str) and text.strip():
-            return text
-        actual = f"it is {text!r}" if column in prompt.metadata else "there is none"
-        raise PromptError(
-            f"the prompt {prompt.text[:60]!r}: its {column!r} must be a text, and {actual};"
-            f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{role})"
-        )
 
     def reward_names(self, main: str) -> list[str]:
         """None: the scores of the data are reported only."""
