@@ -317,9 +317,9 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
     (
         checks.data.require_completions,
-        {"algo": {"chosen": "chosen", "rejected": "no"}},
+        {"algo": {"chosen": "include", "rejected": "no"}},
         OF_PAIRS,
-        "algo.chosen",
+        "algo.rejected",
     ),
     (checks.data.require_rows_once, {}, OF_DATA[1], "group_size"),
     (checks.data.require_rows_once, {"group_size": 1}, OF_PAIRS, "group_size"),
