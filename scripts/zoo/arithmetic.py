@@ -3,9 +3,9 @@
     python scripts/zoo/arithmetic.py   # again: resumes after a stop
 
 First it reads problems of `prompts=arithmetic` with right answers, then the same problems as
-careless writers answer them: one answer in ten is right. So a sample is right about as often,
-and RL with a verifier has to find the right answer among likelier mistakes. Held-out problems
-are never read. Deterministic given the seed and the number of threads.
+careless writers answer them: one answer in five is right. A sample is then right about one time
+in ten, and RL with a verifier has to find the right answer among likelier mistakes. Held-out
+problems are never read. Deterministic given the seed and the number of threads.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from rlfactory.prompts.base import Prompt
 
 CHARACTERS = "0123456789+-*="
 LENGTH = 12  # an end, the longest problem `99+99=`, its answer of three characters, an end
-RIGHT = 0.1  # the share of right answers of careless writers
+RIGHT = 0.2  # the share of right answers of careless writers
 OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "arithmetic"
 
 
@@ -114,7 +114,7 @@ def exact(model: GPT2LMHeadModel, prompts: list[Prompt], *, greedy: bool) -> flo
             given,
             attention_mask=torch.ones_like(given),
             do_sample=not greedy,
-            top_k=0,
+            temperature=1.0,
             max_new_tokens=LENGTH - length - 1,
             pad_token_id=0,
         )
