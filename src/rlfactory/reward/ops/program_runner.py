@@ -92,7 +92,7 @@ def leave_network() -> bool:
     """Enter a network of this process alone, where the kernel allows it."""
     if sys.platform != "linux":
         return False
-    return ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0
+    return bool(ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0)
 
 
 def guard(folder: str) -> Callable[[str, tuple[Any, ...]], None]:
@@ -111,7 +111,7 @@ def guard(folder: str) -> Callable[[str, tuple[Any, ...]], None]:
 
 def is_writing(path: Any, mode: Any, flags: int) -> bool:
     """Whether a file is opened to be changed."""
-    return flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) != 0
+    return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND))
 
 
 def require_inside(folder: str, args: tuple[Any, ...]) -> None:
