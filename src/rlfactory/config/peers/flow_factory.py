@@ -201,6 +201,8 @@ def _learning(fields: Fields, into: Translation, algo: str) -> None:
         clip = max(map(abs, clip))
     if clip is not None:
         into.set("algo.advantage_clip" if algo == "nft" else "advantage.clip", float(clip))
+    if algo == "nft":
+        into.set("advantage.clip", None)  # the loss clips by itself
     ratio = fields.take("train.clip_range")
     if isinstance(ratio, list):
         ratio = max(map(abs, ratio))
@@ -276,6 +278,7 @@ AVERAGE = {
 
 def _averages(fields: Fields, into: Translation, algo: str) -> None:
     given = {ours: fields.take(f"train.{name}") for name, ours in AVERAGE.items()}
+    given["schedule"] = given["schedule"] or "power"  # theirs, where none is named
     sets = ("ema", "old") if algo in ("nft", "awm") else ("ema",)
     if not given["decay"]:
         into.type("evaluation.weights=policy")
