@@ -7,6 +7,7 @@ components (the constants of their classes, read from source) and yields a Probl
 from collections.abc import Mapping
 
 from rlfactory.config.checks import (
+    chats,
     composites,
     data,
     eval_sets,
@@ -67,11 +68,16 @@ _READS: Mapping[Rule, str] = {
     composites.require_gdpo_advantage: "reward advantage algo._target_",
     data.require_matching_media: "reward._target_ reward.parts eval_rewards model._target_",
     data.require_metadata: "reward._target_ reward.parts eval_rewards prompts model._target_",
+    data.require_answers: "reward reward.parts eval_rewards prompts",
     data.require_completions: "algo prompts model._target_",
     data.require_rows_once: "algo._target_ group_size regularizer._target_",
     data.require_prompt_feature: "reward._target_ reward.parts eval_rewards prompts",
     prompt_files.require_readable_prompts: "prompts",
     prompt_files.require_dataset_columns: "prompts",
+    chats.require_template: "prompts model",
+    chats.require_conversations: "prompts model",
+    chats.require_answers_of_conversations: "prompts model algo",
+    chats.require_room: "model.path dynamics",
     pictures.require_matching_pictures: "prompts model._target_",
     pictures.require_readable_pictures: "prompts model._target_ model.size",
     model_files.require_model_folders: "model.path model.value_path model._target_",
