@@ -1257,7 +1257,8 @@ VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
         ("StableDiffusionPipeline", "sd14"),
         ("StableDiffusionInpaintPipeline", "sd14"),
         ("KandinskyPipeline", None),
-        ("Flux2Pipeline", None),
+        ("Flux2Pipeline", "flux2_dev"),
+        ("AuraFlowPipeline", None),
     ],
 )
 def test_a_folder_of_another_family_is_given_its_own_command(
