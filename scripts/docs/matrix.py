@@ -32,6 +32,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Z-Image": ("z_image",),
     "Z-Image-Turbo": ("z_image_turbo",),
     "FLUX.2 klein": ("flux2_klein",),
+    "FLUX.2 dev": ("flux2_dev",),
     "SANA": ("sana",),
     "Wan (video)": ("wan",),
 }

@@ -707,6 +707,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "advantage.weights",
     ),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "reward"),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": "answer"}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
+        "reward.answer_column",
+    ),
     (checks.data.require_prompt_feature, {}, OF_QUOTES | {"prompts": {"features": ()}}, "reward"),
     (
         checks.prompt_files.require_dataset_columns,
@@ -1079,6 +1085,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (checks.optimisation.require_times_within_steps, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": None}}),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": "answer"}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ("answer",)}},
+    ),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": None}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
+    ),
     (checks.data.require_metadata, {}, {"reward": {"media": "images"}}),
     (checks.data.require_matching_media, {}, {"reward": {}}),
     (checks.data.require_comparable_samples, {"group_size": 2}, {"reward": COMPARES}),
@@ -1259,7 +1275,8 @@ VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
         ("StableDiffusionPipeline", "sd14"),
         ("StableDiffusionInpaintPipeline", "sd14"),
         ("KandinskyPipeline", None),
-        ("Flux2Pipeline", None),
+        ("Flux2Pipeline", "flux2_dev"),
+        ("AuraFlowPipeline", None),
     ],
 )
 def test_a_folder_of_another_family_is_given_its_own_command(

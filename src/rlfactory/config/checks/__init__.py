@@ -69,6 +69,7 @@ _READS: Mapping[Rule, str] = {
     composites.require_gdpo_advantage: "reward advantage algo._target_",
     data.require_matching_media: "reward._target_ reward.parts eval_rewards model._target_",
     data.require_metadata: "reward._target_ reward.parts eval_rewards prompts model._target_",
+    data.require_answers: "reward reward.parts eval_rewards prompts",
     data.require_completions: "algo prompts model._target_",
     data.require_rows_once: "algo._target_ group_size regularizer._target_",
     data.require_prompt_feature: "reward._target_ reward.parts eval_rewards prompts",

@@ -1,6 +1,6 @@
 """Rules on prompts, and on what rewards read of samples and prompts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory.config.checks.base import (
@@ -51,6 +51,31 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
             columns = " and ".join(missing)
             message = f"reads {columns} of each prompt, and these prompts have no such metadata"
             yield Problem(key, message, _other_reward(config, traits, key))
+
+
+def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Prompts bring the column of answers that an option of a reward names, and it is not null."""
+    rows = known_rows(config, traits)
+    provided = traits["prompts"].get("metadata") if rows is None else rows.columns
+    for key, node, reward_traits in own_rewards(config, traits):
+        for option in reward_traits.get("metadata_options") or ():
+            column = node.get(option)
+            if column is not None and provided is not None and column not in provided:
+                yield _no_column(config, f"{key}.{option}", column, provided)
+            elif column is not None and rows is not None:
+                lacking = [row for row in rows.rows if row.get(column) is None]
+                for row in lacking[:1]:
+                    where = f"the prompt {str(row.get('prompt'))[:40]!r}"
+                    yield Problem(f"{key}.{option}", f"is {column}, which {where} does not have")
+
+
+def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -> Problem:
+    others = [name for name in provided if name != config["prompts"].get("column", "prompt")]
+    has = f"; they have {', '.join(others)}" if others else ""
+    guess = closest(column, others) or next(iter(others), None)
+    other_prompts = "prompts=arithmetic" if column == "answer" else ""
+    message = f"is {column}, and these prompts have no such column{has}"
+    return Problem(key, message, f"{key}={guess}" if guess else other_prompts)
 
 
 COMPLETIONS = ("column", "chosen", "rejected")
