@@ -62,14 +62,10 @@ def test_a_template_of_the_models_own_is_found(tmp_path: Path) -> None:
     assert [key for key, *_ in told(*words)] == ["model.chat_template"]
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     assert told(*words) == []
-    assert not any("chat template" in note for note in plan_from_words(*words).notes)
+    assert "has a chat template" not in plan_from_words(*words).table()
     write({"prompt": "2 + 2?"})
-    noted = [note for note in plan_from_words(*words).notes if "chat template" in note]
-    assert len(noted) == 1
-    assert "model.text_role=user" in noted[0]
-    assert not any(
-        "chat template" in n for n in plan_from_words(*words, "model.text_role=user").notes
-    )
+    assert "has a chat template" in plan_from_words(*words).table()
+    assert "has a chat template" not in plan_from_words(*words, "model.text_role=user").table()
 
 
 def test_a_system_prompt_is_for_conversations() -> None:
