@@ -17,6 +17,7 @@ from rlfactory.config.schema.signature import read_signature
 
 CONF = packaged_folder("conf")
 FILES = sorted(path for path in CONF.glob("*/**/*.yaml"))
+PAIRS = Path(__file__).parents[1] / "data" / "pairs.jsonl"
 NEEDS = {
     "prompts/file": ["prompts.path=prompts.jsonl", "reward=compressibility"],
     "prompts/datasets": ["prompts.path=prompts.jsonl", "reward=compressibility"],
@@ -29,6 +30,7 @@ NEEDS = {
     "prompts/pick_a_pic": ["reward=compressibility"],
     "prompts/hpdv2": ["reward=compressibility"],
     "algo/sft": [*("model=gpt2", "prompts=file", "prompts.path=prompts.jsonl", "algo.column=null")],
+    "algo/dpo": [*("model=gpt2", "prompts=file", f"prompts.path={PAIRS}")],
     "experiment/four_models": [
         *("model.path=owner/sft", "model.value_path=owner/rm", "reward.path=owner/rm"),
         "prompts.path=prompts.jsonl",

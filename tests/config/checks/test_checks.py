@@ -76,6 +76,10 @@ OF_DATA: tuple[dict[str, Any], dict[str, Any]] = (
     },
 )
 """The column is one that the prompts have."""
+OF_PAIRS: dict[str, Any] = {
+    **OF_DATA[1],
+    "algo": {**OF_DATA[1]["algo"], "learns_from_pairs": True},
+}
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -311,7 +315,21 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "regularizer.terms.approx",
     ),
     (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
+    (
+        checks.data.require_completions,
+        {"algo": {"chosen": "include", "rejected": "no"}},
+        OF_PAIRS,
+        "algo.rejected",
+    ),
     (checks.data.require_rows_once, {}, OF_DATA[1], "group_size"),
+    (checks.data.require_rows_once, {"group_size": 1}, OF_PAIRS, "group_size"),
+    (checks.optimisation.require_whole_pairs, {"shares": "random"}, OF_PAIRS, "shares"),
+    (
+        checks.optimisation.require_whole_pairs,
+        {"shares": "groups", "group_size": 1},
+        {"algo": {"learns_from_pairs": True}},
+        "group_size",
+    ),
     (
         checks.data.require_rows_once,
         {"group_size": 1},

@@ -36,6 +36,7 @@ _READS: Mapping[Rule, str] = {
     regularizer.require_valid_terms: "regularizer._target_ regularizer.terms",
     regularizer.require_nonzero_gradient: "regularizer",
     optimisation.require_groups_of_two: "algo advantage group_size",
+    optimisation.require_whole_pairs: "algo._target_ model._target_ group_size shares",
     optimisation.require_value_for_dense_scores: "algo model.value_path",
     optimisation.require_ordered_clips_of_tokens: "algo",
     optimisation.require_mean_of_whole_ratio: "algo",
