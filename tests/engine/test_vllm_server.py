@@ -23,7 +23,8 @@ def model(gpt2_folder: Path) -> CausalLM:
 class Server:
     """Answers as `vllm serve` does."""
 
-    def __init__(self, model: CausalLM) -> None:
+    def __init__(self, model: CausalLM, folder: Path) -> None:
+        self.root = str(folder)
         self.tokens = model.tokenizer(PROBE).input_ids
         self.asked: list[tuple[str, Any]] = []
         self.status = dict[str, int]()
@@ -34,7 +35,7 @@ class Server:
         if path in self.status:
             return httpx.Response(self.status[path], text="no such thing")
         answers: dict[str, Any] = {
-            "/v1/models": {"data": [{"id": "served"}]},
+            "/v1/models": {"data": [{"id": "served", "root": self.root}]},
             "/tokenize": {"tokens": self.tokens},
             "/collective_rpc": {"results": [None]},
             "/reset_prefix_cache": {},
@@ -46,15 +47,15 @@ class Server:
         return httpx.Response(200, json=answers[path])
 
 
-def connected(server: Any) -> VllmServer:
-    engine = VllmServer(url="http://127.0.0.1:8000/")
+def connected(server: Any, folder: Path) -> VllmServer:
+    engine = VllmServer(url="http://127.0.0.1:8000/", folder=str(folder))
     engine._http = httpx.Client(transport=httpx.MockTransport(server))
     return engine
 
 
-def test_a_rollout(model: CausalLM) -> None:
-    server = Server(model)
-    engine = connected(server)
+def test_a_rollout(model: CausalLM, tmp_path: Path) -> None:
+    server = Server(model, tmp_path)
+    engine = connected(server, tmp_path)
     engine.open(model)
     engine.load(model)
     path, body = server.asked[2]
@@ -70,30 +71,39 @@ def test_a_rollout(model: CausalLM) -> None:
     assert [body["seed"] for body in asked] == [7, 8]
     assert asked[0]["model"] == "served"
     assert asked[0]["stop_token_ids"] == [0, 3]
+    assert folder == tmp_path
     engine.close()
-    assert not folder.exists()
 
 
-def test_another_tokenizer_is_refused(model: CausalLM) -> None:
-    server = Server(model)
+def test_another_tokenizer_is_refused(model: CausalLM, tmp_path: Path) -> None:
+    server = Server(model, tmp_path)
     server.tokens = [1, 2, 3]
     with pytest.raises(EngineError, match="serve the model that is trained"):
-        connected(server).open(model)
+        connected(server, tmp_path).open(model)
 
 
-def test_a_server_that_takes_no_weights_is_refused(model: CausalLM) -> None:
-    server = Server(model)
+def test_a_tied_model_is_served_from_the_folder(model: CausalLM, tmp_path: Path) -> None:
+    server = Server(model, tmp_path)
+    server.root = "owner/name"
+    with pytest.raises(EngineError, match=f"serves owner/name.*must be served from {tmp_path}"):
+        connected(server, tmp_path).open(model)
+    model.network.config.tie_word_embeddings = False
+    connected(server, tmp_path).open(model)
+
+
+def test_a_server_that_takes_no_weights_is_refused(model: CausalLM, tmp_path: Path) -> None:
+    server = Server(model, tmp_path)
     server.status = {"/collective_rpc": 404}
-    engine = connected(server)
+    engine = connected(server, tmp_path)
     engine.open(model)
     with pytest.raises(EngineError, match="VLLM_SERVER_DEV_MODE=1"):
         engine.load(model)
     engine.close()
 
 
-def test_a_server_that_fails_or_is_gone_is_an_engine_error(model: CausalLM) -> None:
-    server = Server(model)
-    engine = connected(server)
+def test_a_server_that_fails_or_is_gone_is_an_engine_error(model: CausalLM, tmp_path: Path) -> None:
+    server = Server(model, tmp_path)
+    engine = connected(server, tmp_path)
     engine.open(model)
     server.status = {"/v1/completions": 500}
     with pytest.raises(EngineError, match="answers 500: no such thing"):
@@ -104,4 +114,4 @@ def test_a_server_that_fails_or_is_gone_is_an_engine_error(model: CausalLM) -> N
 
     engine.close()
     with pytest.raises(EngineError, match=r"does not answer \(ConnectError\)"):
-        connected(gone).open(model)
+        connected(gone, tmp_path).open(model)

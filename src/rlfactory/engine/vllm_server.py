@@ -1,7 +1,5 @@
 """A vLLM server: prompts go over its OpenAI protocol, weights through a shared folder."""
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,15 +17,16 @@ PROBE = "Once upon a time, 2 + 2 = 4."
 
 
 class VllmServer(Engine):
-    """`vllm serve MODEL` on this machine, or on one that shares a folder with it.
+    """`vllm serve FOLDER` on this machine, or on one that has the folder under the same path.
 
     The server must be started with `VLLM_SERVER_DEV_MODE=1`, which lets a client change weights, so
-    only where nobody else reaches it, and with `--logprobs-mode processed_logprobs`.
+    only where nobody else reaches it, and with `--logprobs-mode processed_logprobs`. A run writes
+    the folder before it looks for the server, so that its first start, which fails, leaves a model
+    to serve.
 
     Args:
         url: Its address.
-        folder: A folder that both read, through which weights go; None: a temporary one of this
-            machine.
+        folder: Where the weights in use are written before each rollout, and read by the server.
         timeout: Seconds for one response, and for one hand-over of weights.
         connections: The most requests at once.
     """
@@ -36,19 +35,27 @@ class VllmServer(Engine):
         self,
         *,
         url: str = "http://127.0.0.1:8000",
-        folder: str | None = None,
+        folder: str = "engine_model",
         timeout: Positive = 600.0,
         connections: PositiveInt = 256,
     ) -> None:
-        self.url, self.folder, self.connections = url.rstrip("/"), folder, connections
+        self.url, self.connections = url.rstrip("/"), connections
+        self.folder = Path(folder).expanduser().resolve()
         limits = httpx.Limits(max_connections=connections)
         self._http = httpx.Client(timeout=timeout, limits=limits, trust_env=False)
-        self._made: Path | None = None
         self._name = ""
 
     def open(self, model: CausalLM) -> None:
-        """Check that the server answers, and that it has the model's tokens."""
-        self._name = self._get("/v1/models")["data"][0]["id"]
+        """Write the model, and check that the server answers and serves it."""
+        save_plain(model, self.folder)
+        served = self._get("/v1/models")["data"][0]
+        self._name = served["id"]
+        if model.network.config.tie_word_embeddings and not self._is_ours(served.get("root")):
+            raise EngineError(
+                f"engine.url={self.url} serves {served.get('root')}: a model whose output is tied"
+                f" to its embedding must be served from {self.folder}, where they are apart, as"
+                " vLLM reloads no tied output"
+            )
         ids = self._post(
             "/tokenize", {"model": self._name, "prompt": PROBE, "add_special_tokens": False}
         )["tokens"]
@@ -56,21 +63,18 @@ class VllmServer(Engine):
         if ids != own:
             raise EngineError(
                 f"engine.url={self.url}: the server's tokenizer gives {ids[:8]} for {PROBE!r}, the"
-                f" model's {own[:8]}; serve the model that is trained"
+                f" model's {own[:8]}; serve the model that is trained, which is in {self.folder}"
             )
-        if self.folder is None:
-            self._made = Path(tempfile.mkdtemp(prefix="rlfactory_vllm_"))
 
-    @property
-    def _path(self) -> Path:
-        return self._made or Path(str(self.folder)).expanduser()
+    def _is_ours(self, root: str | None) -> bool:
+        return root is not None and Path(root).expanduser().resolve() == self.folder
 
     def load(self, model: CausalLM) -> None:
         """Write the weights in use, let the server read them, and drop what it cached."""
-        save_plain(model, self._path)
+        save_plain(model, self.folder)
         self._post(
             "/collective_rpc",
-            {"method": "reload_weights", "kwargs": {"weights_path": str(self._path)}},
+            {"method": "reload_weights", "kwargs": {"weights_path": str(self.folder)}},
         )
         self._post("/reset_prefix_cache", {})
 
@@ -101,11 +105,8 @@ class VllmServer(Engine):
             return list(threads.map(ask, prompts, seeds))
 
     def close(self) -> None:
-        """Close the connections, and remove the temporary folder."""
+        """Close the connections."""
         self._http.close()
-        if self._made is not None:
-            shutil.rmtree(self._made, ignore_errors=True)
-            self._made = None
 
     def _get(self, path: str) -> Any:
         return self._answer("GET", path, None)
@@ -119,7 +120,8 @@ class VllmServer(Engine):
         except httpx.HTTPError as error:
             raise EngineError(
                 f"engine.url={self.url} does not answer ({type(error).__name__}); start it by"
-                " VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs"
+                f" VLLM_SERVER_DEV_MODE=1 vllm serve {self.folder}"
+                " --logprobs-mode processed_logprobs"
             ) from error
         if answer.status_code == 404 and path in ("/collective_rpc", "/reset_prefix_cache"):
             raise EngineError(

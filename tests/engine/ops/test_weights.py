@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlfactory.engine.ops.weights import save_plain
@@ -22,6 +23,7 @@ def test_the_saved_model_has_the_weights_in_use(
         before = model.network(ids).logits
     for _ in range(2):  # saving leaves the model as it is
         save_plain(model, tmp_path / "model")
+    assert "lm_head.weight" in load_file(tmp_path / "model" / "model.safetensors")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     with torch.no_grad():
         torch.testing.assert_close(loaded(ids).logits, before, atol=1e-5, rtol=1e-5)

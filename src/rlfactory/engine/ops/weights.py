@@ -27,11 +27,26 @@ def plain_weights(model: CausalLM) -> Iterator[dict[str, Tensor]]:
 
 
 def save_plain(model: CausalLM, folder: Path) -> None:
-    """Write the weights in use, configuration and tokenizer as a transformers folder."""
+    """Write the weights in use, configuration and tokenizer as a transformers folder.
+
+    An output projection that is tied to the embedding is written apart from it: vLLM 0.32 reloads
+    a tied one as the embedding only, and would go on with its former projection.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with plain_weights(model) as state, no_bars():
         shown = copy.copy(model.network)
         # where this flag is set, save_pretrained writes the adapters alone
         shown._hf_peft_config_loaded = False
+        if model.network.config.tie_word_embeddings:
+            shown.config = copy.deepcopy(model.network.config)
+            shown.config.tie_word_embeddings = False
+            name = _output_name(model)
+            state[name] = state[name].clone()
         shown.save_pretrained(folder, state_dict=state, safe_serialization=True)
     model.tokenizer.save_pretrained(folder)
+
+
+def _output_name(model: CausalLM) -> str:
+    """The name of the output projection's weight."""
+    project = model.network.get_output_embeddings()
+    return next(f"{name}.weight" for name, m in model.network.named_modules() if m is project)

@@ -96,14 +96,34 @@ class TextSampler(Sampler):
         return row_chunks(len(index), self.model.rows_at_once(1, self.batch))
 
     def _tokens(self, prompts: Sequence[str], index: Tensor, uniform: Tensor) -> Iterator[Tokens]:
+        """The tokens of the rows `index`, in order, a chunk of `_chunks` each.
+
+        Prompts of like length are drawn together, so that little of a batch is padding. A response
+        does not depend on that: its random numbers are its own.
+        """
         # all prompts at once, so that every batch has the same width on every rank: they are
         # concatenated and gathered
         ids, mask = self.model.encode(prompts)
-        for chunk in self._chunks(index):
-            rows = index[chunk]
-            numbers = to_device(index_rows(uniform, chunk), self.model.device)
-            tokens = self.model.rollout(
-                index_rows(ids, rows), index_rows(mask, rows), self.dynamics, numbers
-            )
-            self.advance(len(chunk))
-            yield tokens.measured()  # read once, for texts, micro-batches and mean lengths
+        ids, mask = index_rows(ids, index), index_rows(mask, index)
+        lengths = mask.sum(1).cpu()
+        chunks = [*self._chunks(index)]
+        if len(chunks) == 1 or bool((lengths == lengths[0]).all()):
+            for chunk in chunks:
+                yield self._drawn(ids[chunk], mask[chunk], index_rows(uniform, chunk))
+            return
+        order = lengths.argsort(stable=True)
+        drawn = []
+        for chunk in chunks:
+            rows = order[chunk]
+            first = ids.shape[1] - int(lengths[rows].max())
+            tokens = self._drawn(ids[rows, first:], mask[rows, first:], index_rows(uniform, rows))
+            drawn.append(replace(tokens, prompt=ids[rows], prompt_mask=mask[rows]))
+        whole = index_rows(concat(drawn), order.argsort())
+        for chunk in chunks:
+            yield index_rows(whole, chunk)
+
+    def _drawn(self, ids: Tensor, mask: Tensor, uniform: Tensor) -> Tokens:
+        numbers = to_device(uniform, self.model.device)
+        tokens = self.model.rollout(ids, mask, self.dynamics, numbers)
+        self.advance(len(ids))
+        return tokens.measured()  # read once, for texts, micro-batches and mean lengths
