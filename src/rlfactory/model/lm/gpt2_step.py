@@ -1,10 +1,13 @@
 """A decoding step of GPT-2 without the calls around its products, which take as long on a CPU."""
 
+from typing import Any
+
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import DynamicCache, GPT2LMHeadModel, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from rlfactory.model.lm.kv_cache import PreallocatedLayer
 
@@ -54,7 +57,7 @@ class GPT2Step:
         return _norm(network.ln_f, states)
 
     def _attended(
-        self, block: nn.Module, layer: PreallocatedLayer, states: Tensor, mask: Tensor | None
+        self, block: Any, layer: PreallocatedLayer, states: Tensor, mask: Tensor | None
     ) -> Tensor:
         count = len(states)
         query, key, value = (
@@ -65,13 +68,13 @@ class GPT2Step:
         return _product(block.attn.c_proj, attended.view(count, -1))
 
 
-def _norm(module: nn.Module, states: Tensor) -> Tensor:
+def _norm(module: nn.LayerNorm, states: Tensor) -> Tensor:
     return functional.layer_norm(
         states, module.normalized_shape, module.weight, module.bias, module.eps
     )
 
 
-def _product(module: nn.Module, states: Tensor) -> Tensor:
+def _product(module: Conv1D, states: Tensor) -> Tensor:
     return torch.addmm(module.bias, states, module.weight)
 
 
