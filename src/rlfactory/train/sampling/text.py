@@ -104,23 +104,34 @@ class TextSampler(Sampler):
         # all prompts at once, so that every batch has the same width on every rank: they are
         # concatenated and gathered
         ids, mask = self.model.encode(prompts)
-        ids, mask = index_rows(ids, index), index_rows(mask, index)
-        lengths = mask.sum(1).cpu()
         chunks = [*self._chunks(index)]
-        if len(chunks) == 1 or bool((lengths == lengths[0]).all()):
+        order = self._order(mask, index) if len(chunks) > 1 else None
+        if order is None:
             for chunk in chunks:
-                yield self._drawn(ids[chunk], mask[chunk], index_rows(uniform, chunk))
+                rows = index[chunk]
+                yield self._drawn(
+                    index_rows(ids, rows), index_rows(mask, rows), index_rows(uniform, chunk)
+                )
             return
-        order = lengths.argsort(stable=True)
         drawn = []
         for chunk in chunks:
-            rows = order[chunk]
-            first = ids.shape[1] - int(lengths[rows].max())
-            tokens = self._drawn(ids[rows, first:], mask[rows, first:], index_rows(uniform, rows))
-            drawn.append(replace(tokens, prompt=ids[rows], prompt_mask=mask[rows]))
+            picked = order[chunk]
+            rows = index[picked]
+            real = index_rows(mask, rows)
+            first = int((~real).all(0).sum())  # padding of all rows: it is on the left
+            tokens = self._drawn(
+                index_rows(ids, rows)[:, first:], real[:, first:], index_rows(uniform, picked)
+            )
+            drawn.append(replace(tokens, prompt=index_rows(ids, rows), prompt_mask=real))
         whole = index_rows(concat(drawn), order.argsort())
         for chunk in chunks:
             yield index_rows(whole, chunk)
+
+    @staticmethod
+    def _order(mask: Tensor, index: Tensor) -> Tensor | None:
+        """The rows `index` by length of their prompts; None where all are equally long."""
+        lengths = mask.sum(1).cpu()[index]
+        return None if bool((lengths == lengths[0]).all()) else lengths.argsort(stable=True)
 
     def _drawn(self, ids: Tensor, mask: Tensor, uniform: Tensor) -> Tokens:
         numbers = to_device(uniform, self.model.device)
