@@ -4,10 +4,9 @@
     python scripts/bench/soak.py --iterations 400 --model images --loggers tensorboard,wandb
 
 A minimal run with evaluations, previews and checkpoints on; wandb writes offline. Every tenth of it
-is a row: the median CPU time of an iteration (other
-programs do not count), and resident memory, open files, threads and folder size
-at its end. Exit code 1 if the last row's memory, files or threads exceed the second one's, or if
-iterations have become slower, by more than `--slack`.
+is a row: the median CPU time of an iteration, which other programs do not change much, and resident
+memory, open files, threads and folder size at its end. Exit code 1 if the last row's time, memory,
+files or threads exceed the third one's, by when all has been used, by more than `--slack`.
 """
 
 import argparse
@@ -124,8 +123,8 @@ def run(model: str, count: int, loggers: list[str], folder: Path) -> list[Row]:
 
 
 def growth(rows: list[Row]) -> dict[str, float]:
-    """The last row's values, as multiples of those of the second, when all has been begun."""
-    first, last = rows[1], rows[-1]
+    """The last row's values, as multiples of those of the third, when all has been begun."""
+    first, last = rows[2], rows[-1]
     names = ("seconds", "memory", "files", "threads")
     return {name: getattr(last, name) / getattr(first, name) for name in names}
 
@@ -142,12 +141,13 @@ def main() -> int:
     loggers = known if asked.loggers is None else list(filter(None, asked.loggers.split(",")))
     with tempfile.TemporaryDirectory() as place:
         rows = run(asked.model, asked.iterations, loggers, Path(place) / "run")
-    print(f"{asked.model}, {asked.iterations:,} iterations, loggers: {', '.join(loggers) or 'none'}")
+    print(f"{asked.model}, {asked.iterations:,} iterations, loggers: {', '.join(loggers)}")
     print("| iteration | CPU ms an iteration | memory, MiB | open files | threads | folder, MiB |")
     print("|---|---|---|---|---|---|")
     print("\n".join(map(str, rows)))
     found = growth(rows)
-    print("last of second row: " + ", ".join(f"{name} x{value:.2f}" for name, value in found.items()))
+    told = ", ".join(f"{name} x{value:.2f}" for name, value in found.items())
+    print(f"the last row beside the third: {told}")
     return int(max(found.values()) > 1 + asked.slack)
 
 

@@ -13,6 +13,7 @@ from rlfactory.cli.words import COMMANDS, FORCE, TAKE_OVER, plain_words, refuse_
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
+from rlfactory.utils.console import guard_terminal
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.processes import exit_at_once
 from rlfactory.utils.version import __version__
@@ -30,6 +31,7 @@ def main() -> None:
         os.environ["TTY_COMPATIBLE"] = "0"
     try:
         leave_current_folder()
+        guard_terminal()
         sys.argv[1:] = plain_words(sys.argv[1:])
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()

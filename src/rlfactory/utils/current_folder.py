@@ -17,7 +17,7 @@ TRUST = "RLFACTORY_TRUST"
 """The environment variable with the packages and files of one's own that may run: `mine,/me/f.py`.
 What a command trusts is added, and functions that it names, so that its processes know them.
 """
-_IMPORT_SYSTEM = ("importlib", "_frozen_importlib", "<frozen importlib")
+_IMPORT_SYSTEM = "<frozen importlib"
 
 
 def trusted_names() -> frozenset[str]:
@@ -56,7 +56,7 @@ def leave_current_folder() -> None:
 def search_named_modules() -> None:
     """Search the current folder, last, for modules that `trusted_names` names."""
     if not any(isinstance(finder, NamedModules) for finder in sys.meta_path):
-        sys.meta_path.append(NamedModules(Path.cwd()))
+        sys.meta_path.append(NamedModules())
 
 
 def find_source(name: str) -> ModuleSpec | None:
@@ -67,26 +67,22 @@ def find_source(name: str) -> ModuleSpec | None:
 
 
 class NamedModules(MetaPathFinder):
-    """Finds top-level modules of a folder that are named, or that a module of that folder imports.
-
-    Args:
-        folder: searched after everything that is installed.
+    """Finds top-level modules of the current folder that are named, or that a module of that folder
+    imports; after everything that is installed.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec of a module that may be imported from the folder; else None."""
         is_named = name in {named.partition(":")[0].partition(".")[0] for named in trusted_names()}
-        if path is not None or not (is_named or self._imports(sys._getframe(1))):
+        if path is not None or not (is_named or _is_asked_from_here(sys._getframe(1))):
             return None
-        return PathFinder.find_spec(name, [str(self.folder)], target)
+        return PathFinder.find_spec(name, [str(Path.cwd())], target)
 
-    def _imports(self, frame: FrameType | None) -> bool:
-        """Whether a module of the folder has asked for the import."""
-        while frame is not None and frame.f_code.co_filename.startswith(_IMPORT_SYSTEM):
-            frame = frame.f_back
-        return frame is not None and Path(frame.f_code.co_filename).parent == self.folder
+
+def _is_asked_from_here(frame: FrameType | None) -> bool:
+    """Whether a module of the current folder has asked for an import."""
+    while frame is not None and frame.f_code.co_filename.startswith(_IMPORT_SYSTEM):
+        frame = frame.f_back
+    return frame is not None and Path(frame.f_code.co_filename).parent == Path.cwd()

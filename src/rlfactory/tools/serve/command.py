@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rlfactory.config.overrides import compose
+from rlfactory.config.own_code import untrusted
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema_problems import component_problems
 from rlfactory.tools.serve.settings import ServeSettings, read_settings
@@ -25,7 +26,7 @@ def serve(words: Sequence[str]) -> int:
     """Serve the reward that the arguments `words` choose; returns once the server has stopped."""
     settings, overrides = read_settings(words)
     composed = compose(overrides)
-    problems = [*composed.problems]
+    problems = [*composed.problems, *untrusted(composed.values, overrides)]
     for component in ("reward", "hardware"):
         problems += component_problems(composed.values, component)
     if problems:

@@ -8,19 +8,25 @@ from rlfactory.config.problems import Problem
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import with_inputs
 from rlfactory.run.signature import is_signed, sign
+from rlfactory.utils.current_folder import trust_names
 
 
 def untrusted_code(folder: RunFolder, config: Mapping[str, Any]) -> list[Problem]:
-    """A problem for each piece of code that a run folder names and that may not run.
+    """A problem for each piece of code that a run folder names and that may not run; what may run
+    can be imported from the current folder from now on, also by processes that are started.
 
     Args:
         folder: the run folder; its copies of files, and the paths that were moved, count too.
         config: its frozen configuration.
     """
     located = with_inputs(config, folder)
-    if not [*named_code(located)] or is_signed(folder, [*named_code(config)]):
+    named = [*named_code(located)]
+    if not named:
         return []
-    return untrusted(located)
+    problems = [] if is_signed(folder, [*named_code(config)]) else untrusted(located)
+    if not problems:
+        trust_names(value for _, value in named)
+    return problems
 
 
 def sign_run(folder: RunFolder, config: Mapping[str, Any]) -> None:
