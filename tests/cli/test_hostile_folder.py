@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def start(folder: Path, how: Sequence[str], words: Sequence[str]) -> subprocess.
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
+def executed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of the planted files that ran, in any of the commands."""
     folder, marks = tmp_path_factory.mktemp("received"), tmp_path_factory.mktemp("marks")
     plant(folder, marks)
@@ -79,7 +79,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
         ended = [*pool.map(lambda case: start(folder, *case), cases)]
     for answer in ended:
         assert answer.returncode == 0, answer.stderr
-    yield {path.name for path in marks.iterdir()}
+    return {path.name for path in marks.iterdir()}
 
 
 @pytest.mark.parametrize("name", [*SHADOWED, *PACKAGES])

@@ -28,6 +28,7 @@ from rlfactory.report.table import (
 )
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import TableInfo
+from rlfactory.utils.markdown import plain
 
 LEADERBOARD_FIGURE = "leaderboard.png"
 _FILE_WIDTH = 160
@@ -132,14 +133,6 @@ def markdown_table(table: TextTable) -> list[str]:
     rows = [table.heads, *table.lines]
     lines = [f"| {' | '.join(map(plain, row))} |" for row in rows]
     return [lines[0], f"|{'|'.join(sides)}|", *lines[1:]]
-
-
-def plain(text: str) -> str:
-    """Text in one line with Markdown's special characters escaped."""
-    escaped = " ".join(text.split())
-    for mark in "\\|<*_`[]":
-        escaped = escaped.replace(mark, f"\\{mark}")
-    return escaped
 
 
 def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
