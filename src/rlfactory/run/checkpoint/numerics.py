@@ -33,8 +33,8 @@ def numerics(device: torch.device, config: Mapping[str, Any], world_size: int) -
         "device": torch.cuda.get_device_name(device) if is_gpu else _cpu(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "micro_batch": config["micro_batch"],
-        "sample_batch": config["sample_batch"],
+        "micro_batch": config.get("micro_batch"),
+        "sample_batch": config.get("sample_batch"),
         "world_size": world_size,
     }
 
