@@ -202,6 +202,11 @@ class Tokens:
         return self._known_lengths()[:, 1]
 
     @property
+    def total_lengths(self) -> Tensor:
+        """How many tokens each prompt has together with its response, `[B]`, on the CPU."""
+        return self._known_lengths()[:, :2].sum(1)
+
+    @property
     def ended_on_cpu(self) -> Tensor:
         """`ended`, on the CPU."""
         return self._known_lengths()[:, 2].bool()

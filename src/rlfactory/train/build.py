@@ -105,7 +105,8 @@ def build(
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
-    _add_weight_sets(config, model, {algo.behaviour, *regularizer.references})
+    needed = {algo.behaviour, *algo.compared_weight_sets, *regularizer.references}
+    _add_weight_sets(config, model, needed)
     return Components(
         model=model,
         sampler=_build_sampler(config, model, dynamics, algo, schedule, sigmas, advance),

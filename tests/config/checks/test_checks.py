@@ -76,6 +76,10 @@ OF_DATA: tuple[dict[str, Any], dict[str, Any]] = (
     },
 )
 """The column is one that the prompts have."""
+OF_PAIRS: dict[str, Any] = {
+    **OF_DATA[1],
+    "algo": {**OF_DATA[1]["algo"], "learns_from_pairs": True},
+}
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -311,7 +315,21 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "regularizer.terms.approx",
     ),
     (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
+    (
+        checks.data.require_completions,
+        {"algo": {"chosen": "include", "rejected": "no"}},
+        OF_PAIRS,
+        "algo.rejected",
+    ),
     (checks.data.require_rows_once, {}, OF_DATA[1], "group_size"),
+    (checks.data.require_rows_once, {"group_size": 1}, OF_PAIRS, "group_size"),
+    (checks.optimisation.require_whole_pairs, {"shares": "random"}, OF_PAIRS, "shares"),
+    (
+        checks.optimisation.require_whole_pairs,
+        {"shares": "groups", "group_size": 1},
+        {"algo": {"learns_from_pairs": True}},
+        "group_size",
+    ),
     (
         checks.data.require_rows_once,
         {"group_size": 1},
@@ -689,6 +707,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "advantage.weights",
     ),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "reward"),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": "answer"}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
+        "reward.answer_column",
+    ),
     (checks.data.require_prompt_feature, {}, OF_QUOTES | {"prompts": {"features": ()}}, "reward"),
     (
         checks.prompt_files.require_dataset_columns,
@@ -1061,6 +1085,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (checks.optimisation.require_times_within_steps, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": None}}),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": "answer"}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ("answer",)}},
+    ),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": None}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
+    ),
     (checks.data.require_metadata, {}, {"reward": {"media": "images"}}),
     (checks.data.require_matching_media, {}, {"reward": {}}),
     (checks.data.require_comparable_samples, {"group_size": 2}, {"reward": COMPARES}),
@@ -1241,7 +1275,8 @@ VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
         ("StableDiffusionPipeline", "sd14"),
         ("StableDiffusionInpaintPipeline", "sd14"),
         ("KandinskyPipeline", None),
-        ("Flux2Pipeline", None),
+        ("Flux2Pipeline", "flux2_dev"),
+        ("AuraFlowPipeline", None),
     ],
 )
 def test_a_folder_of_another_family_is_given_its_own_command(

@@ -1,4 +1,4 @@
-"""YAML and JSON files of TRL's configurations (GRPO, RLOO, PPO, DDPO) as a command."""
+"""YAML and JSON files of TRL's configurations (GRPO, RLOO, DPO, PPO, DDPO) as a command."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +13,7 @@ MARKS = {
     "ddpo": ("sample_num_steps", "train_learning_rate", "train_clip_range"),
     "ppo": ("num_ppo_epochs", "cliprange", "total_episodes", "response_length"),
     "rloo": ("rloo_k",),
+    "dpo": ("precompute_ref_log_probs", "f_divergence_type", "ld_alpha", "label_smoothing"),
     "grpo_token": ("num_generations", "max_completion_length", "num_iterations"),
 }
 """Keys by which a file shows its trainer, and the option of `algo`."""
@@ -31,6 +32,7 @@ NOTHING = {
 DEFAULTS = {
     "grpo_token": {"num_generations": 8, "max_completion_length": 512, "learning_rate": 1e-6},
     "rloo": {"num_generations": 2, "max_completion_length": 512, "learning_rate": 1e-6},
+    "dpo": {"max_length": 1024, "learning_rate": 1e-6},
     "ppo": {"num_ppo_epochs": 4, "kl_coef": 0.05, "response_length": 53, "learning_rate": 3e-6}
     | {"temperature": 0.7, "vf_coef": 0.1, "lam": 0.95},
 }
@@ -49,12 +51,21 @@ BATCH = 8
 
 def is_config(content: Mapping[str, Any]) -> bool:
     """Whether a file has keys of a trainer of TRL."""
-    return any(key in content for keys in MARKS.values() for key in keys)
+    return _trainer(content) is not None
+
+
+def _trainer(content: Mapping[str, Any]) -> str | None:
+    """The option of `algo` for the trainer of a file."""
+    losses = content.get("loss_type")
+    if {*([losses] if isinstance(losses, str) else losses or [])} & {*PAIR_LOSSES}:
+        return "dpo"
+    return next((a for a, keys in MARKS.items() if any(key in content for key in keys)), None)
 
 
 def translate(content: Mapping[str, Any], processes: int) -> Translation:
     """Translate a configuration; `processes` is the number of GPUs it is for."""
-    algo = next(a for a, keys in MARKS.items() if any(key in content for key in keys))
+    algo = _trainer(content)
+    assert algo is not None
     if algo == "ddpo":
         return _ddpo(content, processes)
     if algo == "grpo_token" and content.get("rloo"):
@@ -63,7 +74,9 @@ def translate(content: Mapping[str, Any], processes: int) -> Translation:
     path = str(fields.take("model_name_or_path", "openai-community/gpt2"))
     path = str(fields.take("sft_model_path", path))  # PPO: the policy and its reference
     into.type(f"algo={algo}", "model=gpt2", f"model.path={path}", "learning_rate.final_scale=0.0")
-    if algo == "ppo":
+    if algo == "dpo":
+        _dpo(fields, into, processes)
+    elif algo == "ppo":
         _ppo(fields, into, processes)
     else:
         _grouped(fields, into, processes)
@@ -172,6 +185,34 @@ def _ppo(fields: Fields, into: Translation, processes: int) -> None:
     # its whitening divides the variance by n - 1, and it never clips gradients
     into.type("algo.whiten_unbiased=true", "max_grad_norm=1e9")
     fields.take("max_grad_norm")
+
+
+PAIR_LOSSES = ("sigmoid", "ipo", "hinge", "robust")
+
+
+def _dpo(fields: Fields, into: Translation, processes: int) -> None:
+    """An optimizer step of pairs is an iteration."""
+    pairs, per_device = _batch(fields, processes)
+    into.set("prompts_per_iteration", pairs)
+    into.type("updates_per_iteration=1")
+    into.set("micro_batch", 2 * per_device)
+    into.notes.append(f"{pairs} pairs an iteration, which is one optimizer step")
+    given = fields.take("loss_type", "sigmoid")
+    losses = [given] if isinstance(given, str) else list(given)
+    weights = dict(zip(losses, fields.take("loss_weights") or [1.0] * len(losses), strict=True))
+    main = [name for name in losses if name in PAIR_LOSSES]
+    if len(main) != 1 or weights[main[0]] != 1 or {*losses} - {*main, "sft"}:
+        into.drop("loss_type", given, f"algo.loss_type is one of {', '.join(PAIR_LOSSES)}")
+    else:
+        into.type(f"algo.loss_type={main[0]}")
+    if "sft" in weights:
+        into.set("algo.sft_weight", weights["sft"])
+    into.set("algo.beta", fields.take("beta", 0.1))
+    if (smoothing := fields.take("label_smoothing")) and main == ["robust"]:
+        into.set("algo.label_smoothing", smoothing)
+    length = fields.take("max_length", 1024)
+    into.set("dynamics.length", length // 2)
+    into.notes.append(f"half of max_length={length} for the completion: prompts are not cut")
 
 
 def _critic(fields: Fields, into: Translation) -> None:
