@@ -13,9 +13,8 @@ from rlfactory.run.figures.gallery import gallery
 from rlfactory.run.scores import Scores
 
 SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
-RUNS_PROGRAMS = {
-    "program_runner.py"
-}  # `reward=python` is there to run them, in a process of its own
+RUNS_PROGRAMS = {"program_runner.py", "python_code.py"}
+"""Of `reward=python`, which is there to run them, in a process of its own."""
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 ALLOWED_IMPORTS = {
     ("pretrained.py", "UnpicklingError")

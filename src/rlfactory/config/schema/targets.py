@@ -18,6 +18,7 @@ ALLOWED_PACKAGES = (
     "rlfactory.algo.advantage",
     "rlfactory.algo",
     "rlfactory.dynamics",
+    "rlfactory.engine",
     "rlfactory.hardware",
     "rlfactory.model",
     "rlfactory.prompts",
