@@ -281,6 +281,24 @@ BREAKS: dict[str, list[Break]] = {
             ("algo=ddpo_sf epochs=2", "epochs"),
         )
     ],
+    "require_template": [
+        _of(("model=tiny_gpt2 model.text_role=user", "model.chat_template")),
+    ],
+    "require_conversations": [
+        _of(("model=tiny_gpt2 model.system_prompt=Rhyme", "model.system_prompt")),
+    ],
+    "require_answers_of_conversations": [
+        _of(
+            (
+                "model=tiny_gpt2 model.chat_template=plain model.text_role=user algo=sft"
+                " algo.column=null",
+                "algo.column",
+            )
+        ),
+    ],
+    "require_room": [
+        _of(("model=tiny_gpt2 dynamics.length=5000", "dynamics.length")),
+    ],
     "require_completions": [
         _of(
             ("model=tiny_gpt2 algo=sft prompts=movies", "algo.column"),
