@@ -281,6 +281,9 @@ BREAKS: dict[str, list[Break]] = {
             ("algo=ddpo_sf epochs=2", "epochs"),
         )
     ],
+    "require_answers": [
+        _of(("model=tiny_gpt2 reward=exact prompts=movies", "reward.answer_column")),
+    ],
     "require_template": [
         _of(("model=tiny_gpt2 model.text_role=user", "model.chat_template")),
     ],
@@ -480,6 +483,7 @@ BREAKS: dict[str, list[Break]] = {
 }
 ELSEWHERE = {
     *("require_readable_prompts", "require_cache_folder", "require_run_folder"),
+    "require_installed_engine",
     *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
     *("require_possible_frames", "require_one_transformer", "require_plain_weights"),
 }
