@@ -284,6 +284,15 @@ BREAKS: dict[str, list[Break]] = {
     "require_answers": [
         _of(("model=tiny_gpt2 reward=exact prompts=movies", "reward.answer_column")),
     ],
+    "require_engine_of_texts": [
+        _of(("model=tiny_sd3 engine=vllm_server", "engine")),
+    ],
+    "require_engine_draws_whole_distribution": [
+        _of(("model=tiny_gpt2 engine=vllm_server dynamics.top_k=5", "dynamics.top_k")),
+    ],
+    "require_whole_pairs": [
+        _of(("model=tiny_gpt2 algo=dpo shares=random", "shares")),
+    ],
     "require_template": [
         _of(("model=tiny_gpt2 model.text_role=user", "model.chat_template")),
     ],
