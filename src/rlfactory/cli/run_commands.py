@@ -210,28 +210,23 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
 
 
 def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration, upgraded to this version; PlanError if it has none."""
-    import yaml
-
-    from rlfactory.config.compat import check_frozen, upgrade, with_defaults
+    """A run folder's configuration, upgraded to this version; PlanError if it has none, or one
+    that can't be used, FileError if it can't be read.
+    """
+    from rlfactory.config.compat import with_defaults
+    from rlfactory.config.frozen_file import frozen_problems, read_frozen
 
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long
         message = "is no run folder: it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
         raise PlanError([Problem(str(run), message)])
-    try:
-        frozen = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise PlanError([Problem(str(path), f"can't be read: {error}")]) from error
-    if not isinstance(frozen, dict):
-        raise PlanError([Problem(str(path), "holds no configuration")])
+    frozen = read_frozen(path)
     if names := references_in(frozen):
         message = (
             f"was started from Python with {', '.join(names)} in memory; there"
             " rlfactory.load_run takes them, and resumes, samples and exports"
         )
         raise PlanError([Problem(str(run), message)])
-    frozen = upgrade(frozen)
-    if problems := check_frozen(frozen):
+    if problems := frozen_problems(frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     return with_defaults(frozen)

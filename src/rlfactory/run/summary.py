@@ -17,6 +17,7 @@ from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import Array, Change, bootstrap_interval, paired_change
 from rlfactory.utils.console import clock, number
+from rlfactory.utils.data_files import read_shown
 
 NO_INTERVAL = "–"
 _PHASES = ("sample", "score", "learn")
@@ -212,8 +213,8 @@ def provenance(folder: RunFolder) -> dict[str, str]:
     facts = {}
     if kept:
         facts["device"] = ", then ".join(dict.fromkeys(map(_device, kept)))
-    if folder.command.is_file():
-        facts["command"] = f"`{folder.command.read_text(encoding='utf-8').strip()}`"
+    if command := read_shown(folder.command).strip():
+        facts["command"] = f"`{command}`"
     if commits := [row.commit for row in kept if row.commit]:
         note = " (+: with changes)" if any("+" in commit for commit in commits) else ""
         facts["git commit"] = ", then ".join(dict.fromkeys(commits)) + note
