@@ -74,7 +74,7 @@ def _of_run(kind: str, words: Sequence[str]) -> list[Command]:
         Command(
             "resume --until",
             done,
-            ("resume", "{run}", "--until", "4"),
+            ("resume", "{run}", "--until", "4", "--force"),
             rf"config\.yaml|{OF_RUN}",
             True,
             3,

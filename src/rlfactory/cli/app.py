@@ -13,7 +13,7 @@ from rlfactory.cli.words import COMMANDS, FORCE, TAKE_OVER, plain_words, refuse_
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
-from rlfactory.utils.console import print_error
+from rlfactory.utils.console import print_error, printable
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.processes import exit_at_once
 from rlfactory.utils.version import __version__
@@ -38,7 +38,7 @@ def main() -> None:
             from rlfactory.cli.suggestions import working_command
 
             command = working_command(error.problems, sys.argv[1:])
-            print(report(error.problems, sys.argv[1:], command), file=sys.stderr)
+            print(printable(report(error.problems, sys.argv[1:], command)), file=sys.stderr)
         code = 2
     except UserError as error:
         if not is_quiet(sys.argv):

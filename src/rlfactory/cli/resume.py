@@ -11,7 +11,7 @@ import yaml
 from rlfactory.cli.new_run import unusable
 from rlfactory.config.compat import with_new_keys
 from rlfactory.config.diff import MISSING, differences, format_value
-from rlfactory.config.frozen_file import frozen_problems, read_frozen, try_frozen
+from rlfactory.config.frozen_file import frozen_problems, try_frozen
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
@@ -34,9 +34,9 @@ def existing_config(plan: Plan) -> Config | None:
 
 
 def _frozen_config(run: Path) -> Config | None:
-    """The configuration of a run; None where there is none, FileError where it can't be read."""
+    """The configuration of a run; None where there is none that can be read."""
     path = RunFolder(run).config
-    return read_frozen(path) if os.path.isfile(path) else None  # False for invalid names
+    return try_frozen(path) if os.path.isfile(path) else None  # False for invalid names
 
 
 def require_same(plan: Plan, frozen: Config) -> None:

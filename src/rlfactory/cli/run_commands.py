@@ -13,6 +13,7 @@ from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.utils.console import silence_notices
+from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import path_values
 
@@ -210,8 +211,8 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
 
 
 def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration, upgraded to this version; PlanError if it has none, or one
-    that can't be used, FileError if it can't be read.
+    """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
+    used.
     """
     from rlfactory.config.compat import with_defaults
     from rlfactory.config.frozen_file import frozen_problems, read_frozen
@@ -220,7 +221,10 @@ def require_run(run: Path) -> Mapping[str, Any]:
     if not os.path.isfile(path):  # also False for names that are too long
         message = "is no run folder: it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
         raise PlanError([Problem(str(run), message)])
-    frozen = read_frozen(path)
+    try:
+        frozen = read_frozen(path)
+    except FileError as error:
+        raise PlanError([Problem(str(path), error.told)]) from error
     if names := references_in(frozen):
         message = (
             f"was started from Python with {', '.join(names)} in memory; there"

@@ -31,8 +31,9 @@ class FileError(UserError, ValueError):
     """A file that can't be used; the message names it, the place in it, and what to do."""
 
     def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
-        super().__init__(f"{path}: {problem}{f'; {remedy}' if remedy else ''}")
         self.problem = problem
+        self.told = f"{problem}; {remedy}" if remedy else problem
+        super().__init__(f"{path}: {self.told}")
 
 
 def require_file(path: Path, *, remedy: str = "", largest: int | None = None) -> None:
