@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_language_models import save_language_model
 
 from rlfactory.algo.sft import SFT
 from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.chat import read_prompt
 from rlfactory.rollout import Rollout
 from rlfactory.train.sampling.given import GivenSampler
 from rlfactory.utils.pytree import require
@@ -112,3 +114,17 @@ def test_a_row_without_a_completion_is_an_error(metadata: dict[str, Any], messag
 
 def test_no_score_trains() -> None:
     assert SFT().reward_names("sentiment") == []
+
+
+def test_of_a_conversation_the_last_answer_is_learned(tmp_path: Path) -> None:
+    model = CausalLM(torch.device("cpu"), path=str(save_language_model(tmp_path, "qwen3")))
+    messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    ((text, metadata),) = [read_prompt({"messages": messages}, "messages")]
+    tokens = require(sampled(model, SFT(), [Prompt(text, metadata)]).tokens, "tokens")
+    learned = model.tokenizer.decode(tokens.response[tokens.mask])
+    given = model.tokenizer.decode(tokens.prompt[tokens.prompt_mask])
+    assert learned == "4<|im_end|>"
+    assert given + learned + "\n" == model.tokenizer.apply_chat_template(messages, tokenize=False)
+    for options in ({"column": None}, {"train_on": "text"}):
+        with pytest.raises(PromptError, match="type algo.train_on=completion algo.column=comp"):
+            SFT(**options).completion(Prompt(text, metadata), 0)

@@ -18,10 +18,14 @@ CHAT = {"prompt": [{"role": "user", "content": "hi"}]}
         ("a.txt", " \n", "is empty"),
         ("a.csv", "prompt\na cat", "is neither .txt nor .jsonl"),
         ("a.jsonl", "{}\n", "no object with a `prompt` in line 1"),
-        ("a.jsonl", '{"prompt": "x"}\n{"text": "y"}\n', "in line 2; its keys are text"),
+        (
+            "a.jsonl",
+            '{"prompt": "x"}\n{"text": "y"}\n',
+            "with `messages`; its keys are text",
+        ),
         ("a.jsonl", '{"prompt": "x"}\nnothing', "is no JSON in line 2"),
-        ("a.jsonl", json.dumps(CHAT), "a list of chat messages"),
-        ("a.jsonl", '{"prompt": 3}', "a number, and prompts are texts"),
+        ("a.jsonl", json.dumps(CHAT), None),
+        ("a.jsonl", '{"prompt": 3}', "`prompt` must be a text or a list of messages; it is 3"),
     ],
 )
 def test_files_of_prompts(tmp_path: Path, name: str, content: str, fault: str | None) -> None:

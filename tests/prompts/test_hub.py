@@ -3,6 +3,7 @@ import pytest
 
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.hub import HubPrompts
+from rlfactory.prompts.ops.chat import ChatText
 
 ROWS = {"caption": [f"a {i}" for i in range(20)], "tag": ["x", "y"] * 10}
 
@@ -53,9 +54,21 @@ def test_what_is_not_there_is_named(saved, monkeypatch, options, message):
 
 
 def test_a_column_that_is_no_text(saved):
-    source = HubPrompts(path=str(saved / "numbers.parquet"), column="caption")
-    with pytest.raises(PromptError, match="must be a text; it is 1"):
-        source.held_out(1)
+    with pytest.raises(PromptError, match="row 0: 'caption' must be a text or a list of.*it is 1"):
+        HubPrompts(path=str(saved / "numbers.parquet"), column="caption")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_column_of_messages(tmp_path, kind):
+    answered = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    rows = datasets.Dataset.from_list([{"messages": answered, "answer": 4}])
+    path = str(tmp_path / f"rows.{kind}")
+    rows.to_parquet(path) if kind == "parquet" else rows.to_json(path)
+    source = HubPrompts(path=path, column="messages")
+    (prompt,) = source.known()
+    assert source.texts() == [prompt.text]
+    assert prompt.text == ChatText(answered[:1])
+    assert prompt.metadata == {"completion": "4", "answer": 4, "messages": answered[:1]}
 
 
 def test_a_share_is_held_out_and_never_trained_on(saved):

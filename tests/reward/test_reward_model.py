@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.reward_model import RewardModel
 
@@ -48,3 +49,16 @@ def test_several_labels_are_no_reward_model(save_classifier):
 def test_a_missing_folder_names_the_key():
     with pytest.raises(RewardError, match=r"^reward\.path=\./nonesuch "):
         RewardModel(CPU, path="./nonesuch")
+
+
+def test_a_conversation_is_scored_as_the_classifiers_template_writes_it(path, samples_of):
+    prompt = ChatText([{"role": "user", "content": "the movie ?"}])
+    samples = samples_of([" was bad"], [prompt])
+    reward = RewardModel(CPU, path=path)
+    plain = reward.classifier.logits(["user: the movie ?\nassistant:  was bad"])[:, 0]
+    assert torch.equal(reward.score(samples)["reward_model"], plain)
+    template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }} ! {% endfor %}"
+    reward.classifier.tokenizer.chat_template = template
+    written = reward.classifier.logits(["the movie ? !  was bad ! "])[:, 0]
+    assert torch.equal(reward.score(samples)["reward_model"], written)
+    assert not torch.equal(plain, written)

@@ -12,6 +12,7 @@ from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.chat import ChatText, reply_text
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
 
@@ -28,8 +29,8 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     from the policy. The critic is not trained.
 
     Args:
-        column: The column of the prompts' data that holds the completion; null: there is none, and
-            the prompts are whole texts.
+        column: The column of the prompts' data that holds the completion, a text or a list of one
+            assistant's message; null: there is none, and the prompts are whole texts.
         train_on: Whose tokens are learned: those of the `completion`, or those of the whole `text`,
             prompt included.
     """
@@ -49,9 +50,15 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
         """The text that is given, and the one that is learned; each member of a group is equal."""
         del member
+        is_whole = self.column is None or self.train_on == "text"
+        if is_whole and isinstance(prompt.text, ChatText):
+            raise PromptError(
+                f"the prompt {prompt.text[:60]!r} is a list of messages, and of a conversation the"
+                " last answer is learned; type algo.train_on=completion algo.column=completion"
+            )
         if self.column is None:
             return "", prompt.text
-        text = prompt.metadata.get(self.column)
+        text = reply_text(prompt.metadata.get(self.column))
         if not isinstance(text, str) or not text.strip():
             actual = f"it is {text!r}" if self.column in prompt.metadata else "there is none"
             raise PromptError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.problems import closest
+from rlfactory.prompts.ops.chat import prompt_key, read_prompt
 
 CHECKED_LINES = 1000
 """Lines of a prompt file that a plan checks, to be quick; a run reads them all."""
@@ -68,12 +69,14 @@ def _json_lines(lines: Sequence[str]) -> Head:
             row = json.loads(line)
         except ValueError as error:
             return Head(f"is no JSON in line {number}: {error}")
-        if not isinstance(row, dict) or "prompt" not in row:
+        key = prompt_key(row) if isinstance(row, dict) else None
+        if key is None:
             keys = f"; its keys are {', '.join(row)}" if isinstance(row, dict) else ""
-            return Head(f"has no object with a `prompt` in line {number}{keys}")
-        if not isinstance(row["prompt"], str):
-            return Head(f"has {kind_of(row['prompt'])} for the `prompt` of line {number}")
-        rows.append(row)
+            return Head(f"has no object with a `prompt` in line {number}, or with `messages`{keys}")
+        try:
+            rows.append(as_read(row, key))
+        except ValueError as error:
+            return Head(f"is no file of prompts: in line {number} `{key}` {error}")
     return Head(None, tuple(rows), tuple(rows[0]) if rows else ())
 
 
@@ -123,12 +126,14 @@ def _folder_head(path: Path, split: str) -> Head:
     return Head()
 
 
-def kind_of(value: object) -> str:
-    """What stands in the place of a prompt's text, in words."""
-    if isinstance(value, list) and value and isinstance(value[0], dict) and "role" in value[0]:
-        return "a list of chat messages, and prompts are texts: the chat template applied,"
-    names = {list: "a list", dict: "an object", type(None): "null"}
-    return f"{names.get(type(value), 'a number')}, and prompts are texts,"
+def as_read(row: Mapping[str, Any], key: str, name: str = "prompt") -> dict[str, Any]:
+    """A row as a run reads it: the prompt under `name`, and its metadata.
+
+    Raises:
+        ValueError: under `key` is no prompt.
+    """
+    text, metadata = read_prompt(row, key)
+    return {name: text, **metadata} | {name: text}
 
 
 SAME_FILE = 0.75

@@ -14,12 +14,14 @@ from transformers import DynamicCache, PreTrainedModel
 from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
 from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_windowed
+from rlfactory.model.lm.chat import PromptFormat, TextRole
 from rlfactory.model.lm.chunks import Work, in_chunks
-from rlfactory.model.lm.completions import encode_completions
+from rlfactory.model.lm.completions import padded_completions, padded_prompts
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.kv_cache import preallocated_cache
-from rlfactory.model.lm.loading import begins_with_end, end_ids, load_language_model
+from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
+from rlfactory.model.lm.logits import finished
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.loading import no_bars
@@ -54,6 +56,10 @@ class CausalLM(TextModel):
         lora_alpha: Positive = 32.0,
         lora_targets: list[str] | None = None,
         begin_with_end: bool | Literal["auto"] = "auto",
+        chat_template: str = "auto",
+        system_prompt: str | None = None,
+        text_role: TextRole = "none",
+        chat_options: dict[str, Any] | None = None,
         value_path: str | None = None,
         value_head: Shape = "mlp",
         value_start: Start = "zero",
@@ -74,14 +80,26 @@ class CausalLM(TextModel):
         self.begin_with_end = (
             begins_with_end(self.tokenizer) if begin_with_end == "auto" else begin_with_end
         )
-        self._end_ids = end_ids(self.network, self.tokenizer)
-        self.context: int = self.network.config.max_position_embeddings
-        self.vocabulary: int = self.network.config.vocab_size
+        self.prompts = PromptFormat(
+            self.tokenizer,
+            template=chat_template,
+            system_prompt=system_prompt,
+            text_role=text_role,
+            options=chat_options,
+            begin=self.tokenizer.eos_token if self.begin_with_end else "",
+        )
+        self._end_ids = sorted({*end_ids(self.network, self.tokenizer), self.prompts.turn_end_id})
+        self.context = context_of(self.network, self.tokenizer)
+        config = self.network.config.get_text_config()
+        self.vocabulary: int = config.vocab_size
         critic: ValueHead | ValueModel
         if value_path is None:
-            width = self.network.config.hidden_size
             critic = ValueHead(
-                width, shape=value_head, start=value_start, detach=value_detach, seed=seed
+                config.hidden_size,
+                shape=value_head,
+                start=value_start,
+                detach=value_detach,
+                seed=seed,
             )
         else:
             critic = ValueModel(value_path, self.tokenizer)
@@ -114,35 +132,32 @@ class CausalLM(TextModel):
 
     def check_lengths(self, prompts: Sequence[str], length: int) -> None:
         """See the contract; the message quotes the longest prompt."""
-        ids = self.tokenizer(self._with_begin(prompts)).input_ids if prompts else []
-        sizes = [len(row) for row in ids]
+        sizes = [len(row) for row in self.prompts.prompt_ids(prompts)]
         if all(size + length <= self.context for size in sizes):
             return
         most = max(sizes)
         longest = prompts[sizes.index(most)]
+        room = self.context - most
+        remedy = f"type dynamics.length={room}" if room > 0 else "no response fits behind it"
         raise ModelError(
             f"prompts leave too little room: {longest[:40]!r}... has {most} tokens, and with"
             f" dynamics.length={length} that is more than the model's {self.context}; shorten the"
-            " prompts, or dynamics.length"
+            f" prompts, or {remedy}"
         )
 
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token ids of prompts, an end of text before each, as documents begin in pretraining."""
-        encoded = self.tokenizer(self._with_begin(prompts), return_tensors="pt", padding=True)
-        mask = encoded.attention_mask.bool()
-        return to_device(encoded.input_ids, self.device), to_device(mask, self.device)
-
-    def _with_begin(self, prompts: Sequence[str]) -> list[str]:
-        begin = self.tokenizer.eos_token if self.begin_with_end else ""
-        if not begin and "" in prompts:
-            raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
-        return [begin + prompt for prompt in prompts]
+        """Token ids of prompts: conversations by the chat template; texts after an end of text
+        where documents begin so in pretraining.
+        """
+        ids, mask = padded_prompts(self.prompts.prompt_ids(prompts), self.tokenizer.pad_token_id)
+        return to_device(ids, self.device), to_device(mask, self.device)
 
     def encode_completions(
-        self, texts: Sequence[str], length: int
+        self, prompts: Sequence[str], texts: Sequence[str], length: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See the contract."""
-        return encode_completions(self.tokenizer, texts, length)
+        rows = self.prompts.completion_ids(prompts, texts)
+        return padded_completions(rows, length, self.tokenizer.pad_token_id)
 
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
@@ -262,7 +277,8 @@ class CausalLM(TextModel):
         project = project or self.network.get_output_embeddings()
         with self.precision.autocast(self.device):
             logits: Tensor = project(hidden)
-        return logits.float()  # log-softmax over a vocabulary is inexact in half precision
+        # log-softmax over a vocabulary is inexact in half precision
+        return finished(self.network.config.get_text_config(), logits).float()
 
     def _stop_ids(self, dynamics: Token) -> Tensor:
         ids = [*self._end_ids] if dynamics.stop_at_end else []

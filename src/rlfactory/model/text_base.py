@@ -98,13 +98,22 @@ class TextModel(ABC):
 
     @abstractmethod
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token ids of prompts, `[B, P]`, padded on the left, and the mask of the real ones."""
+        """Token ids of prompts, `[B, P]`, padded on the left, and the mask of the real ones.
+
+        Args:
+            prompts: texts, and conversations (`prompts.ops.chat.ChatText`).
+
+        Raises:
+            ModelError: a prompt is empty, or a conversation that the model has no template for.
+        """
 
     @abstractmethod
     def encode_completions(
-        self, texts: Sequence[str], length: int
+        self, prompts: Sequence[str], texts: Sequence[str], length: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Token ids of given completions with an end of text, cut after `length` tokens.
+        """Token ids of given completions of prompts with their end, cut after `length` tokens.
+
+        They are encoded without their prompts, as sampling continues a prompt's own tokens.
 
         Returns:
             `[B, length]`, padded on the right; the mask of the real ones; and `[B]`, whether the

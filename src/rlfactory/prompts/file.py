@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.chat import MESSAGES, prompt_key, read_prompt
 from rlfactory.prompts.ops.pictured import pictured
 from rlfactory.prompts.ops.prompt_list import PromptList
 from rlfactory.utils.held_out import held_out_texts
@@ -18,10 +19,11 @@ IMAGE = "image"
 class FilePrompts(PromptList):
     """The prompts of a file.
 
-    A `.jsonl` object has the text under `prompt`; its other keys are the metadata, as in GenEval's
-    files. Under `image_column` it may have a picture to be edited, a path relative to the file;
-    with None no picture is read. Without an `eval_path`, `held_out_share` of the different prompts
-    is held out for evaluation; where that is fewer than 4, evaluation takes training prompts,
+    A `.jsonl` object has the text under `prompt`, or a list of messages there or under `messages`;
+    its other keys are the metadata, as in GenEval's files. Under `image_column` it may have a
+    picture to be edited, a path relative to the file; with None no picture is read. Without an
+    `eval_path`, `held_out_share` of the different prompts is held out for evaluation; where that
+    is fewer than 4, evaluation takes training prompts,
     evenly spaced over the file. PromptError where a file can't be read, or no prompt is left to
     train on.
     """
@@ -88,10 +90,15 @@ def _parse_object(line: str, where: str, *, image_column: str | None, folder: Pa
         raise PromptError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
     if not isinstance(value, dict):
         raise PromptError(f"{where}: a line must be a JSON object, not {type(value).__name__}")
-    text = value.pop("prompt", None)
-    if not isinstance(text, str) or not text.strip():
-        actual = f"its keys are {[*value]}" if text is None else f"it is {text!r}"
-        raise PromptError(f"{where}: `prompt` must be a text; {actual}")
+    key = prompt_key(value)
+    if key is None:
+        raise PromptError(f"{where}: has no `prompt` and no `{MESSAGES}`; its keys are {[*value]}")
+    try:
+        text, value = read_prompt(value, key)
+    except ValueError as error:
+        raise PromptError(f"{where}: `{key}` {error}") from error
+    if not text.strip():
+        raise PromptError(f"{where}: `{key}` must be a text; it is {text!r}")
     picture = None if image_column is None else value.get(image_column)
     if picture is None:
         return Prompt(text, value)

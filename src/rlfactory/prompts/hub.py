@@ -1,12 +1,14 @@
 """Prompts from a data set of Hugging Face `datasets`: a hub id, a folder or a file."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import datasets
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
+from rlfactory.prompts.ops.chat import read_prompt
 from rlfactory.prompts.ops.pictured import pictured
 from rlfactory.utils.held_out import held_out_texts
 from rlfactory.utils.types import Fraction
@@ -15,8 +17,8 @@ _BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "
 
 
 class HubPrompts(Prompts):
-    """The texts of one column, with the pictures of another where `image_column` names one; the
-    other columns are the metadata.
+    """The texts or lists of messages of one column, with the pictures of another where
+    `image_column` names one; the other columns are the metadata.
 
     `path` is a hub id, a folder (of data files, or written by `Dataset.save_to_disk`) or a
     .parquet, .json, .jsonl or .csv file. Without an `eval_split`, `held_out_share` of the
@@ -46,7 +48,7 @@ class HubPrompts(Prompts):
             self.rows, self.eval_rows = rows, _load(path, eval_split, columns)
         else:
             self.rows, self.eval_rows = _split(rows, column, held_out_share)
-        texts, eval_texts = ({*map(str, r[column])} for r in (self.rows, self.eval_rows))
+        texts, eval_texts = ({*_prompts_of(r, column)} for r in (self.rows, self.eval_rows))
         self.separate = not texts & eval_texts
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
@@ -62,9 +64,8 @@ class HubPrompts(Prompts):
         """The texts of the column; PromptError where a row has none."""
         if self.image_column is not None:
             return super().texts()
-        texts = list(self.rows[self.column])  # faster than `known`, which reads every column
-        wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
-        return texts if wrong is None else [self._prompt(self.rows, wrong).text]
+        # faster than `known`, which reads every column
+        return _prompts_of(self.rows, self.column)
 
     def held_out(self, count: int) -> list[Prompt]:
         """At most `count` prompts of the evaluation split."""
@@ -72,10 +73,7 @@ class HubPrompts(Prompts):
         return [self._prompt(self.eval_rows, i) for i in chosen]
 
     def _prompt(self, rows: datasets.Dataset, index: int) -> Prompt:
-        row = dict(rows[index])
-        text = row.pop(self.column)
-        if not isinstance(text, str):
-            raise PromptError(f"row {index}: {self.column!r} must be a text; it is {text!r}")
+        text, row = _read(rows[index], self.column, index)
         if self.image_column is None:
             return Prompt(text, row)
         try:
@@ -84,11 +82,23 @@ class HubPrompts(Prompts):
             raise PromptError(f"row {index}: {self.image_column!r}: {error}") from error
 
 
+def _read(row: Mapping[str, Any], column: str, index: int) -> tuple[str, dict[str, Any]]:
+    try:
+        return read_prompt(row, column)
+    except ValueError as error:
+        raise PromptError(f"row {index}: {column!r} {error}") from error
+
+
+def _prompts_of(rows: datasets.Dataset, column: str) -> list[str]:
+    """The prompts in a column; PromptError, with the row's number, where one is none."""
+    return [_read({column: value}, column, i)[0] for i, value in enumerate(rows[column])]
+
+
 def _split(
     rows: datasets.Dataset, column: str, share: float
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
     """The rows to train on and those to evaluate on: all of them twice if none is held out."""
-    texts = [*map(str, rows[column])]
+    texts = _prompts_of(rows, column)
     chosen = held_out_texts(texts, share)
     if not chosen:
         return rows, rows

@@ -44,7 +44,7 @@ class Function(Reward):
         """The columns that the function takes; RewardError if it needs one that there is not."""
         available = {
             **_columns(samples.metadata),
-            "prompts": list(samples.prompts),
+            "prompts": [str(prompt) for prompt in samples.prompts],  # of conversations transcripts
             "completions": list(require_texts(samples)),
         }
         named = [p for p in self._parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from rlfactory.model.lm.score_format import ScoreFormat
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.reward.backbones.classifier import Classifier, Precision, ScoredText, scored_texts
-from rlfactory.reward.base import Reward, RewardError, Samples
+from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 from rlfactory.utils.types import PositiveInt
 
 
@@ -15,8 +16,9 @@ class RewardModel(Reward):
     `judge` is the text that is scored: "text", the prompt and the completion, or "completion".
     `with_end`: whether the end of text follows a completion that ended, so that the score is read
     after it. What `prefix` and `with_end` leave open (null) is as the model was trained, if its
-    config.json says so. RewardError where the classifier can't be loaded, has several labels, or
-    should read an end of text and is not causal.
+    config.json says so. A conversation is scored as the classifier's own chat template writes it,
+    if it has one. RewardError where the classifier can't be loaded, has several labels, or should
+    read an end of text and is not causal.
     """
 
     media = "texts"
@@ -66,4 +68,17 @@ class RewardModel(Reward):
             ended = [True] * len(texts) if samples.ended is None else samples.ended.tolist()
             end = self.classifier.tokenizer.eos_token
             texts = [text + end * has_end for text, has_end in zip(texts, ended, strict=True)]
+        if self.judge == "text" and self.classifier.tokenizer.chat_template is not None:
+            pairs = zip(samples.prompts, require_texts(samples), texts, strict=True)
+            texts = [self._written(prompt, reply) or text for prompt, reply, text in pairs]
         return {"reward_model": self.classifier.logits(texts)[:, 0].float() - self.mean}
+
+    def _written(self, prompt: str, completion: str) -> str | None:
+        """A conversation as its own chat template writes it; None for other prompts."""
+        if not isinstance(prompt, ChatText):
+            return None
+        tokenizer = self.classifier.tokenizer
+        messages = [*prompt.messages, {"role": "assistant", "content": completion}]
+        text: str = tokenizer.apply_chat_template(messages, tokenize=False)
+        # the tokenizer puts its first token before each text itself
+        return text.removeprefix(tokenizer.bos_token or "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlfactory.config.frozen_file import read_frozen
 from rlfactory.config.live import LiveArguments
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.prompts.ops.chat import Message, as_prompt
 from rlfactory.prompts.ops.in_memory import with_prompts
 from rlfactory.run.folder import RunFolder, Status
 from rlfactory.run.lock import require_free
@@ -92,7 +93,7 @@ class Run:
     @silenced_notices()
     def samples(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[str | Sequence[Message]],
         count: int = 1,
         *,
         seed: int = 0,
@@ -102,7 +103,7 @@ class Run:
         """Draw samples with the run's weights: PIL images, or texts without their prompts.
 
         Args:
-            prompts: the prompts, in the order of the samples.
+            prompts: texts or lists of messages, in the order of the samples.
             count: samples of each prompt.
             seed: keys their random numbers.
             weights: the weight set, `policy` or `ema`.
@@ -116,9 +117,10 @@ class Run:
         with live_objects(self._required({})):
             checkpoint = find_checkpoint(self.path, best)
             config = with_inputs(self.config, self.folder)
-            sampled = sampling_config(config, prompts, SamplingOptions())
+            given = [as_prompt(prompt) for prompt in prompts]
+            sampled = sampling_config(config, given, SamplingOptions())
             components, evaluator = restored_components(checkpoint, sampled, [weights])
-            texts = [prompt for prompt in prompts for _ in range(count)]
+            texts = [prompt for prompt in given for _ in range(count)]
             drawn = draw_samples(components, evaluator, texts, seed, weights)
         return as_list(drawn)
 

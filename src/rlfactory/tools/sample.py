@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.chat import before_answer
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.image_grid import grid
@@ -102,7 +103,7 @@ def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path) -> Non
             _save(sample, folder / _file(number, samples.images), samples.frame_rate)
         grid([*beside_sources(samples.images, texts)], texts, folder / "grid.png")
     if samples.texts is not None:
-        pairs = [*zip(texts, samples.texts, strict=True)]
+        pairs = [*zip(map(before_answer, texts), samples.texts, strict=True)]
         for prompt, response in pairs:
             print(printable(f"{prompt}{response}\n"))
         page = "\n\n".join(f"**{prompt}**{response}" for prompt, response in pairs)

@@ -14,7 +14,7 @@ from rlfactory.config.checks.prompt_files import (
 )
 
 OF_FILES: dict[str, Any] = {"prompts": {"prompt_files": ("path", "eval_path")}}
-CHAT = '{"prompt": [{"role": "user", "content": "hi"}]}'
+CHAT = '{"prompt": [{"role": "bot", "content": "hi"}]}'
 OPEN = '{"prompt": "a sign that says \\"Open\\""}\n'
 
 
@@ -34,7 +34,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"path": "mien.txt"}, "path", "Did you mean mine.txt", "prompts.path=mine.txt"),
         ({"path": "owner/name"}, "path", "No such file", "prompts=datasets"),
         ({"path": "rows.csv"}, "path", "is neither", "prompts=datasets"),
-        ({"path": "chat.jsonl"}, "path", "a list of chat messages", ""),
+        ({"path": "chat.jsonl"}, "path", "role 'bot'; allowed are", ""),
         ({"eval_path": "no.txt"}, "eval_path", "No such file", "prompts.eval_path=null"),
     ],
 )
@@ -54,7 +54,7 @@ def test_files(prompts: dict[str, str], key: str, said: str, fix: str) -> None:
         ("mine.txt", "prompt", "path", "prompts=file reads it", "prompts=file"),
         ("rows.csv", "prompt", "column", "it has text, label", "prompts.column=text"),
         ("rows.csv", "labl", "column", "it has text, label", "prompts.column=label"),
-        ("chat.jsonl", "prompt", "column", "a list of chat messages", ""),
+        ("chat.jsonl", "prompt", "column", "role 'bot'; allowed are", ""),
     ],
 )
 def test_data_sets(path: str, column: str, key: str, said: str, fix: str) -> None:

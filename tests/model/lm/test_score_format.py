@@ -44,7 +44,7 @@ def scorer(gpt2_folder: Path, tmp_path: Path) -> Path:
 
 def given(model: CausalLM) -> Tokens:
     ids, mask = model.encode(PROMPTS)
-    response, real, ended = model.encode_completions(TEXTS, LENGTH)
+    response, real, ended = model.encode_completions(PROMPTS, TEXTS, LENGTH)
     zeros = torch.zeros(response.shape)
     return Tokens(ids, mask, response, real, ended, zeros, zeros)
 

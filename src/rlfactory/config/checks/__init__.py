@@ -7,6 +7,7 @@ components (the constants of their classes, read from source) and yields a Probl
 from collections.abc import Mapping
 
 from rlfactory.config.checks import (
+    chats,
     composites,
     data,
     eval_sets,
@@ -72,6 +73,10 @@ _READS: Mapping[Rule, str] = {
     data.require_prompt_feature: "reward._target_ reward.parts eval_rewards prompts",
     prompt_files.require_readable_prompts: "prompts",
     prompt_files.require_dataset_columns: "prompts",
+    chats.require_template: "prompts model",
+    chats.require_conversations: "prompts model",
+    chats.require_answers_of_conversations: "prompts model algo",
+    chats.require_room: "model.path dynamics",
     pictures.require_matching_pictures: "prompts model._target_",
     pictures.require_readable_pictures: "prompts model._target_ model.size",
     model_files.require_model_folders: "model.path model.value_path model._target_",

@@ -13,6 +13,7 @@ from rlfactory.config.checks.base import (
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.model.pipelines.local_models import is_offline
+from rlfactory.prompts.ops.chat import reply_text
 from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
 from rlfactory.prompts.ops.quoted_words import quotation_problem
 
@@ -70,7 +71,7 @@ def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("algo.column", message, fix)
         return
     for row in rows.rows if rows is not None else ():
-        text = row.get(column)
+        text = reply_text(row.get(column))
         if not isinstance(text, str) or not text.strip():
             where = f"the prompt {str(row.get('prompt'))[:40]!r}"
             message = f"is {column}, which is {text!r} for {where}; it must be a text"

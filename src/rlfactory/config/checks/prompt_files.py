@@ -4,17 +4,19 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import (
     DATA_SUFFIXES,
     Head,
+    as_read,
     dataset_head,
-    kind_of,
     nearest_file,
     prompt_file_head,
 )
+from rlfactory.prompts.ops.chat import COMPLETION, MESSAGES
 
 DOWNLOADS: Mapping[str, str] = {
     "hpdv2/train.json": (
@@ -47,7 +49,7 @@ def _file_fix(key: str, value: str) -> str:
 
 
 def require_dataset_columns(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A local data set exists, and has the column of prompts, with texts."""
+    """A local data set exists, and has the column of prompts: texts, or lists of messages."""
     node = config["prompts"]
     value, column = node.get("path"), node.get("column")
     if not isinstance(value, str) or not isinstance(column, str):
@@ -65,16 +67,22 @@ def require_dataset_columns(config: Config, traits: Traits) -> Iterator[Problem]
         fix = "prompts=file" if path.suffix == ".txt" else ""
         yield Problem("prompts.path", f"{value} {head.fault}", fix)
     elif head.columns is not None and column not in head.columns:
-        texts = [name for name in head.columns if _holds_text(head, name)]
-        guess = closest(column, texts) or next(iter(texts), None)
+        fitting = [name for name in head.columns if _prompt_fault(head, name) is None]
+        fitting.sort(key=lambda name: name != MESSAGES)
+        guess = closest(column, fitting) or next(iter(fitting), None)
         message = f"{value} has no column {column}; it has {', '.join(head.columns) or 'none'}"
         yield Problem("prompts.column", message, f"prompts.column={guess}" if guess else "")
-    elif head.rows and not isinstance(given := head.rows[0].get(column), str):
-        yield Problem("prompts.column", f"{value} has {kind_of(given)} in {column}")
+    elif fault := _prompt_fault(head, column):
+        yield Problem("prompts.column", f"is {column}, which in the first row of {value} {fault}")
 
 
-def _holds_text(head: Head, column: str) -> bool:
-    return not head.rows or isinstance(head.rows[0].get(column), str)
+def _prompt_fault(head: Head, column: str) -> str | None:
+    """Why a column of the first row is no prompt; None if it is one, or isn't known."""
+    try:
+        _ = [as_read(row, column) for row in head.rows[:1]]
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def undownloaded_prompts(config: Config) -> Iterator[Problem]:
@@ -97,10 +105,22 @@ def known_rows(config: Config, traits: Traits) -> Head | None:
     if "path" in traits["prompts"].get("prompt_files", ()):
         head = prompt_file_head(_path(value))
     elif isinstance(node.get("column"), str):
-        head = dataset_head(_path(value), str(node.get("split", "train")))
+        head = _with_prompts(dataset_head(_path(value), str(node.get("split", "train"))), node)
     else:
         return None
     return None if head.fault or head.columns is None else head
+
+
+def _with_prompts(head: Head, node: Mapping[str, Any]) -> Head:
+    """The rows of a data set as a run reads them; as they are where one has no prompt."""
+    column = node["column"]
+    if head.fault or head.columns is None or _prompt_fault(head, column):
+        return head
+    rows = tuple(as_read(row, column, column) for row in head.rows)
+    found = {**dict.fromkeys(head.columns), **dict.fromkeys(rows[0] if rows else ())}
+    if column == MESSAGES and not rows:  # whether they end with an answer is not known here
+        found[COMPLETION] = None
+    return Head(None, rows, tuple(found))
 
 
 def is_hub_id(value: str) -> bool:

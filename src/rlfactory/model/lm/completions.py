@@ -1,26 +1,28 @@
-"""Token ids of completions that the data give."""
+"""Token ids of prompts and of given completions as padded tensors."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def encode_completions(
-    tokenizer: Any, texts: Sequence[str], length: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Completions with an end of text, cut after `length` tokens, on the CPU.
+def padded_prompts(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Token ids `[B, P]`, padded on the left, and the mask of the real ones, on the CPU."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[pad] * (width - len(row)) + [*row] for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    return ids, torch.arange(width) >= width - lengths[:, None]
 
-    They are encoded without their prompts, as sampling continues a prompt's own tokens.
+
+def padded_completions(
+    rows: Sequence[Sequence[int]], length: int, pad: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Completions that end with an end token, cut after `length` tokens, on the CPU.
 
     Returns:
         Token ids `[B, length]`, padded on the right; the mask of the real ones; and `[B]`, whether
         the end is among them.
     """
-    encoded = tokenizer([*texts], add_special_tokens=False).input_ids
-    rows = [[*ids, tokenizer.eos_token_id][:length] for ids in encoded]
-    padded = [row + [tokenizer.pad_token_id] * (length - len(row)) for row in rows]
+    padded = torch.tensor([[*row[:length]] + [pad] * (length - len(row)) for row in rows])
     lengths = torch.tensor([len(row) for row in rows])
-    ended = torch.tensor([len(ids) < length for ids in encoded])
-    return torch.tensor(padded), torch.arange(length) < lengths[:, None], ended
+    return padded, torch.arange(length) < lengths[:, None], lengths <= length

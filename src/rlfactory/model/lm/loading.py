@@ -15,6 +15,7 @@ from transformers import (
 )
 from transformers.activations import NewGELUActivation
 
+from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import network_device, no_bars
 from rlfactory.model.pipelines.local_models import resolve
@@ -32,7 +33,8 @@ def load_language_model(
     The network is on `device` (None: the CPU), or where `network_on` says.
 
     Raises:
-        ModelError: there is no such model, or its tokenizer has no end-of-text token.
+        ModelError: there is no such model, its tokenizer has no end-of-text token, or its logits
+            are not computed in a known way.
     """
     target = network_device(device or torch.device("cpu"))
     if is_reference(path):
@@ -55,6 +57,8 @@ def load_language_model(
     disable_dropout(network)
     fuse_activations(network)
     skip_padding_check(network)
+    network.eval()
+    require_known_logits(network, path)
     return network, tokenizer
 
 
@@ -91,6 +95,12 @@ def end_ids(network: PreTrainedModel, tokenizer: Any) -> list[int]:
     configured = getattr(network.generation_config, "eos_token_id", None)
     others = [configured] if isinstance(configured, int) else configured or []
     return sorted({tokenizer.eos_token_id, *others})
+
+
+def context_of(network: PreTrainedModel, tokenizer: Any) -> int:
+    """The most tokens of a text: the network's positions or, where it has none, the tokenizer's."""
+    positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    return int(tokenizer.model_max_length if positions is None else positions)
 
 
 def begins_with_end(tokenizer: Any) -> bool:

@@ -1,24 +1,29 @@
-"""Prompts that a Python caller hands over: texts, rows with metadata, or a data set."""
+"""Prompts that a Python caller hands over: texts, lists of messages, rows, or a data set."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.chat import MESSAGES, read_prompt
 from rlfactory.prompts.ops.pictured import pictured
 from rlfactory.prompts.ops.prompt_list import PromptList
 
+Row = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A text, a row of data, or a list of messages."""
+
 
 class InMemoryPrompts(PromptList):
-    """The prompts of an iterable: texts, or mappings with the text under `column`.
+    """The prompts of an iterable: texts, lists of messages, or mappings with either under `column`
+    or with messages under `messages`.
 
     A mapping may have a picture to be edited under `image`: a path, a file's content or a Pillow
     image. The other keys are the metadata. Without `evaluation`, evaluation takes training
     prompts, evenly spaced.
 
     Args:
-        rows: a list of texts or mappings, or a `datasets.Dataset`.
+        rows: a list of texts, lists of messages or mappings, or a `datasets.Dataset`.
         evaluation: the same, for evaluation.
-        column: the key of the text.
+        column: the key of the prompt.
 
     Raises:
         PromptError: there is no row, or one has no text, or a picture that can't be read.
@@ -29,8 +34,8 @@ class InMemoryPrompts(PromptList):
 
     def __init__(
         self,
-        rows: Iterable[str | Mapping[str, Any]],
-        evaluation: Iterable[str | Mapping[str, Any]] | None = None,
+        rows: Iterable[Row],
+        evaluation: Iterable[Row] | None = None,
         *,
         column: str = "prompt",
     ) -> None:
@@ -62,20 +67,10 @@ def with_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     return others
 
 
-def read_rows(rows: Iterable[str | Mapping[str, Any]], column: str) -> Iterable[Prompt]:
-    """The prompts of rows; PromptError, with the row's number, where one has no text."""
+def read_rows(rows: Iterable[Row], column: str) -> Iterable[Prompt]:
+    """The prompts of rows; PromptError, with the row's number, where one has no prompt."""
     for number, row in enumerate(rows):
-        if isinstance(row, str):
-            text, metadata = row, {}
-        elif isinstance(row, Mapping) and isinstance(row.get(column), str):
-            metadata = dict(row)
-            text = metadata.pop(column)
-        else:
-            shown = f"its keys are {[*row]}" if isinstance(row, Mapping) else f"it is {row!r}"
-            raise PromptError(
-                f"prompts: row {number} has no text under {column!r}; {shown}. Rename the column"
-                f" of a data set: dataset.rename_column('...', {column!r})"
-            )
+        text, metadata = _read(row, column, number)
         if not text.strip():
             raise PromptError(f"prompts: row {number} is empty")
         picture = metadata.pop("image", None)
@@ -85,3 +80,20 @@ def read_rows(rows: Iterable[str | Mapping[str, Any]], column: str) -> Iterable[
             except ValueError as error:
                 raise PromptError(f"prompts: row {number}: 'image': {error}") from error
         yield Prompt(text, metadata)
+
+
+def _read(row: Row, column: str, number: int) -> tuple[str, dict[str, Any]]:
+    if isinstance(row, str):
+        return row, {}
+    given = row if isinstance(row, Mapping) else {MESSAGES: row}
+    key = column if given.get(column) is not None else MESSAGES
+    if given.get(key) is None:
+        raise PromptError(
+            f"prompts: row {number} has no prompt under {column!r}; its keys are {[*given]}. Rename"
+            f" the column of a data set: dataset.rename_column('...', {column!r})"
+        )
+    try:
+        return read_prompt(given, key)
+    except ValueError as error:
+        where = f"row {number}" if given is not row else f"row {number}: {key!r}"
+        raise PromptError(f"prompts: {where} {error}") from error

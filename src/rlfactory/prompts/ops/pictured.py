@@ -77,8 +77,10 @@ class PicturedText(str):
 
 
 def identity(prompt: str) -> str:
-    """A plain string by which prompts are told apart: the text, with its picture if it has one."""
-    return prompt.identity if isinstance(prompt, PicturedText) else prompt
+    """A plain string by which prompts are told apart: the text, with its picture if it has one; of
+    a conversation all messages.
+    """
+    return str(getattr(prompt, "identity", prompt))
 
 
 def pictured(text: str, picture: object, folder: Path | None = None) -> PicturedText:

@@ -9,6 +9,7 @@ from transformers import AutoModelForSequenceClassification
 
 from rlfactory.model.lm.score_format import end_scores, has_state_scores
 from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.prompts.ops.chat import before_answer
 from rlfactory.reward.backbones.pretrained import (
     load_full_model,
     load_full_tokenizer,
@@ -22,10 +23,13 @@ ScoredText = Literal["text", "completion"]
 
 
 def scored_texts(samples: Samples, judge: ScoredText, prefix: str) -> list[str]:
-    """The text of each sample that is scored: with its prompt, or the completion alone."""
+    """The text of each sample that is scored: with its prompt, or the completion alone.
+
+    A conversation is a transcript, with the completion as the assistant's message.
+    """
     prompts = samples.prompts if judge == "text" else [""] * len(samples.prompts)
     pairs = zip(prompts, require_texts(samples), strict=True)
-    return [prefix + prompt + completion for prompt, completion in pairs]
+    return [prefix + before_answer(prompt) + completion for prompt, completion in pairs]
 
 
 class Classifier:

@@ -189,7 +189,10 @@ def _write_weights(folder: Path, info: ExportInfo, model: Any, style: Style | No
 def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
     config, prompt = info.config, _example_prompt(info)
     if info.media == "texts":
-        return text_snippet(config, source, prompt=prompt, begins_with_end=model.begin_with_end)
+        begins, messages = model.begin_with_end, model.prompts.messages_of_transcript(prompt)
+        return text_snippet(
+            config, source, prompt=prompt, begins_with_end=begins, messages=messages
+        )
     evaluation = config["evaluation"]
     if evaluation["size"]:
         model.resolution = model.resolution_of(evaluation["size"])

@@ -13,6 +13,7 @@ from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import DPM_SOLVER, FLOW, UNIPC, own_shift
+from rlfactory.prompts.ops.chat import Message
 
 Config = Mapping[str, Any]
 
@@ -101,8 +102,15 @@ def image_snippet(
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
 
 
-def text_snippet(config: Config, source: Source, *, prompt: str, begins_with_end: bool) -> Snippet:
-    """Code that samples a text as the run does."""
+def text_snippet(
+    config: Config,
+    source: Source,
+    *,
+    prompt: str,
+    begins_with_end: bool,
+    messages: Sequence[Message] | None = None,
+) -> Snippet:
+    """Code that samples a text as the run does; with `messages`, an answer to them."""
     dynamics = config["dynamics"]
     options = {"max_new_tokens": dynamics["length"], "do_sample": True}
     options |= {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
@@ -117,12 +125,23 @@ def text_snippet(config: Config, source: Source, *, prompt: str, begins_with_end
             f"base = AutoModelForCausalLM.from_pretrained({source.base}, {dtype})",
             f"model = PeftModel.from_pretrained(base, {source.path!r})",
         ]
+    begun = [f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")']
+    if messages is not None:
+        given = config["model"].get("chat_options") or {}
+        extra = "".join(f", {name}={value!r}" for name, value in given.items())
+        begun = [
+            f"messages = {[*messages]!r}",
+            "begun = tokenizer.apply_chat_template(",
+            f"    messages, add_generation_prompt=True{extra},",
+            '    return_tensors="pt", return_dict=True,',
+            ")",
+        ]
     code = [
         *head,
         "",
         f"tokenizer = AutoTokenizer.from_pretrained({source.path!r})",
         *loads,
-        f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")',
+        *begun,
         f"tokens = model.generate(**begun, {_keywords(options)})",
         "print(tokenizer.decode(tokens[0]))",
     ]

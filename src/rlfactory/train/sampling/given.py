@@ -52,10 +52,9 @@ class GivenSampler(TextSampler):
             yield index_rows(whole, index[chunk]).measured()
 
     def _tokens_of(self, pairs: Sequence[tuple[str, str]]) -> Tokens:
-        prompt, prompt_mask = self.model.encode([given for given, _ in pairs])
-        encoded = self.model.encode_completions(
-            [learned for _, learned in pairs], self.dynamics.length
-        )
+        prompts, completions = [given for given, _ in pairs], [learned for _, learned in pairs]
+        prompt, prompt_mask = self.model.encode(prompts)
+        encoded = self.model.encode_completions(prompts, completions, self.dynamics.length)
         response, mask, ended = (to_device(column, self.model.device) for column in encoded)
         zeros = torch.zeros(response.shape, device=self.model.device)
         return Tokens(prompt, prompt_mask, response, mask, ended, zeros, zeros)

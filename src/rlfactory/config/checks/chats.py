@@ -1,0 +1,105 @@
+"""Rules on conversations: there is a template for them, and room for the answer."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched
+from rlfactory.config.checks.prompt_files import known_rows
+from rlfactory.config.problems import Problem
+from rlfactory.config.prompt_data import nearest_file
+from rlfactory.model.pipelines.local_models import folder_of, read_json
+from rlfactory.prompts.ops.chat import ChatText
+from rlfactory.utils.live_objects import is_reference
+
+OPTIONS = ("auto", "plain", "none")
+"""What `model.chat_template` may be beside a file."""
+
+
+def require_template(config: Config, traits: Traits) -> Iterator[Problem]:
+    """There is a chat template where messages are to be written by one."""
+    template = config["model"].get("chat_template")
+    if template is None:  # a model of images
+        if _are_conversations(config, traits):
+            message = "are lists of messages, which are for language models; give each a text"
+            yield Problem("prompts", message, "model=gpt2")
+        return
+    if template not in OPTIONS:
+        path = Path(template).expanduser()
+        if not os.path.isfile(path):
+            fix = nearest_file(path) or "auto"
+            message = f"there is no file {template}; allowed are a Jinja file, {', '.join(OPTIONS)}"
+            yield Problem("model.chat_template", message, f"model.chat_template={fix}")
+        return
+    wants = "prompts are lists of messages" if _are_conversations(config, traits) else None
+    wants = "model.text_role=user" if config["model"].get("text_role") == "user" else wants
+    if wants is None or template == "plain":
+        return
+    has_own = _has_template(config)
+    if template == "none":
+        fix = "model.chat_template=plain" if has_own is False else "model.chat_template=auto"
+        yield Problem("model.chat_template", f"is none, and {wants}", fix)
+    elif has_own is False:
+        message = f"is auto, and {config['model']['path']} has no chat template; {wants}"
+        yield Problem("model.chat_template", message, "model.chat_template=plain")
+
+
+def require_conversations(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A system prompt has conversations to stand in."""
+    model = config["model"]
+    if model.get("system_prompt") is None or model.get("text_role") == "user":
+        return
+    rows = known_rows(config, traits)
+    if rows is None:
+        are_texts = traits["prompts"].get("metadata") is not None
+    else:
+        are_texts = not _are_conversations(config, traits)
+    if are_texts:
+        message = "is a message of conversations, and these prompts are texts"
+        yield Problem("model.system_prompt", message, "model.text_role=user")
+
+
+def require_answers_of_conversations(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Supervised learning takes answers of conversations, not conversations as one text."""
+    algo = config["algo"]
+    if traits["algo"].get("samples_from") != "data" or is_algorithm_mismatched(traits):
+        return
+    is_user = config["model"].get("text_role") == "user"
+    if not is_user and not _are_conversations(config, traits):
+        return
+    for key, value in (("column", None), ("train_on", "text")):
+        if key in algo and algo[key] == value:
+            message = "is for texts, and of a conversation the last answer is learned"
+            yield Problem(f"algo.{key}", message, f"algo.{key}=completion")
+
+
+def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A response leaves room for a prompt in the model's context."""
+    path, length = config["model"].get("path"), config["dynamics"].get("length")
+    folder = folder_of(path) if isinstance(path, str) and not is_reference(path) else None
+    if folder is None or traits["model"].get("media") != "texts" or not isinstance(length, int):
+        return
+    own = read_json(folder / "config.json")
+    context = own.get("max_position_embeddings", own.get("n_positions"))
+    if isinstance(context, int) and length >= context:
+        message = f"is {length}, and prompt and response have at most {context} tokens together"
+        yield Problem("dynamics.length", message, f"dynamics.length={max(1, context // 2)}")
+
+
+def _are_conversations(config: Config, traits: Traits) -> bool:
+    """Whether prompts are lists of messages, as far as that is known."""
+    rows = known_rows(config, traits)
+    column = str(config["prompts"].get("column", "prompt"))
+    return rows is not None and any(isinstance(row.get(column), ChatText) for row in rows.rows)
+
+
+def _has_template(config: Config) -> bool | None:
+    """Whether a model's folder holds a chat template; None where there is no folder here."""
+    path = config["model"].get("path")
+    folder = folder_of(path) if isinstance(path, str) and not is_reference(path) else None
+    if folder is None or not os.path.isfile(folder / "tokenizer_config.json"):
+        return None
+    if "chat_template" in read_json(folder / "tokenizer_config.json"):
+        return True
+    names = ("chat_template.jinja", "chat_template.json")
+    return any(os.path.isfile(folder / name) for name in names)

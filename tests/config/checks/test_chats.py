@@ -1,0 +1,135 @@
+"""Rules on conversations."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
+
+WORDS = ("model=tiny_gpt2", "prompts=file", "prompts.path=mine.jsonl")
+ASKED = [{"role": "user", "content": "2 + 2?"}]
+ANSWERED = [*ASKED, {"role": "assistant", "content": "4"}]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(*rows: object) -> None:
+    Path("mine.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+
+
+def told(*words: str) -> list[tuple[str, str, str]]:
+    try:
+        plan_from_words(*words)
+    except PlanError as error:
+        return [(problem.key, problem.message, problem.fix) for problem in error.problems]
+    return []
+
+
+@pytest.mark.parametrize("row", [{"prompt": ASKED}, {"messages": ANSWERED}], ids=str)
+def test_messages_want_a_template_and_the_fix_works(row: dict[str, Any]) -> None:
+    write(row)
+    ((key, message, fix),) = told(*WORDS)
+    assert key == "model.chat_template"
+    assert "zoo:tiny_gpt2 has no chat template; prompts are lists of messages" in message
+    assert fix == "model.chat_template=plain"
+    assert told(*WORDS, fix) == []
+    ((_, message, other),) = told(*WORDS, "model.chat_template=none")
+    assert "is none" in message
+    assert other == fix
+
+
+def test_a_template_that_is_not_there() -> None:
+    Path("chat.jinja").write_text("{{ messages }}")
+    ((key, message, fix),) = told("model=tiny_gpt2", "model.chat_template=chats.jinja")
+    assert (key, fix) == ("model.chat_template", "model.chat_template=chat.jinja")
+    assert "there is no file chats.jinja; allowed are a Jinja file, auto, plain, none" in message
+    assert told("model=tiny_gpt2", fix) == []
+
+
+def test_a_template_of_the_models_own_is_found(tmp_path: Path) -> None:
+    write({"prompt": ASKED})
+    folder = tmp_path / "chat"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "gpt2", "n_positions": 64}')
+    (folder / "tokenizer_config.json").write_text("{}")
+    words = (*WORDS, "model.path=chat", "dynamics.length=16")
+    assert [key for key, *_ in told(*words)] == ["model.chat_template"]
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert told(*words) == []
+
+
+def test_a_system_prompt_is_for_conversations() -> None:
+    words = ("model=tiny_gpt2", "model.system_prompt=Rhyme", "model.chat_template=plain")
+    ((key, _, fix),) = told(*words)
+    assert (key, fix) == ("model.system_prompt", "model.text_role=user")
+    assert told(*words, fix) == []
+    write({"prompt": ASKED})
+    assert told(*WORDS, *words[1:]) == []
+
+
+def test_of_a_conversation_the_answer_is_learned() -> None:
+    write({"messages": ANSWERED})
+    words = (*WORDS, "model.chat_template=plain", "algo=sft", "prompts_per_iteration=4")
+    assert told(*words) == []
+    for wrong in ("algo.train_on=text", "algo.column=null"):
+        ((key, message, fix),) = told(*words, wrong)
+        assert key == wrong.partition("=")[0]
+        assert "of a conversation the last answer is learned" in message
+        assert told(*words, fix) == []
+    write({"prompt": ASKED, "completion": ANSWERED[1:]})
+    assert told(*words) == []
+    write({"prompt": ASKED, "completion": ANSWERED})
+    ((key, message, _),) = told(*words)
+    assert key == "algo.column"
+    assert "must be a text" in message
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": [{"content": "hi"}]}, "line 1 `prompt` message 0 must have `role` and"),
+        ({"prompt": [{"role": "bot", "content": "hi"}]}, "role 'bot'; allowed are system,"),
+        ({"messages": [{"role": "user", "content": 3}]}, "`content` must be a text; it is 3"),
+        ({"messages": []}, "`messages` must be a text or a list of messages; it is []"),
+        ({"messages": ANSWERED[1:]}, "must have a user's message before the answer"),
+        ({"text": "hi"}, "no object with a `prompt` in line 1, or with `messages`"),
+    ],
+    ids=str,
+)
+def test_wrong_messages(row: dict[str, Any], said: str) -> None:
+    write(row)
+    ((key, message, _),) = told(*WORDS)
+    assert key == "prompts.path"
+    assert said in message
+
+
+def test_messages_of_a_data_set() -> None:
+    write({"source": "x", "messages": ANSWERED})
+    words = ("model=tiny_gpt2", "prompts=datasets", "prompts.path=mine.jsonl")
+    ((key, _, fix),) = told(*words)
+    assert (key, fix) == ("prompts.column", "prompts.column=messages")
+    ((key, _, template),) = told(*words, fix)
+    assert told(*words, fix, template, "algo=sft", "prompts_per_iteration=4") == []
+    write({"messages": [{"role": "bot", "content": ""}]})
+    ((key, message, _),) = told(*words, fix)
+    assert key == "prompts.column"
+    assert "role 'bot'" in message
+
+
+def test_image_models_take_no_messages() -> None:
+    write({"prompt": ASKED})
+    problems = told("model=tiny_sd3", "prompts=file", "prompts.path=mine.jsonl", "reward=length")
+    assert "prompts" in [key for key, *_ in problems]
+
+
+def test_a_response_leaves_room() -> None:
+    ((key, message, fix),) = told("model=tiny_gpt2", "dynamics.length=5000")
+    assert key == "dynamics.length"
+    assert "at most" in message
+    assert told("model=tiny_gpt2", fix) == []

@@ -1,0 +1,144 @@
+"""The families of language models that people train: likelihoods, updates, adapters, memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_language_models import KINDS, save_language_model
+from transformers import AutoModelForCausalLM
+
+from rlfactory.dynamics.token import Token
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.logits import require_known_logits
+from rlfactory.model.memory import Memory
+from rlfactory.prompts.ops.chat import ChatText
+from rlfactory.rollout import Tokens
+from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import index_rows
+
+CPU = torch.device("cpu")
+CLOSE: dict[str, float] = {"atol": 2e-5, "rtol": 1e-4}
+PROMPTS = [
+    ChatText([{"role": "user", "content": "2 + 2?"}]),
+    "A text",
+    ChatText([{"role": "user", "content": "Write a line about the sea"}]),
+]
+Folder = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    made: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = save_language_model(tmp_path_factory.mktemp(kind), kind)
+        return made[kind]
+
+    return of
+
+
+def roll(model: CausalLM, prompts: list[str] = PROMPTS, length: int = 24, **options: Any) -> Tokens:
+    ids, mask = model.encode(prompts)
+    uniform = torch.rand(len(PROMPTS), length, generator=torch.Generator().manual_seed(1))
+    return model.rollout(ids, mask, Token(length=length, **options), uniform[: len(prompts)])
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "cohere"])
+def test_likelihoods_are_those_of_transformers_and_of_a_full_pass(
+    kind: str, folder: Folder
+) -> None:
+    model = CausalLM(CPU, path=str(folder(kind)), value_start="orthogonal")
+    tokens = roll(model)
+    logits, values = model.forward(tokens)
+    found = Token().step(logits, next=tokens.response[tokens.mask])
+    torch.testing.assert_close(found.log_prob, tokens.log_prob[tokens.mask], **CLOSE)
+    torch.testing.assert_close(values, tokens.value[tokens.mask], **CLOSE)
+    theirs = AutoModelForCausalLM.from_pretrained(folder(kind), dtype=torch.float32).eval()
+    real = tokens.prompt[0][tokens.prompt_mask[0]]
+    whole = torch.cat([real, tokens.response[0]])[None]
+    own = theirs(whole).logits[0, len(real) - 1 : -1].log_softmax(-1)
+    chosen = own.gather(1, tokens.response[0, :, None])[:, 0]
+    mask = tokens.mask[0]
+    torch.testing.assert_close(tokens.log_prob[0][mask], chosen.detach()[mask], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_else_is_in_the_batch_changes_no_likelihood(kind: str, folder: Folder) -> None:
+    model = CausalLM(CPU, path=str(folder(kind)))
+    together = roll(model).measured()
+    lengths = together.response_lengths.tolist()
+    logits = model.forward(together)[0].split(lengths)
+    for row in range(len(PROMPTS)):
+        alone = together.part(slice(row, row + 1))
+        torch.testing.assert_close(model.forward(alone)[0], logits[row], **CLOSE)
+        wider = index_rows(together, torch.tensor([row, row])).with_prompt_width(60)
+        torch.testing.assert_close(
+            model.forward(wider)[0].split([lengths[row]] * 2)[0], logits[row], **CLOSE
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_recomputed_layers_change_no_gradient(kind: str, finetune: Any, folder: Folder) -> None:
+    gradients = []
+    for recompute in (False, True):
+        memory = Memory(gradient_checkpointing=recompute)
+        model = CausalLM(CPU, memory=memory, path=str(folder(kind)), finetune=finetune)
+        model.forward(roll(model))[0].square().mean().backward()  # type: ignore[no-untyped-call]
+        policy = model.parameter_groups()[0]["params"]
+        gradients.append([p.grad for p in policy if p.grad is not None])
+    assert len(gradients[0]) > 4
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reference_is_the_network_without_its_adapters(kind: str, folder: Folder) -> None:
+    base = CausalLM(CPU, path=str(folder(kind)))
+    tokens = roll(base)
+    model = CausalLM(CPU, path=str(folder(kind)), finetune="lora", lora_rank=4)
+    model.weights.add("reference")
+    with torch.no_grad():
+        for name, parameter in model.weights.parameters.items():
+            if "lora_B" in name:
+                parameter.add_(0.1)
+    expected = base.forward(tokens)[0].detach()
+    assert not torch.allclose(model.forward(tokens)[0], expected, atol=1e-3)
+    with model.weights("reference"):
+        torch.testing.assert_close(model.forward(tokens)[0].detach(), expected, **CLOSE)
+
+
+def test_a_response_ends_with_its_turn(folder: Folder) -> None:
+    model = CausalLM(CPU, path=str(folder("gemma3")))
+    end = model.tokenizer.convert_tokens_to_ids("<end_of_turn>")
+    assert set(model._end_ids) == {end, model.tokenizer.eos_token_id}
+    assert all("<" not in text or "end_of_turn" not in text for text in model.texts(roll(model)))
+
+
+def test_a_response_that_does_not_fit_is_told_the_length_that_does(folder: Folder) -> None:
+    model = CausalLM(CPU, path=str(folder("qwen3")))
+    with pytest.raises(ModelError, match=r"'user: 2 \+ 2\?'.*128.*type dynamics.length=(\d+)") as e:
+        model.check_lengths(PROMPTS[:1], 120)
+    fitting = int(str(e.value).rpartition("=")[2])
+    model.check_lengths(PROMPTS[:1], fitting)
+    with pytest.raises(ModelError, match="no response fits"):
+        model.check_lengths(["x" * 200], 8)
+
+
+def test_other_logits_are_refused(folder: Folder) -> None:
+    network = AutoModelForCausalLM.from_pretrained(folder("llama"), dtype=torch.float32)
+    require_known_logits(network, "here")
+    network.lm_head.register_forward_hook(lambda *_: None)
+    forward = network.forward
+
+    def squared(*args: Any, **options: Any) -> Any:
+        output = forward(*args, **options)
+        output.logits = output.logits**2
+        return output
+
+    network.forward = squared
+    with pytest.raises(ModelError, match="path=here: LlamaForCausalLM computes its logits"):
+        require_known_logits(network, "here")

@@ -1,0 +1,107 @@
+"""Random language models of the architectures that people train, with a chat template each."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+KINDS = ("llama", "qwen3", "gemma2", "gemma3")
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+    "{% endif %}"
+)
+LLAMA = (
+    "{{ bos_token }}{% for m in messages %}<|start|>{{ m['role'] }}<|header|>\n\n"
+    "{{ m['content'] | trim }}<|eot|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant<|header|>\n\n{% endif %}"
+)
+GEMMA = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if m['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+    "{{ m['content'] | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+TEMPLATES = {"llama": LLAMA, "qwen3": CHATML, "gemma2": GEMMA, "gemma3": GEMMA, "cohere": CHATML}
+SPECIAL = {
+    "llama": ["<|begin|>", "<|eot|>", "<|start|>", "<|header|>"],
+    "qwen3": ["<|endoftext|>", "<|im_end|>", "<|im_start|>"],
+    "gemma2": ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"],
+}
+SPECIAL |= {"gemma3": SPECIAL["gemma2"], "cohere": SPECIAL["qwen3"]}
+
+
+def tiny_tokenizer(kind: str = "qwen3") -> PreTrainedTokenizerFast:
+    """A tokenizer of bytes with a family's special tokens and template."""
+    alphabet = sorted(ByteLevel.alphabet())
+    names = SPECIAL[kind]
+    vocabulary = {token: i for i, token in enumerate([*alphabet, *names])}
+    backend = Tokenizer(BPE(vocab=vocabulary, merges=[]))
+    backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    backend.decoder = ByteLevelDecoder()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=None if TEMPLATES[kind] == CHATML else names[0],
+        eos_token=names[1],
+        additional_special_tokens=names,
+    )
+    tokenizer.chat_template = TEMPLATES[kind]
+    return tokenizer
+
+
+def save_language_model(folder: Path, kind: str, vocabulary: int | None = None) -> Path:
+    """A folder with a random model of 2 layers and its tokenizer.
+
+    Args:
+        folder: where it is saved.
+        kind: `llama`, `qwen3`, `gemma2` or `gemma3`.
+        vocabulary: the number of logits; None: that of the tokenizer.
+    """
+    tokenizer = tiny_tokenizer(kind)
+    shape = {
+        **{"vocab_size": vocabulary or len(tokenizer), "hidden_size": 32, "intermediate_size": 48},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
+        **{"head_dim": 8, "max_position_embeddings": 128, "initializer_range": 0.3},
+        **{"pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id},
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        match kind:
+            case "llama":
+                network = LlamaForCausalLM(LlamaConfig(**shape))
+            case "qwen3":
+                network = Qwen3ForCausalLM(Qwen3Config(**shape, tie_word_embeddings=True))
+            case "gemma2":
+                # caps logits, and every second layer sees a window
+                options = {"sliding_window": 16, "final_logit_softcapping": 3.0}
+                network = Gemma2ForCausalLM(Gemma2Config(**shape, **options))
+            case "gemma3":
+                kinds = ["sliding_attention", "full_attention"]
+                config = Gemma3TextConfig(**shape, sliding_window=16, layer_types=kinds)
+                network = Gemma3ForCausalLM(config)
+            case _:
+                shape.pop("head_dim")
+                network = CohereForCausalLM(CohereConfig(**shape, logit_scale=0.25))
+        network.generation_config.eos_token_id = tokenizer.eos_token_id
+        network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
