@@ -143,7 +143,7 @@ def _other(case: Case) -> str:
 
 def _copied(source: str, target: str) -> None:
     """A link where nothing is written in place, for checkpoints are large."""
-    if source.endswith((".safetensors", ".png")):
+    if source.endswith(".safetensors"):
         os.link(source, target)
     else:
         shutil.copy2(source, target)

@@ -128,6 +128,8 @@ def _sign(path: Path, chance: random.Random) -> None:
             remove(manifest)
             manifest.write_bytes(_signed(content))
         return
+    if not all(p.is_dir() or (p.is_file() and not p.is_symlink()) for p in folder.rglob("*")):
+        return  # no checkpoint is written with these
     about = {k: v for k, v in content.items() if k not in ("format", "files", "digest")}
     remove(manifest)
     write_manifest(folder, about)
