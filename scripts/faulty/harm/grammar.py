@@ -78,7 +78,7 @@ def _kinds(path: Path) -> list[Mapping[str, Change | None]]:
         return [OF_FOLDERS]
     if not path.exists():
         return [{STRANGER: None}]
-    kinds: list[Mapping[str, Change | None]] = [PLACES, CONTENTS, {FOREIGN: None}]
+    kinds: list[Mapping[str, Change | None]] = [{**PLACES, FOREIGN: None}, CONTENTS]
     if path.suffix in (".json", ".jsonl", ".yaml"):
         kinds += [VALUES] * 4
     if path.suffix == ".safetensors":

@@ -134,10 +134,10 @@ def parse_yaml(text: str, path: Path, *, remedy: str = "") -> Any:
     """As `read_yaml`, of a text; `path` is for messages."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, ten times as fast
+    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # noqa: N806  # in C, ten times as fast
     try:
-        _require_flat_events(yaml.parse(text, loader))  # before it is composed, by recursion
-        value = yaml.load(text, loader)
+        _require_flat_events(yaml.parse(text, SafeLoader))  # before it is composed, by recursion
+        value = yaml.load(text, SafeLoader)
         require_shallow(value)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

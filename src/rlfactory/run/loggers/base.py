@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
 from rlfactory.run.atomic_write import write_text
@@ -80,9 +80,9 @@ class SampleTable:
         columns, rows = content["columns"], content["rows"]
         if any(len(row) != len(columns) for row in rows) or "prompt" not in columns:
             raise FileError(path, "has rows of other columns than it names", REMEDY)
-        folder = path.parent.resolve()
-        files = [path.parent / name for name in content["pictures"]]
-        if len(files) > len(rows) or not all(f.resolve().is_relative_to(folder) for f in files):
+        names = [PurePosixPath(name) for name in content["pictures"]]
+        files = [path.parent / name for name in names]
+        if len(files) > len(rows) or any(n.is_absolute() or ".." in n.parts for n in names):
             raise FileError(path, "names images that are not its own", REMEDY)
         pictures = files if all(file.is_file() for file in files) else []
         return cls(content["title"], columns, rows, pictures)
