@@ -6,6 +6,7 @@ That of Stable Diffusion 3 is in conftest.py.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from diffusers import (
     DPMSolverMultistepScheduler,
     FlowMatchEulerDiscreteScheduler,
     Flux2KleinPipeline,
+    Flux2Pipeline,
     Flux2Transformer2DModel,
     FluxKontextPipeline,
     FluxPipeline,
@@ -48,6 +50,8 @@ from transformers import (
     CLIPTokenizer,
     Gemma2Config,
     Gemma2Model,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -63,6 +67,7 @@ from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.prompts.ops.pictured import PicturedText
 
 __all__ = [
+    "flux2_dev_folder",
     "flux2_folder",
     "flux_folders",
     "flux_kontext_folder",
@@ -267,6 +272,8 @@ CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
     "<|im_start|>assistant"
 )
+TYPED = "{% for m in messages %}[{{ m.role }}] {{ m.content[0].text }}{% endfor %}"
+"""The template of messages whose content is a list of typed parts."""
 
 
 def chat_tokenizer() -> PreTrainedTokenizerFast:
@@ -398,32 +405,69 @@ def flux2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         tokenizer = chat_tokenizer()
         encoder = qwen3_config(tokenizer, 8, layers=28)
-        transformer = Flux2Transformer2DModel(
-            in_channels=16,
-            num_layers=2,
-            num_single_layers=2,
-            attention_head_dim=16,
-            num_attention_heads=2,
-            joint_attention_dim=24,
-            axes_dims_rope=(4, 4, 4, 4),
-            guidance_embeds=False,
-        )
-        disturb(transformer)
-        vae = AutoencoderKLFlux2(
-            block_out_channels=(4, 4, 8, 8),
-            layers_per_block=1,
-            latent_channels=4,
-            norm_num_groups=2,
-            sample_size=64,
-        )
-        vae.bn.running_mean.uniform_(-0.5, 0.5)
-        vae.bn.running_var.uniform_(0.5, 2.0)
         pipe = Flux2KleinPipeline(
-            scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
-            vae=vae,
             text_encoder=Qwen3ForCausalLM(encoder),
             tokenizer=tokenizer,
-            transformer=transformer,
+            **flux2_parts(guidance_embeds=False),
+        )
+    pipe.to(torch.float16).save_pretrained(folder / "pipe")
+    return folder / "pipe"
+
+
+def flux2_parts(*, guidance_embeds: bool) -> dict[str, Any]:
+    """Scheduler, autoencoder and transformer of FLUX.2."""
+    transformer = Flux2Transformer2DModel(
+        in_channels=16,
+        num_layers=2,
+        num_single_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=24,
+        axes_dims_rope=(4, 4, 4, 4),
+        guidance_embeds=guidance_embeds,
+    )
+    disturb(transformer)
+    vae = AutoencoderKLFlux2(
+        block_out_channels=(4, 4, 8, 8),
+        layers_per_block=1,
+        latent_channels=4,
+        norm_num_groups=2,
+        sample_size=64,
+    )
+    vae.bn.running_mean.uniform_(-0.5, 0.5)
+    vae.bn.running_var.uniform_(0.5, 2.0)
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True)
+    return {"scheduler": scheduler, "vae": vae, "transformer": transformer}
+
+
+@pytest.fixture(scope="session")
+def flux2_dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `Flux2Pipeline`; its text encoder has the 30 layers that it reads.
+
+    The published processor, which needs torchvision, is a tokenizer here: only text passes it.
+    """
+    folder = tmp_path_factory.mktemp("tiny_flux2_dev")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        tokenizer = chat_tokenizer()
+        tokenizer.chat_template = TYPED
+        small = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "head_dim": 8}
+        encoder = Mistral3Config(
+            text_config=small
+            | {
+                "model_type": "mistral",
+                "vocab_size": len(tokenizer),
+                "num_hidden_layers": 30,
+                "num_key_value_heads": 1,
+                "initializer_range": 0.5,
+            },
+            vision_config=small
+            | {"model_type": "pixtral", "num_hidden_layers": 1, "image_size": 28, "patch_size": 14},
+        )
+        pipe = Flux2Pipeline(
+            text_encoder=Mistral3ForConditionalGeneration(encoder),
+            tokenizer=tokenizer,
+            **flux2_parts(guidance_embeds=True),
         )
     pipe.to(torch.float16).save_pretrained(folder / "pipe")
     return folder / "pipe"
@@ -548,6 +592,7 @@ FOLDERS: Mapping[str, str] = {
     "z_image": "z_image_folder",
     "z_image_turbo": "z_image_folder",
     "flux2_klein": "flux2_folder",
+    "flux2_dev": "flux2_dev_folder",
     "sana": "sana_folder",
     "wan": "wan_folder",
 }

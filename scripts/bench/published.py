@@ -108,7 +108,7 @@ def stand_in(name: str, network: str) -> Callable[..., tuple[Tensor | None, ...]
         length = options.get("max_sequence_length", 256)
         if name == "z_image":
             return [*drawn("sequence", length, config.cap_feat_dim)], []
-        if name in ("qwen_image", "flux2_klein"):
+        if name in ("qwen_image", "flux2_klein", "flux2_dev"):
             return drawn("sequence", length, config.joint_attention_dim), None
         if name == "sana":
             mask = torch.ones(len(prompts), length, dtype=torch.long, device=tensor.device)

@@ -25,7 +25,7 @@ PAGE = DOCS / "reference" / "defaults.md"
 BEGIN, END = "<!-- tables: python scripts/docs/defaults.py -->", "<!-- end of tables -->"
 MODELS = (
     *("sd14", "sd35", "flux", "flux_schnell", "qwen_image", "z_image", "z_image_turbo"),
-    *("flux_kontext", "flux2_klein", "sana", "wan"),
+    *("flux_kontext", "flux2_klein", "flux2_dev", "sana", "wan"),
 )
 """Of full size; sd15 has sd14's recipes."""
 NEEDS: Mapping[str, tuple[str, ...]] = {

@@ -32,6 +32,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Z-Image": ("z_image",),
     "Z-Image-Turbo": ("z_image_turbo",),
     "FLUX.2 klein": ("flux2_klein",),
+    "FLUX.2 dev": ("flux2_dev",),
     "SANA": ("sana",),
     "Wan (video)": ("wan",),
 }
@@ -51,10 +52,10 @@ def algorithms() -> tuple[str, ...]:
 
 def _learns_from_images(name: str) -> bool:
     try:
-        plan_from_words("model=tiny_sd3", f"algo={name}")
+        plan = plan_from_words("model=tiny_sd3", f"algo={name}")
     except PlanError as error:
         return "algo" not in {problem.key for problem in error.problems}
-    return True
+    return plan.choices["algo"] == name  # one on texts may stand for another one
 
 
 @cache

@@ -31,7 +31,9 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "trl": ("peer/trl_ddpo", "trl_v2", "trl_tldr", "trl_legacy"),
     "flow_factory": (
         *("peer/flow_factory_grpo", "peer/flow_factory_grpo_flux", "peer/flow_factory_guard"),
-        "peer/flow_factory_nft",
+        *("peer/flow_factory_grpo_flux2", "peer/flow_factory_grpo_qwen_image"),
+        *("peer/flow_factory_grpo_z_image", "peer/flow_factory_grpo_wan"),
+        *("peer/flow_factory_nft", "peer/flow_factory_nft_qwen_image"),
         *("peer/flow_factory_nft_flux", "peer/flow_factory_awm", "peer/flow_factory_awm_flux"),
     ),
     "flow_grpo": (

@@ -34,10 +34,13 @@ FAMILIES = {
     "Steps of a flow: DanceGRPO, BranchGRPO, MixGRPO, Flow-Factory": (
         *("dance", "branch", "mix", "mix_flash", "flow_factory_grpo", "flow_factory_guard"),
         "flow_factory_grpo_flux",
+        *("flow_factory_grpo_flux2", "flow_factory_grpo_qwen_image"),
+        *("flow_factory_grpo_z_image", "flow_factory_grpo_wan"),
     ),
     "Steps of a model that predicts noise": ("ddpo", "trl_ddpo", "drlx", "dance_sd"),
     "Final samples": (
-        *("nft", "flow_factory_nft", "flow_factory_nft_flux", "awm", "flow_factory_awm"),
+        *("nft", "flow_factory_nft", "flow_factory_nft_flux"),
+        *("flow_factory_nft_qwen_image", "verl_omni_nft_qwen_image", "awm", "flow_factory_awm"),
         *("flow_factory_awm_flux", "vgrpo_flux", "vgrpo_sd35"),
     ),
 }

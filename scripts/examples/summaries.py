@@ -5,7 +5,7 @@ python scripts/examples/summaries.py TO    # write the files
 A review praises or pans three aspects of a film, and its summary names them in order as good or
 bad. Demonstrations have errors, as people's do; of two completions the chosen one is nearer to the
 truth. TO gets `demonstrations.jsonl` (prompt, completion), `pairs.jsonl` (prompt, chosen,
-rejected) and `prompts.jsonl` (prompt, truth).
+rejected) and `prompts.jsonl` (prompt), each with the truth.
 """
 
 import argparse
@@ -52,7 +52,8 @@ def rows(kind: str, count: int, errors: float, seed: int) -> Iterator[dict[str, 
             better, worse = sorted((first, second), key=lambda f: -_right(f, facts))
             if _right(better, facts) == _right(worse, facts):
                 continue
-            yield {"prompt": prompt, "chosen": summary(better), "rejected": summary(worse)}
+            pair = {"chosen": summary(better), "rejected": summary(worse)}
+            yield {"prompt": prompt, **pair, "truth": summary(facts)}
         elif kind == "demonstrations":
             yield {"prompt": prompt, "completion": summary(first), "truth": summary(facts)}
         else:

@@ -1,5 +1,7 @@
 """The small runs that are interrupted: of each kind of model, with all that surrounds the loop."""
 
+from pathlib import Path
+
 
 def words(*given: str) -> tuple[str, ...]:
     """A key that is given twice counts once, as it is given last."""
@@ -33,10 +35,17 @@ WHOLE_TEXTS = (
     *("algo.column=null", "group_size=1", "prompts_per_iteration=4", "updates_per_iteration=2"),
 )
 """Learned as they are: the beginnings of reviews, in place of completions."""
+PAIRS = Path(__file__).parents[2] / "tests" / "data" / "pairs.jsonl"
+OF_PAIRS = (
+    *("prompts=file", f"prompts.path={PAIRS}", "prompts.held_out=2", "group_size=2"),
+    "updates_per_iteration=2",
+)
 ALGORITHMS = {
     **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
     "branch_grpo": words(*IMAGES, "algo=branch_grpo", *TREE, *SHORT),
     **{name: words(*TEXTS, f"algo={name}", *SHORT, "updates_per_iteration=2") for name in OF_TEXTS},
+    "diffusion_dpo": words(*IMAGES, "algo=dpo", "group_size=2", *SHORT),
+    "dpo": words(*TEXTS, "algo=dpo", *OF_PAIRS, *SHORT),
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
 }
 OTHERS = {

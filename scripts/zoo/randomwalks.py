@@ -20,9 +20,9 @@ END = "<|endoftext|>"
 OUT = Path(__file__).parents[2] / "src" / "rlfactory" / "model" / "zoo" / "weights" / "randomwalks"
 
 
-def letter_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer with a token for each node and an end-of-text token."""
-    vocabulary = {token: i for i, token in enumerate([END, *NODES])}
+def letter_tokenizer(letters: str = NODES) -> PreTrainedTokenizerFast:
+    """A tokenizer with an end-of-text token, which is 0, and a token for each of `letters`."""
+    vocabulary = {token: i for i, token in enumerate([END, *letters])}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=END))
     tokenizer.pre_tokenizer = Split(Regex("."), "isolated")
     tokenizer.decoder = Fuse()

@@ -85,7 +85,8 @@ def train(
             - tokenizer: the tokenizer of a causal LM.
             - reward: a function (also async), a `Reward` or its class; or an option. Several are a
               list or a mapping by name, each alone or in a pair with its weight: a weighted sum.
-            - prompts: texts, rows with a `prompt`, a `datasets.Dataset`, `Prompts`; or an option.
+            - prompts: texts, lists of messages, rows with a `prompt` or `messages`, a
+              `datasets.Dataset`, `Prompts`; or an option.
             - eval_prompts: the same, for evaluation.
             - algo: a subclass of `Algorithm`, or an instance of one; or an option. `algo.NAME=...`
               sets what the class takes.

@@ -118,7 +118,8 @@ class TrainingItems:
     Attributes:
         x: None where `noise` makes it of `x0`, `eps` and `t`, a micro-batch at a time.
         noise: `noise(x0, eps, t)`, the noisy latents `[N, C, H, W]`, where `x` is None.
-        selected: Numbers of the items that are trained, out of B T, ascending; None: all are.
+        selected: Numbers of the items that are trained, out of B T, in the order of micro-batches;
+            None: all are, in ascending order.
         whole_samples: Whether micro-batches hold complete samples wherever one fits, since there is
             one ratio for each sample.
     """
@@ -280,11 +281,13 @@ class TokenBatch:
             old = None if self.old_log_prob is None else self.old_log_prob[rows, :width]
             states = None if reaching is None else reaching.part(rows)
             reached = width if states is None else states.mask.shape[1]
-            yield TokenBatch(
-                part,
-                self.advantage[rows, :width],
-                self.returns[rows, :reached],
-                old,
+            yield replace(
+                self,
+                tokens=part,
+                advantage=self.advantage[rows, :width],
+                returns=self.returns[rows, :reached],
+                old_log_prob=old,
+                max_rows=None,
                 states=states,
                 token_weight=None if self.token_weight is None else self.token_weight[rows],
             )

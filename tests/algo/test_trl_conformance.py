@@ -1,10 +1,12 @@
-"""Losses and gradients are those of TRL: of 1.16's GRPO and RLOO, 1.12's PPO and GSPO-token.
+"""Losses and gradients are those of TRL: of 1.16's GRPO, RLOO and DPO, 1.12's PPO, GSPO-token.
 
 The recordings are made by `scripts/conformance`; `docs/reference/trl_conformance.md` says what of
 TRL differs, and why.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from rlfactory.algo.dpo import DPO
 from rlfactory.algo.ppo import PPO
-from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_token import KLToken
@@ -59,6 +61,7 @@ GSPO_TOKEN = {
     "gspo_token": {"aggregation": "sequence", **GSPO, "ratio": "sequence_token"},
     "gspo_token, tokens": {**GSPO, "ratio": "sequence_token"},
 }
+DPO_CASES = ("sigmoid", "sigmoid, beta", "ipo", "hinge", "robust")
 PPO_CASES = ("k3", "whitened rewards", "missing end", "discounted", "narrow clips")
 BATCHES, WIDTH = 10, 6
 
@@ -83,8 +86,18 @@ class Recording:
 class TableModel:
     """A language model whose logits and values are tables; a prompt is the number of its row."""
 
-    def __init__(self, logits: Tensor, value: Tensor) -> None:
+    def __init__(self, logits: Tensor, value: Tensor, reference: Tensor | None = None) -> None:
         self.logits, self.value = logits.requires_grad_(), value.requires_grad_()
+        self.reference = reference
+
+    @contextmanager
+    def weights(self, name: str) -> Iterator[None]:
+        """With the reference's logits in use."""
+        assert name == "reference"
+        assert self.reference is not None
+        self.logits, own = self.reference, self.logits
+        yield
+        self.logits = own
 
     def rows_at_once(self, tokens: int, most: int) -> int:
         return most
@@ -128,10 +141,10 @@ def rollout_of(batch: dict[str, Tensor], dynamics: Token) -> tuple[TableModel, R
 
 
 def loss_and_gradients(
-    algo: PPO, model: TableModel, samples: Rollout, kl: KLToken | None, size: int
+    algo: PPO | DPO, model: TableModel, samples: Rollout, kl: KLToken | None, size: int
 ) -> tuple[float, Tensor, Tensor]:
     """The loss of an update in micro-batches of `size`, and its gradients by logits and values."""
-    items: TokenBatch = algo.training_items(
+    items: Any = algo.training_items(
         algo.normalise_update(samples),
         model,  # type: ignore[arg-type]
         seed=0,
@@ -226,6 +239,30 @@ def test_ppo_is_trls(case: str) -> None:
         assert_equal(loss, batch["policy_loss"] + value_loss, scale=1.0)
 
 
+@pytest.mark.parametrize("size", [4, 2])
+@pytest.mark.parametrize("case", DPO_CASES)
+def test_dpo_is_trls(case: str, size: int) -> None:
+    """The first half of TRL's rows are the chosen ones; here pairs follow one another."""
+    recording = Recording("dpo", case)
+    algo = DPO(**recording.options)
+    order = torch.tensor([0, 2, 1, 3])
+    assert len(recording.batches) == BATCHES
+    for recorded in recording.batches:
+        batch = {**recorded, "old_logits": recorded["logits"]}
+        model, samples = rollout_of(batch, Token(length=recording.longest))
+        model.reference = batch["reference_logits"]
+        samples = replace(samples[order], groups=torch.tensor([0, 0, 1, 1]))
+        samples = algo.compute_advantages(replace(samples, index=torch.arange(4)), "none")
+        loss, gradient, _ = loss_and_gradients(algo, model, samples, None, size)
+        assert_equal(loss, batch["loss"], scale=1.0)
+        assert_equal(gradient, batch["gradient"])
+        items = algo.training_items(samples, model, seed=0, iteration=0)  # type: ignore[arg-type]
+        metrics = algo.loss(model, items).metrics  # type: ignore[arg-type]
+        for name in ("chosen", "rejected", "margin", "log_prob_chosen", "log_prob_rejected"):
+            assert_equal(metrics[f"preference/{name}"].mean(), batch[name], scale=1.0)
+        assert metrics["preference/accuracy"].mean() == batch["accuracy"]
+
+
 def penalty(samples: Rollout, kl: KLToken) -> Tensor:
     """The regularizer's penalty of tokens, from the likelihoods of the rollout."""
 
@@ -241,4 +278,5 @@ def penalty(samples: Rollout, kl: KLToken) -> Tensor:
 
 def test_recordings_are_of_the_named_versions() -> None:
     assert Recording("grpo", "grpo").version == "1.16.0"
+    assert Recording("dpo", "sigmoid").version == "1.16.0"
     assert Recording("ppo", "ppo").version == "1.12.0"

@@ -17,6 +17,7 @@ from rlfactory.config.schema.signature import read_signature
 
 CONF = packaged_folder("conf")
 FILES = sorted(path for path in CONF.glob("*/**/*.yaml"))
+PAIRS = Path(__file__).parents[1] / "data" / "pairs.jsonl"
 NEEDS = {
     "prompts/file": ["prompts.path=prompts.jsonl", "reward=compressibility"],
     "prompts/datasets": ["prompts.path=prompts.jsonl", "reward=compressibility"],
@@ -29,6 +30,7 @@ NEEDS = {
     "prompts/pick_a_pic": ["reward=compressibility"],
     "prompts/hpdv2": ["reward=compressibility"],
     "algo/sft": [*("model=gpt2", "prompts=file", "prompts.path=prompts.jsonl", "algo.column=null")],
+    "algo/dpo": [*("model=gpt2", "prompts=file", f"prompts.path={PAIRS}")],
     "experiment/four_models": [
         *("model.path=owner/sft", "model.value_path=owner/rm", "reward.path=owner/rm"),
         "prompts.path=prompts.jsonl",
@@ -46,6 +48,9 @@ NEEDS = {
     "reward/function": ["model=gpt2", "reward.function=judge.py:judge"],
     "reward/diversity": ["model=gpt2", "group_size=2"],
     "reward/regex": ["model=gpt2", "reward.pattern=a+"],
+    "reward/exact": ["model=gpt2", "prompts=arithmetic"],
+    "reward/math": ["model=gpt2", "prompts=arithmetic"],
+    "reward/python": ["model=gpt2", "prompts=file", "prompts.path=prompts.jsonl"],
     "reward/reward_model": ["model=gpt2", "reward.path=owner/name"],
     "reward/remote": ["reward.url=http://127.0.0.1:8000"],
     "reward/remote_text": ["model=gpt2", "reward.url=http://127.0.0.1:8000"],
@@ -80,6 +85,7 @@ OF_TEXTS = {
     *("algo/dapo", "algo/dr_grpo", "algo/gspo", "algo/cispo"),
     *("algo/reinforce_pp", "algo/reinforce_pp_baseline"),
     *("regularizer/kl_token", "regularizer/kl_token_adaptive", "prompts/randomwalks"),
+    "prompts/arithmetic",
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
     *("reward/lexicon", "reward/randomwalks", "reward/coherence", "reward/json"),
 }
@@ -165,7 +171,7 @@ def test_an_option_makes_a_plan(
     if name_of(path) in NOT_INSTALLED:
         pytest.skip("needs a package that is not installed")
     group, option = group_of(path), option_of(path)
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a cat"}\n')
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a cat", "tests": "pass"}\n')
     (tmp_path / "judge.py").write_text(FUNCTIONS)
     monkeypatch.chdir(tmp_path)
     made = plan_from_words(f"{group}={option}", *_needed(path))

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]
 Ran = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
 Traces = Callable[[Path], dict[str, Any]]
 
+PAIRS = Path(__file__).parents[1] / "data" / "pairs.jsonl"
 SMALL = ["evaluation.prompts=3", "evaluation.grid=3", "checkpoint.minutes=0"]
 # Adam divides by the root of a gradient's square: at its usual eps, rounding errors of gradients
 # that should be 0 are steps of the size of lr
@@ -34,6 +35,16 @@ WORDS = {
         "evaluation.policy_fraction=0.5",
     ],
     "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
+    "diffusion_dpo": [
+        *("algo=dpo", "schedule.steps=3", "sample_batch=3", *SMALL, *FIRM, "group_size=3"),
+        *("prompts_per_iteration=6", "updates_per_iteration=2"),
+    ],
+    # three pairs an update: a process has more of them than the other
+    "dpo": [
+        *("model=tiny_gpt2", "algo=dpo", "prompts=file", f"prompts.path={PAIRS}", *SMALL),
+        *("prompts.held_out=0", "prompts_per_iteration=6", "updates_per_iteration=2"),
+        *("reward=length", "dynamics.length=8", "optimizer.eps=1e-3", "micro_batch=2"),
+    ],
     "ppo": [
         *("model=tiny_gpt2", "prompts_per_iteration=10", "updates_per_iteration=5"),
         # firmer still: a token is another one where a draw meets a rounding error, as one of some

@@ -4,6 +4,7 @@ A new family has a case here (docs/extend/model.md).
 """
 
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ class Case:
         options: for the adapter.
         unused: how names of tensors begin that the prediction does not depend on.
         negative: the one negative prompt that the family has; None: any.
+        guidance: the option that is its guidance.
     """
 
     pipeline: str
@@ -48,6 +50,7 @@ class Case:
     options: Mapping[str, object] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     negative: str | None = None
+    guidance: str = "guidance"
 
     @property
     def family(self) -> Family:
@@ -118,6 +121,13 @@ CASES = (
         negative="",
     ),
     Case(
+        "Flux2Pipeline",
+        of("flux2_dev_folder"),
+        {"text_tokens": 1024},  # of bytes; the system message comes first
+        negative="",
+        guidance="embedded_guidance",
+    ),
+    Case(
         "SanaPipeline",
         of("sana_folder"),
         {"text_tokens": 64, "timesteps": "truncated"},  # as its scheduler does
@@ -150,6 +160,8 @@ def packed(pipe: Any, x: Tensor) -> Tensor:
 
 
 def unpacked(pipe: Any, x: Tensor) -> Tensor:
+    if hasattr(pipe, "_patchify_latents") and x.ndim == 3:  # tokens
+        return x.transpose(1, 2).unflatten(2, (math.isqrt(x.shape[1]), -1))
     if hasattr(pipe, "_patchify_latents"):  # they are ready for the autoencoder
         bn = pipe.vae.bn
         mean, std = bn.running_mean, (bn.running_var + pipe.vae.config.batch_norm_eps).sqrt()
@@ -218,15 +230,15 @@ def test_it_draws_what_its_own_pipeline_draws(
     if case.negative is not None and negative != case.negative:
         pytest.skip("the family has no negative prompts")
     words = {} if case.negative is not None else {"negative_prompt": negative}
-    model = case.open(folder, guidance=guidance, **words)
+    model = case.open(folder, **{case.guidance: guidance}, **words)
     expected = drawn(model, model.pipe)
     assert_near(ours(case, model), expected)
-    other = case.open(folder, guidance=guidance + 1, **words)
+    other = case.open(folder, **{case.guidance: guidance + 1}, **words)
     assert (ours(case, other) - expected).norm() > 1e-3 * expected.norm()
 
 
 def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
-    model = case.open(folder, guidance=1.0)
+    model = case.open(folder, **{case.guidance: 1.0})
     shown = torch.from_numpy(drawn(model, model.pipe, output="np")).movedim(-1, -3)
     found = model.decode(drawn(model, model.pipe))
     assert found.shape == shown.shape
@@ -241,7 +253,7 @@ def test_at_the_first_update_every_ratio_is_one(
     roll: Callable[..., Rollout],
     train: Callable[[PipelineModel], None],
 ) -> None:
-    model = case.open(folder, finetune=finetune, guidance=3.0)
+    model = case.open(folder, finetune=finetune, **{case.guidance: 3.0})
     if finetune == "lora":
         train(model)
     dynamics = FlowSDE(noise_level=0.7) if model.process == "flow" else DDIM(model.forward_process)

@@ -48,6 +48,7 @@ FORWARD = [
     ["algo=awm", "regularizer=kl_awm"],
     ["algo=awm", "dynamics=sa_solver", "algo.behaviour=old", "algo.ratio=sum_first"],
     ["algo=vgrpo"],
+    ["algo=dpo", "times.count=2"],
     ["algo=vgrpo", "regularizer=kl_behaviour", "algo.shortcut=false", "epochs=2"],
 ]
 

@@ -4,6 +4,7 @@ import random
 import pytest
 import torch
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.json_format import TYPES, JSONFormat, NoJSONError, is_type, parse
 
@@ -145,3 +146,54 @@ def test_whether_it_parses_is_told_too():
 def test_options_that_mean_nothing(options, message):
     with pytest.raises(RewardError, match=message):
         JSONFormat(**options)
+
+
+def compare(reward, *pairs):
+    texts, answers = zip(*pairs, strict=True)
+    metadata = [{"answer": answer} for answer in answers]
+    samples = Samples(["0 "] * len(texts), metadata, torch.arange(len(texts)), texts=texts)
+    scores = reward.score(samples)
+    check_scores(reward, scores, len(texts))
+    return scores["json"].tolist()
+
+
+def test_the_value_must_equal_that_of_the_prompt():
+    reward = JSONFormat(answer_column="answer", fenced=True)
+    right = [
+        ('{"b": [1, 2], "a": null}', {"a": None, "b": [1, 2.0]}),
+        ('```json\n{"a": 1e0}\n```', '{"a": 1}'),
+        ("true", True),
+        ('"x"', '"x"'),
+        ("7" * 5000, "7" * 5000),
+    ]
+    assert compare(reward, *right) == [1] * len(right)
+    wrong = [
+        ("1", True),
+        ("[1, 2]", [2, 1]),
+        ('{"a": 1}', {"a": 1, "b": 2}),
+        ('"1"', 1),
+        ("1e99999999999999999999", 1),
+        ("no", 1),
+    ]
+    assert compare(reward, *wrong) == [0] * len(wrong)
+
+
+def test_a_sample_without_a_value_to_compare_has_no_score():
+    missing, right = compare(JSONFormat(answer_column="answer"), ("1", None), ("1", 1))
+    assert missing != missing
+    assert right == 1
+
+
+@pytest.mark.parametrize("answer", [None, "", "{", "word"])
+def test_answers_that_are_not_json_are_refused(answer):
+    with pytest.raises(RewardError, match="its answer is"):
+        JSONFormat(answer_column="answer").check_prompts([Prompt("x", {"answer": answer})])
+    JSONFormat(answer_column="answer").check_prompts([Prompt("x", {"answer": {"a": 1}})])
+
+
+@pytest.mark.parametrize(
+    "options", [{"keys": ["a"]}, {"root": "array"}, {"keys": ["a"], "partial": "keys"}]
+)
+def test_a_comparison_has_no_other_requirements(options):
+    with pytest.raises(RewardError, match="leave out"):
+        JSONFormat(answer_column="answer", **options)

@@ -6,6 +6,7 @@ from threading import Thread
 import pytest
 import torch
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.regex_format import RegexFormat
 
@@ -74,3 +75,37 @@ def test_a_pattern_that_is_none(pattern):
 def test_a_limit_is_for_counting():
     with pytest.raises(RewardError, match=r"reward\.limit=2 .*reward\.match=count"):
         RegexFormat(pattern="a", limit=2)
+
+
+def score_with(reward, *pairs):
+    texts, answers = zip(*pairs, strict=True)
+    metadata = [{"answer": answer} for answer in answers]
+    samples = Samples(["0 "] * len(texts), metadata, torch.arange(len(texts)), texts=texts)
+    return reward.score(samples)["regex"].tolist()
+
+
+def test_the_answer_stands_in_the_pattern():
+    reward = RegexFormat(pattern=r"#+ ?{answer}", match="search", answer_column="answer")
+    pairs = [("so ## 4.5", "4.5"), ("## 425", "4.5"), ("4.5", "4.5"), ("#7", 7)]
+    assert score_with(reward, *pairs) == [1, 0, 0, 1]
+    twice = RegexFormat(pattern="{answer}{2}", answer_column="answer")
+    assert score_with(twice, ("abab", "ab"), ("abb", "ab")) == [1, 0]
+
+
+def test_a_sample_without_an_answer_has_no_score():
+    reward = RegexFormat(pattern="{answer}", answer_column="answer")
+    missing, right = score_with(reward, ("4", None), ("4", "4"))
+    assert missing != missing
+    assert right == 1
+
+
+def test_answers_and_patterns_go_together():
+    with pytest.raises(RewardError, match="has no effect"):
+        RegexFormat(pattern="4", answer_column="answer")
+    with pytest.raises(RewardError, match=r"reward\.answer_column=answer"):
+        RegexFormat(pattern="{answer}")
+    reward = RegexFormat(pattern="{answer}", answer_column="answer")
+    with pytest.raises(RewardError, match="its answer is None"):
+        reward.check_prompts([Prompt("2+2", {"answer": None})])
+    with pytest.raises(RewardError, match="lacks answer"):
+        reward.check_prompts([Prompt("2+2", {})])

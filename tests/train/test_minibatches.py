@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlfactory.train.minibatches import Shares, split_minibatches
+from rlfactory.train.minibatches import Shares, longest_first, split_minibatches
 
 GROUPS = torch.arange(12).repeat_interleave(6)
 
@@ -66,3 +66,10 @@ def test_which_of_a_group_go_together_is_chance() -> None:
         set(split_minibatches("even", GROUPS, 2, seed=0, key=[i])[0].tolist()) for i in range(4)
     ]
     assert len(set(map(frozenset, first))) == 4
+
+
+def test_texts_of_like_length_are_neighbours() -> None:
+    lengths = torch.tensor([3, 9, 4, 9, 1, 5])
+    rows = torch.tensor([4, 3, 0, 1, 5])
+    assert longest_first(rows, lengths).tolist() == [3, 1, 5, 0, 4]
+    assert longest_first(rows, torch.ones(6)).tolist() == rows.tolist()

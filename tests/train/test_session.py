@@ -41,6 +41,7 @@ IMAGES = {
     "nft": ["algo=nft", "regularizer=kl_v"],
     "awm": ["algo=awm", "regularizer=kl_ema"],
     "vgrpo": ["algo=vgrpo"],
+    "diffusion_dpo": ["algo=diffusion_dpo", "epochs=2", "prompts_per_iteration=4"],
     "grpo": ["algo=grpo", "regularizer=kl_gaussian", "window=random_contiguous"],
     "grpo_guard": ["algo=grpo_guard", "epochs=2"],
     "ddpo": ["algo=ddpo", "advantage.min_count=2"],

@@ -78,6 +78,9 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         stores_step_mean: Whether each transition also keeps the mean of its step's distribution.
         samples_from: Where the samples of an iteration come from: the `policy`, or the `data`, of
             which `completion` says what a sample is. Such samples have no likelihood as sampled.
+        learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
+            same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
+            gives two samples.
         on_policy: Whether an iteration allows a single update only.
         has_surrogate_likelihood: Whether `log_likelihoods` is defined, and the loss returns
             `Outputs.log_ratio`.
@@ -101,6 +104,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     compared_weight_sets: ClassVar[tuple[str, ...]] = ()
     stores_step_mean: ClassVar[bool] = False
     samples_from: ClassVar[Literal["policy", "data"]] = "policy"
+    learns_from_pairs: ClassVar[bool] = False
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False
     one_ratio_per_sample: bool = False
@@ -160,13 +164,13 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         raise NotImplementedError
 
     def normalise_update(self, samples: Rollout) -> Rollout:
-        """Normalise the advantages within one update; by default nothing changes.
+        """Normalise the advantages within one update, or order it; by default nothing changes.
 
         Args:
             samples: The update's samples of all ranks, without latents, images and transitions.
 
         Returns:
-            The same samples in the same order.
+            The same samples, in the order in which they are divided into micro-batches.
         """
         return samples
 

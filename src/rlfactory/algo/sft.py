@@ -6,13 +6,14 @@ from typing import Literal
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.ops.completions import given_completion
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.batch import TokenBatch
 from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.ops.chat import ChatText, reply_text
+from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
 
@@ -58,13 +59,7 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
             )
         if self.column is None:
             return "", prompt.text
-        text = reply_text(prompt.metadata.get(self.column))
-        if not isinstance(text, str) or not text.strip():
-            actual = f"it is {text!r}" if self.column in prompt.metadata else "there is none"
-            raise PromptError(
-                f"the prompt {prompt.text[:60]!r}: its {self.column!r} must be a text, and"
-                f" {actual}; its columns are {', '.join(prompt.metadata) or 'none'} (algo.column)"
-            )
+        text = given_completion(prompt, self.column, "column")
         return ("", prompt.text + text) if self.train_on == "text" else (prompt.text, text)
 
     def reward_names(self, main: str) -> list[str]:

@@ -30,13 +30,15 @@ def update_items(config: Config, traits: Traits) -> tuple[int, int]:
     """The training items of an update and of a micro-batch.
 
     With one ratio for each sample a micro-batch holds complete samples if one fits, as in
-    `TrainingItems.split`.
+    `TrainingItems.split`; of pairs it holds whole ones, and one at least.
     """
     samples = config["prompts_per_iteration"] * config["group_size"]
     per_sample, size = items_per_sample(config, traits), config["micro_batch"]
     items = int(samples // config["updates_per_iteration"] * per_sample)
     if one_ratio_per_sample(config, traits) and size >= per_sample:
-        size -= size % per_sample
+        size -= size % int(per_sample)
+    if traits["algo"].get("learns_from_pairs"):
+        size = max(2, size - size % 2)
     return items, size
 
 
@@ -84,7 +86,9 @@ def items_per_sample(config: Config, traits: Traits) -> float:
     """Training items per sample, on average; each is one forward and backward pass."""
     requires = traits["algo"].get("requires")
     if requires != "transitions":
-        return 1 if requires == "tokens" else int(config["times"].get("count", 1))
+        # of a group of images, a pair is learned from
+        learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
+        return 1 if requires == "tokens" else learned * int(config["times"].get("count", 1))
     if config["branch_at"] == "tree":
         return _edges_per_leaf(config)
     drawn = 1 if config["branch_at"] == "step" else steps_trained(config)

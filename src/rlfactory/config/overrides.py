@@ -13,6 +13,7 @@ from rlfactory.config._hydra import (
 )
 from rlfactory.config.composites import COMPOSITE_KEYS, JUDGES, expand_parts, named_by_sets
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
+from rlfactory.config.media_forms import media_form
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
@@ -22,13 +23,13 @@ from rlfactory.config.override_problems import (
     override_problems,
     unreadable_file,
 )
+from rlfactory.config.own_code import untrusted
 from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.processes import with_process_count
 from rlfactory.config.recipes import recipe_of
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
-from rlfactory.config.text_forms import text_form
 from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched
 
@@ -115,7 +116,7 @@ def _with_recipe(
 ) -> tuple[Composition, list[Override]]:
     """The merged options with the recipe that their model and algorithm have, and the choices."""
     composition = _composed(chosen, places, problems)
-    if (form := text_form(composition.values, composition.choices)) is not None:
+    if (form := media_form(composition.values, composition.choices)) is not None:
         chosen = [*(o for o in chosen if o.key_or_group != "algo"), *parse([f"algo={form}"])]
         composition = _composed(chosen, places, problems)
     if any(o.key_or_group == "recipe" for o in chosen):
@@ -139,7 +140,7 @@ def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     choices, paths = composed.choices, folders(places)
     recipe = recipe_of(choices, composed.values["model"].get("path"), paths)
     is_typed = any(override_key(word) == "recipe" for word in words)
-    is_meant = text_form(composed.values, choices) is None
+    is_meant = media_form(composed.values, choices) is None
     if (
         is_meant
         and (recipe is None or is_typed)
@@ -157,7 +158,8 @@ def plan_from_words(*words: str) -> Plan:
 
 def plan_composed(composed: ComposedConfig) -> Plan:
     """The plan of a composed configuration; PlanError with all of its problems."""
-    made = make_plan(composed.values, composed.choices, composed.problems, composed.defaults)
+    problems = [*composed.problems, *untrusted(composed.values, composed.overrides)]
+    made = make_plan(composed.values, composed.choices, problems, composed.defaults)
     typed = {override_key(word) for word in composed.overrides}
     unused = unused_notes(made.config, composed.choices, made.choices, composed.overrides)
     origin = origin_notes(made, typed)

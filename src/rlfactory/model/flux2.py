@@ -57,17 +57,25 @@ class Flux2Klein(FlowModel):
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        guidance = self._guidance(t)
         image_ids, text_ids = self._positions(x, text["sequence"])
-        with exact_inputs(self.network.time_guidance_embed, 1000 * times):
+        exact = [1000 * value for value in (times, guidance) if value is not None]
+        with exact_inputs(self.network.time_guidance_embed, *exact):
             velocity: Tensor = self.network(
                 hidden_states=x.flatten(2).transpose(1, 2),
                 timestep=times,
+                guidance=guidance,
                 encoder_hidden_states=text["sequence"],
                 img_ids=image_ids,
                 txt_ids=text_ids,
                 return_dict=False,
             )[0]
         return velocity.transpose(1, 2).reshape(x.shape)
+
+    def _guidance(self, t: Tensor) -> Tensor | None:
+        """The network's guidance input, `[B]`; None: it has none."""
+        del t
+        return None
 
     def _positions(self, x: Tensor, sequence: Tensor) -> tuple[Tensor, Tensor]:
         """The positions of image and text tokens, `[n, 4]`; copied to the device once."""

@@ -77,6 +77,8 @@ class Reward(ABC):
         media: What is scored, "images", "videos" or "texts". Of a video model, a reward of images
             scores some frames, and a video has their mean.
         metadata: The keys that each prompt's metadata must have.
+        metadata_options: The options whose values are such keys too; a reward sets its own
+            `metadata` to them.
         prompt_feature: What `check_prompts` looks for in each prompt, `quoted_word` or
             `coco_objects`, so that a plan can look for it too; None for nothing.
         function_arguments: The arguments with which the user's `function` is called, for a plan to
@@ -95,6 +97,7 @@ class Reward(ABC):
 
     media: ClassVar[Media]
     metadata: ClassVar[tuple[str, ...]] = ()
+    metadata_options: ClassVar[tuple[str, ...]] = ()
     prompt_feature: ClassVar[str | None] = None
     function_arguments: ClassVar[tuple[str, ...]] = ()
     passes_by_name: ClassVar[bool] = False

@@ -1,14 +1,19 @@
-"""Format reward: whether a completion is JSON (RFC 8259) with the required keys."""
+"""Format reward: whether a completion is JSON (RFC 8259) with the required keys, or of its prompt's
+value.
+"""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
+from rlfactory.reward.ops.answers import check_answers, report_missing
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (object,),
@@ -45,6 +50,40 @@ def parse(text: str) -> Any:
         raise NoJSONError(str(error)) from error
 
 
+def parse_exactly(text: str) -> Any:
+    """The value of a JSON text, in a form whose `==` compares as JSON does: 1.0 equals 1, and true
+    does not.
+
+    NoJSONError as for `parse`.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_int=_decimal, parse_float=_decimal)
+        return _comparable(value)
+    except (ValueError, RecursionError) as error:
+        raise NoJSONError(str(error)) from error
+
+
+def _decimal(digits: str) -> Decimal:
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        # an exponent beyond Decimal's range; no answer has this value
+        return Decimal("Infinity")
+
+
+def _comparable(value: Any) -> Any:
+    """A parsed value in which booleans are unequal to numbers, and numbers are Decimals."""
+    if isinstance(value, bool):
+        return ("boolean", value)
+    if isinstance(value, int | float):
+        return Decimal(str(value))
+    if isinstance(value, list | tuple):
+        return [_comparable(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _comparable(item) for key, item in value.items()}
+    return value
+
+
 def is_type(value: object, name: str) -> bool:
     """Whether a parsed value has a JSON type; booleans are not numbers, as they are in Python."""
     if isinstance(value, bool):
@@ -59,11 +98,14 @@ class JSONFormat(Reward):
     `root` is the required type of the top-level value. `keys` are the keys that a top-level object
     must have, with their types if given as a mapping; `other_keys=False` forbids further ones. With
     `partial="keys"` the score is the share of correct keys. `fenced` also accepts a Markdown code
-    block. RewardError for options that contradict each other.
+    block. With `answer_column` the value must equal that of the prompt under this key, a JSON
+    text or another value as it is; the order of an object's keys does not count, and a sample
+    without one scores NaN. RewardError for options that contradict each other, or prompts without
+    answers.
     """
 
     media = "texts"
-    metadata = ()
+    metadata_options = ("answer_column",)
     main = "json"
     better = {"json_parsed": "higher"}
     best_score = 1.0
@@ -76,7 +118,15 @@ class JSONFormat(Reward):
         other_keys: bool = True,
         partial: Literal["none", "keys"] = "none",
         fenced: bool = False,
+        answer_column: str | None = None,
     ) -> None:
+        if answer_column is not None and (keys or root != "any" or partial == "keys"):
+            raise RewardError(
+                f"reward.answer_column={answer_column} compares all of the value; leave out"
+                " reward.root, reward.keys and reward.partial"
+            )
+        self.metadata = () if answer_column is None else (answer_column,)  # type: ignore[misc]
+        self.column = answer_column
         self.keys = _types_by_key(keys)
         self.root = "object" if self.keys and root == "any" else root
         self.other_keys = other_keys
@@ -88,19 +138,43 @@ class JSONFormat(Reward):
         if not self.keys and (partial == "keys" or not other_keys):
             raise RewardError("reward.keys is empty; type reward.keys=[NAME,...]")
 
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Each prompt has a value to compare with, where there is a column of answers."""
+        prompts = [*prompts]
+        super().check_prompts(prompts)
+        if self.column is not None:
+            check_answers(prompts, self.column, _fault)
+
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        grades = [self._grade(text) for text in require_texts(samples)]
+        texts = require_texts(samples)
+        if self.column is None:
+            grades = [self._grade(text) for text in texts]
+        else:
+            answers = [row.get(self.column) for row in samples.metadata]
+            report_missing(samples.prompts, answers, self.column)
+            pairs = zip(texts, answers, strict=True)
+            grades = [self._compare(text, answer) for text, answer in pairs]
         score, parsed = torch.tensor(grades, dtype=torch.float32).reshape(-1, 2).unbind(1)
         return {"json": score.contiguous(), "json_parsed": parsed.contiguous()}
 
     def _grade(self, text: str) -> tuple[float, float]:
-        fence = _FENCE.fullmatch(text) if self.fenced else None
         try:
-            value = parse(fence[1] if fence else text)
+            value = parse(self._unfenced(text))
         except NoJSONError:
             return 0.0, 0.0
         return self._credit(value), 1.0
+
+    def _compare(self, text: str, answer: object) -> tuple[float, float]:
+        try:
+            value = parse_exactly(self._unfenced(text))
+        except NoJSONError:
+            return (torch.nan if answer is None else 0.0), 0.0
+        return (torch.nan if answer is None else float(value == _expected(answer))), 1.0
+
+    def _unfenced(self, text: str) -> str:
+        fence = _FENCE.fullmatch(text) if self.fenced else None
+        return fence[1] if fence else text
 
     def _credit(self, value: Any) -> float:
         if not is_type(value, self.root):
@@ -112,6 +186,21 @@ class JSONFormat(Reward):
             return 0.0
         share = correct / len(self.keys)
         return share if self.partial == "keys" else float(share == 1)
+
+
+def _expected(answer: object) -> Any:
+    """The value that an answer means: a text is JSON, anything else the value itself."""
+    return parse_exactly(answer) if isinstance(answer, str) else _comparable(answer)
+
+
+def _fault(answer: object) -> str | None:
+    if answer is None:
+        return "is None; null in JSON is written as the text 'null'"
+    try:
+        _expected(answer)
+    except NoJSONError as error:
+        return f"is {answer!r:.40}, which is not JSON ({error})"
+    return None
 
 
 def _types_by_key(keys: list[str] | dict[str, str] | None) -> dict[str, str]:

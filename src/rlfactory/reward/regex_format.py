@@ -1,14 +1,22 @@
 """Format reward: whether a completion matches a regular expression."""
 
 import logging
+from collections.abc import Iterable
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import regex
 import torch
 from torch import Tensor
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
+from rlfactory.reward.ops.answers import check_answers, score_answers
+from rlfactory.reward.ops.patterns import compiled
 from rlfactory.utils.types import Positive, PositiveInt
+
+ANSWER = "{answer}"
+"""What stands in a pattern for the answer of a prompt."""
 
 log = logging.getLogger(__name__)
 
@@ -17,12 +25,14 @@ class RegexFormat(Reward):
     """`regex`: 1 where `pattern` matches the completion, otherwise 0.
 
     With `match="count"` the score is `min(n, limit) / limit`, `n` the non-overlapping, non-empty
-    matches. `timeout` is in seconds for one completion, which scores NaN beyond it. RewardError for
-    an invalid pattern.
+    matches. With `answer_column`, `{answer}` in the pattern stands for the prompt's text or number
+    under that key, whose characters are matched as they are; a sample without one scores NaN.
+    `timeout` is in seconds for one completion, which scores NaN beyond it. RewardError for an
+    invalid pattern, or prompts without answers.
     """
 
     media = "texts"
-    metadata = ()
+    metadata_options = ("answer_column",)
     main = "regex"
     best_score = 1.0
 
@@ -32,43 +42,79 @@ class RegexFormat(Reward):
         pattern: str,
         match: Literal["fullmatch", "search", "count"] = "fullmatch",
         limit: PositiveInt = 1,
+        answer_column: str | None = None,
         timeout: Positive = 1.0,
     ) -> None:
         if limit > 1 and match != "count":
             raise RewardError(f"reward.limit={limit} is for match=count; type reward.match=count")
-        self.pattern = _compiled(pattern)
+        _check_answer(pattern, answer_column)
+        self.pattern = compiled(pattern.replace(ANSWER, "(?:x)"), "reward.pattern")
+        self.of_answer = lru_cache(maxsize=1024)(partial(_with_answer, pattern))
+        self.metadata = () if answer_column is None else (answer_column,)  # type: ignore[misc]
+        self.column = answer_column
         self.match = match
         self.limit = limit
         self.timeout = timeout
 
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Each prompt has an answer, where the pattern has one."""
+        prompts = [*prompts]
+        super().check_prompts(prompts)
+        if self.column is not None:
+            check_answers(prompts, self.column, _fault)
+
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
-        scores: list[float] = []
-        for text in require_texts(samples):
-            try:
-                scores.append(self._grade(text))
-            except TimeoutError:
-                log.error("reward regex gave no answer within %g s for %.80r", self.timeout, text)
-                scores.append(torch.nan)
+        if self.column is not None:
+            return {"regex": score_answers(samples, self.column, self._grade_answer)}
+        scores = [self._grade(text, self.pattern) for text in require_texts(samples)]
         return {"regex": torch.tensor(scores, dtype=torch.float32)}
 
-    def _grade(self, text: str) -> float:
+    def _grade_answer(self, text: str, answer: object) -> float:
+        return self._grade(text, self.of_answer(str(answer)))
+
+    def _grade(self, text: str, pattern: Any) -> float:
+        try:
+            return self._share(text, pattern)
+        except TimeoutError:
+            log.error("reward regex gave no answer within %g s for %.80r", self.timeout, text)
+            return torch.nan
+
+    def _share(self, text: str, pattern: Any) -> float:
         # concurrent releases the GIL, so that sampling continues during a long search
         options: dict[str, Any] = {"timeout": self.timeout, "concurrent": True}
         if self.match == "fullmatch":
-            return float(self.pattern.fullmatch(text, **options) is not None)
+            return float(pattern.fullmatch(text, **options) is not None)
         if self.match == "search":
-            return float(self.pattern.search(text, **options) is not None)
+            return float(pattern.search(text, **options) is not None)
         count = 0
-        for match in self.pattern.finditer(text, **options):
+        for match in pattern.finditer(text, **options):
             count += match.end() > match.start()
             if count == self.limit:
                 break
         return count / self.limit
 
 
-def _compiled(pattern: str) -> Any:
-    try:
-        return regex.compile(pattern)
-    except regex.error as error:
-        raise RewardError(f"reward.pattern={pattern} is no regular expression: {error}") from error
+def _check_answer(pattern: str, column: str | None) -> None:
+    """RewardError where `{answer}` has no column, or a column no `{answer}`."""
+    if column is not None and ANSWER not in pattern:
+        raise RewardError(
+            f"reward.answer_column={column} has no effect: reward.pattern has no {ANSWER}; type"
+            " reward.answer_column=null"
+        )
+    if column is None and ANSWER in pattern:
+        raise RewardError(
+            f"reward.pattern has {ANSWER}, and no column of answers is named; type"
+            " reward.answer_column=answer"
+        )
+
+
+def _with_answer(pattern: str, answer: str) -> Any:
+    """The pattern with `{answer}` as a group that matches the answer's characters."""
+    return regex.compile(pattern.replace(ANSWER, f"(?:{regex.escape(answer)})"))
+
+
+def _fault(answer: object) -> str | None:
+    if isinstance(answer, str | int | float):
+        return None
+    return f"is {answer!r:.40}; it must be a text or a number"

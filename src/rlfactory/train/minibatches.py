@@ -44,3 +44,16 @@ def split_minibatches(
     # that a micro-batch does not hold one group only
     shuffled = torch.randperm(len(groups), generator=generator)
     return [by_group[shuffled[shuffled % updates == k]] for k in range(updates)]
+
+
+def longest_first(rows: Tensor, lengths: Tensor) -> Tensor:
+    """The row numbers of a minibatch by falling length, those of equal length in their order.
+
+    A micro-batch is as wide as its longest text, and the gradient of a minibatch does not depend
+    on how it is divided. The widest one comes first: if it fits into memory, all do.
+
+    Args:
+        rows: row numbers.
+        lengths: of all rows, on the CPU.
+    """
+    return rows[lengths[rows].argsort(descending=True, stable=True)]

@@ -11,7 +11,7 @@ from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
 from rlfactory.train.components import Components, TrainingBudget
 from rlfactory.train.guards.failure_dump import UpdatePosition
-from rlfactory.train.minibatches import split_minibatches
+from rlfactory.train.minibatches import longest_first, split_minibatches
 
 Items = TrainingItems | TokenBatch
 
@@ -29,15 +29,22 @@ class UpdateBatches:
     budget: TrainingBudget
 
     def minibatches(self, everyone: Rollout, iteration: int, epoch: int) -> Sequence[Tensor]:
-        """The row numbers in `everyone`, the samples of all ranks, of each update of an epoch."""
+        """The row numbers in `everyone`, the samples of all ranks, of each update of an epoch.
+
+        Texts of like length are neighbours, so that micro-batches have little padding.
+        """
         budget, key = self.budget, [iteration, epoch] if epoch else [iteration]
-        return split_minibatches(
+        minibatches = split_minibatches(
             budget.shares,
             everyone.groups,
             budget.updates_per_iteration,
             seed=budget.seed,
             key=key,
         )
+        if everyone.tokens is None:
+            return minibatches
+        lengths = everyone.tokens.total_lengths
+        return [longest_first(rows, lengths) for rows in minibatches]
 
     def items(self, samples: Rollout, position: UpdatePosition) -> Items | None:
         """The training items of samples; None where this rank has no sample of the minibatch."""

@@ -24,6 +24,7 @@ Positive = Annotated[float, Interval(gt=0)]
 NonNegative = Annotated[float, Interval(ge=0)]
 Fraction = Annotated[float, Interval(ge=0, le=1)]
 BelowOne = Annotated[float, Interval(ge=0, lt=1)]
+BelowHalf = Annotated[float, Interval(ge=0, lt=0.5)]
 PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
 Size = PositiveInt | list[PositiveInt]
 """Pixels: the edge of a square, or height and width."""

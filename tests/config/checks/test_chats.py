@@ -62,6 +62,10 @@ def test_a_template_of_the_models_own_is_found(tmp_path: Path) -> None:
     assert [key for key, *_ in told(*words)] == ["model.chat_template"]
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     assert told(*words) == []
+    assert "has a chat template" not in plan_from_words(*words).table()
+    write({"prompt": "2 + 2?"})
+    assert "has a chat template" in plan_from_words(*words).table()
+    assert "has a chat template" not in plan_from_words(*words, "model.text_role=user").table()
 
 
 def test_a_system_prompt_is_for_conversations() -> None:

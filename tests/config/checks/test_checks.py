@@ -46,13 +46,17 @@ SOUND: dict[str, Any] = {
     "memory": {"attention": None},
     "logger": {"of": ["a", "b"]},
     "hardware": {"processes": 2, "strategy": "ddp"},
+    "engine": {},
 }
+WHOLE = {"top_k": 0, "top_p": 1.0, "stop_after": 0, "temperature": 1.0, "log_prob_of": "sampled"}
+ENGINE: dict[str, Any] = {"engine": {"draws_by": "engine"}, "model": {"process": "tokens"}}
 TREE: dict[str, Any] = {"branch_at": "tree", "branches": 4, "tree": {"splits": [0, 2]}}
 BEYOND: dict[str, Any] = {**TREE, "tree": {"splits": [0, 10]}}
 TWICE: dict[str, Any] = {**TREE, "tree": {"splits": [2, 2]}}
 BRANCHING = {"algo": {"trains_tree": True}}
 STEPWISE: dict[str, Any] = {
     "algo": {"requires": "transitions"},
+    "engine": {"draws_by": "model"},
     "advantage": {"grouped": True},
     "model": {"media": "images", "process": "flow"},
     "dynamics": {"process": "flow", "has_log_prob": True, "step_form": "flow_sde"},
@@ -76,6 +80,10 @@ OF_DATA: tuple[dict[str, Any], dict[str, Any]] = (
     },
 )
 """The column is one that the prompts have."""
+OF_PAIRS: dict[str, Any] = {
+    **OF_DATA[1],
+    "algo": {**OF_DATA[1]["algo"], "learns_from_pairs": True},
+}
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -311,7 +319,21 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "regularizer.terms.approx",
     ),
     (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
+    (
+        checks.data.require_completions,
+        {"algo": {"chosen": "include", "rejected": "no"}},
+        OF_PAIRS,
+        "algo.rejected",
+    ),
     (checks.data.require_rows_once, {}, OF_DATA[1], "group_size"),
+    (checks.data.require_rows_once, {"group_size": 1}, OF_PAIRS, "group_size"),
+    (checks.optimisation.require_whole_pairs, {"shares": "random"}, OF_PAIRS, "shares"),
+    (
+        checks.optimisation.require_whole_pairs,
+        {"shares": "groups", "group_size": 1},
+        {"algo": {"learns_from_pairs": True}},
+        "group_size",
+    ),
     (
         checks.data.require_rows_once,
         {"group_size": 1},
@@ -689,6 +711,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "advantage.weights",
     ),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": ("tag",)}}, "reward"),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": "answer"}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
+        "reward.answer_column",
+    ),
     (checks.data.require_prompt_feature, {}, OF_QUOTES | {"prompts": {"features": ()}}, "reward"),
     (
         checks.prompt_files.require_dataset_columns,
@@ -873,6 +901,28 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "logger.parts.b",
     ),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": NOWHERE}, "logger"),
+    (checks.engine.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
+    (checks.engine.require_engine_of_texts, {}, ENGINE, "engine"),
+    (
+        checks.engine.require_engine_of_texts,
+        {"hardware": {"processes": 1}},
+        ENGINE | {"model": {"process": "flow"}},
+        "engine",
+    ),
+    *(
+        (
+            checks.engine.require_engine_draws_whole_distribution,
+            {"dynamics": {**WHOLE, key: value, "temperature": 0.7}},
+            ENGINE,
+            f"dynamics.{key}",
+        )
+        for key, value in (
+            ("top_k", 5),
+            ("top_p", 0.9),
+            ("stop_after", 2),
+            ("log_prob_of", "untempered"),
+        )
+    ),
     (
         checks.model_files.require_model_folders,
         {"model": {"path": "zoo:nowhere"}},
@@ -1061,6 +1111,16 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (checks.optimisation.require_times_within_steps, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": None}}),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": "answer"}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ("answer",)}},
+    ),
+    (
+        checks.data.require_answers,
+        {"reward": {"answer_column": None}},
+        {"reward": {"metadata_options": ("answer_column",)}, "prompts": {"metadata": ()}},
+    ),
     (checks.data.require_metadata, {}, {"reward": {"media": "images"}}),
     (checks.data.require_matching_media, {}, {"reward": {}}),
     (checks.data.require_comparable_samples, {"group_size": 2}, {"reward": COMPARES}),
@@ -1193,6 +1253,13 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (checks.composites.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": {"package": None}}),
+    (checks.engine.require_installed_engine, {}, {"engine": {"package": "torch"}}),
+    (checks.engine.require_engine_draws_whole_distribution, {"dynamics": WHOLE}, ENGINE),
+    (
+        checks.engine.require_engine_draws_whole_distribution,
+        {"dynamics": {**WHOLE, "top_k": 5}},
+        {},
+    ),
     (
         checks.precision_and_parallelism.require_guidance_above_one,
         {"model": {"guidance": 0.0, "negative_prompt": ""}},
@@ -1241,7 +1308,8 @@ VAE = {"vae/config.json": {"block_out_channels": [128, 256, 512, 512]}}
         ("StableDiffusionPipeline", "sd14"),
         ("StableDiffusionInpaintPipeline", "sd14"),
         ("KandinskyPipeline", None),
-        ("Flux2Pipeline", None),
+        ("Flux2Pipeline", "flux2_dev"),
+        ("AuraFlowPipeline", None),
     ],
 )
 def test_a_folder_of_another_family_is_given_its_own_command(

@@ -92,3 +92,55 @@ def test_what_is_not_trained_here_is_refused(key: str, value: str) -> None:
     content["train" if key == "trainer_type" else "model"][key] = value
     with pytest.raises(PlanError, match=f"is {value}; known are"):
         translate(content, Path())
+
+
+TRAIN = """
+{trainer_type: grpo, resolution: 512, per_device_batch_size: 1, group_size: 16,
+ global_std: false, unique_sample_num_per_epoch: 48, gradient_step_per_epoch: 2,
+ clip_range: 1.0e-4, adv_clip_range: 5.0, max_grad_norm: 1.0, dynamics_type: Flow-SDE,
+ num_inference_steps: 10, noise_level: 1.0, num_train_steps: 1, train_steps: [1, 2, 3],
+ guidance_scale: 4, seed: 42, learning_rate: 3.0e-4, adam_weight_decay: 1.0e-4,
+ adam_betas: [0.9, 0.999], adam_epsilon: 1.0e-8, ema_decay: 0.9, ema_update_interval: 4}
+"""
+"""What its examples on newer models have in common; the keys are those of their time."""
+PENALTY = {"kl_type": "x-based", "kl_beta": 0.04}
+NEWER = {
+    "flow_factory_grpo_qwen_image": (
+        "qwen-image", "Qwen/Qwen-Image-2512", PENALTY, {"resolution": 1024},
+    ),
+    "flow_factory_grpo_flux2": (
+        "flux2", "black-forest-labs/FLUX.2-dev", PENALTY | {"num_inference_steps": 8},
+        {"resolution": 1024},
+    ),
+    "flow_factory_grpo_wan": (
+        "wan2_t2v", "Wan-AI/Wan2.1-T2V-14B-Diffusers",
+        {"noise_level": 0.7, "guidance_scale": 5.0, "learning_rate": 1e-4, "resolution": 256,
+         "num_frames": 5}, {"resolution": 480},
+    ),
+    "flow_factory_nft_qwen_image": (
+        "qwen-image", "Qwen/Qwen-Image",
+        {"trainer_type": "nft", "nft_beta": 1, "num_train_timesteps": 4, "time_type": "Uniform",
+         "time_shift": 3.0, "dynamics_type": "ODE", "noise_level": None}, {"resolution": 1024},
+    ),
+}  # fmt: skip
+OURS = ("latent_storage", "sample_batch", "model.negative_prompt", "schedule.kind", "schedule._t")
+"""Keys of which its files say nothing, and of the noise levels, which are the model's own."""
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_examples_on_newer_models_are_their_presets(name: str) -> None:
+    kind, path, train, evaluation = NEWER[name]
+    content = {
+        "mixed_precision": "bf16",
+        "data": {"dataset_dir": "dataset/pickscore"},
+        "model": {"finetune_type": "lora", "lora_rank": 64, "lora_alpha": 128,
+                  "model_type": kind, "model_name_or_path": path},
+        "train": yaml.safe_load(TRAIN) | train,
+        "eval": {"num_inference_steps": 28, "eval_freq": 20} | evaluation,
+        "rewards": [{"name": "p", "reward_model": "PickScore"}],
+    }  # fmt: skip
+    made = plan_composed(compose(translate(content, Path()).command()))
+    preset = plan_composed(compose([f"experiment=peer/{name}", "recipe=none"]))
+    found = differences(preset.config, made.config)
+    silent = (*UNCOMPARED, "evaluation.every", *OURS)
+    assert [d for d in found if not d[0].startswith(silent)] == []

@@ -1,5 +1,6 @@
 """TRL's configurations become commands with the same sizes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.peers.trl import is_config, translate
 from rlfactory.config.plan import Plan
 
+PAIRS = Path(__file__).parents[2] / "data" / "pairs.jsonl"
 GRPO: dict[str, Any] = {
     "learning_rate": 1e-5,
     "num_generations": 8,
@@ -23,6 +25,32 @@ GRPO: dict[str, Any] = {
 
 def planned(content: dict[str, Any], processes: int = 1) -> Plan:
     return plan_composed(compose(translate(content, processes).command()))
+
+
+def test_dpo_has_its_pairs_and_its_loss() -> None:
+    content = {
+        "loss_type": ["ipo", "sft"],
+        "loss_weights": [1.0, 0.5],
+        "beta": 0.2,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 3,
+        "max_length": 512,
+        "max_steps": 50,
+        "dataset_name": str(PAIRS),
+    }
+    assert is_config(content)
+    assert not is_config({"loss_type": "l2"})
+    config = planned(content, 2).config
+    assert (config["prompts_per_iteration"], config["updates_per_iteration"]) == (24, 1)
+    assert (config["micro_batch"], config["iterations"]) == (8, 50)
+    algo = config["algo"]
+    assert (algo["loss_type"], algo["beta"], algo["sft_weight"]) == ("ipo", 0.2, 0.5)
+    assert config["optimizer"]["lr"] == 1e-6
+    assert config["dynamics"]["length"] == 256
+    # without effect there
+    assert planned({**content, "label_smoothing": 0.1}).config["algo"]["label_smoothing"] == 0
+    robust = {**content, "loss_type": "robust", "loss_weights": None, "label_smoothing": 0.1}
+    assert planned(robust).config["algo"]["label_smoothing"] == 0.1
 
 
 def test_grpo_has_the_sizes_of_its_generation_batch() -> None:

@@ -1,5 +1,6 @@
 """The lines that are printed: what a pipeline must be told to draw as the run did."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from diffusers import (
     PNDMScheduler,
     UniPCMultistepScheduler,
 )
+from tiny_language_models import save_language_model
 
 from rlfactory.dynamics.schedule import Leading, Schedule
 from rlfactory.model.base import Resolution
@@ -23,6 +25,7 @@ from rlfactory.tools.export.snippet import (
     Source,
     image_snippet,
     set_scheduler,
+    text_snippet,
 )
 
 NOISE = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
@@ -239,3 +242,19 @@ def test_other_levels_than_a_pipeline_can_be_given_are_told() -> None:
     values["schedule"]["shift"] = 2.0
     set_scheduler(ours.pipe, values)
     assert ours.pipe.scheduler.config.flow_shift == 2.0
+
+
+def test_an_answer_of_a_chat_model_is_asked_for_by_its_template(tmp_path: Path) -> None:
+    folder = str(save_language_model(tmp_path, "qwen3"))
+    dynamics = {"length": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    values = {"dynamics": dynamics, "model": {"chat_options": {"enable_thinking": False}}}
+    asked = [{"role": "user", "content": "2 + 2?"}]
+    code = text_snippet(
+        values, Source(folder), prompt="user: 2 + 2?", begins_with_end=False, messages=asked
+    ).code
+    names: dict[str, Any] = {}
+    exec(code, names)
+    text = names["tokenizer"].decode(names["tokens"][0])
+    begun = "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    assert text.startswith(begun)
+    assert len(text) > len(begun)

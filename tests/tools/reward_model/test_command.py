@@ -162,9 +162,13 @@ def test_the_whole_pipeline_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     lines = [json.loads(line) for line in RunFolder(Path("sft")).metrics.read_text().splitlines()]
     losses = [line["loss/policy"] for line in lines if "loss/policy" in line]
     assert losses[-1] < losses[0]
+    policy = str(RunFolder(Path("sft")).checkpoints / "step_000002")
+    dpo = ["model=tiny_gpt2", "algo=dpo", "prompts=file", "prompts.path=data/pairs.jsonl"]
+    dpo += [f"model.path={policy}", "optimizer.lr=1e-4", *gold, *SMALL, "group_size=2"]
+    assert app.dispatch([*dpo, "run_dir=dpo"]) == 0
+    assert {"correct"} <= Scores.load(RunFolder(Path("dpo")).evaluation(2)).means().keys()
     rm = ["reward-model", "sft", "--pairs", "data/pairs.jsonl", "--to", "rm", "--epochs", "1"]
     assert app.dispatch(rm) == 0
-    policy = str(RunFolder(Path("sft")).checkpoints / "step_000002")
     ppo = [
         *("experiment=four_models", f"model.path={policy}", "model.value_path=rm"),
         *("reward.path=rm", "prompts.path=data/prompts.jsonl"),

@@ -10,6 +10,7 @@ from rlfactory.config.checks import (
     chats,
     composites,
     data,
+    engine,
     eval_sets,
     few_steps,
     model_files,
@@ -36,6 +37,7 @@ _READS: Mapping[Rule, str] = {
     regularizer.require_valid_terms: "regularizer._target_ regularizer.terms",
     regularizer.require_nonzero_gradient: "regularizer",
     optimisation.require_groups_of_two: "algo advantage group_size",
+    optimisation.require_whole_pairs: "algo._target_ model._target_ group_size shares",
     optimisation.require_value_for_dense_scores: "algo model.value_path",
     optimisation.require_ordered_clips_of_tokens: "algo",
     optimisation.require_mean_of_whole_ratio: "algo",
@@ -68,6 +70,7 @@ _READS: Mapping[Rule, str] = {
     composites.require_gdpo_advantage: "reward advantage algo._target_",
     data.require_matching_media: "reward._target_ reward.parts eval_rewards model._target_",
     data.require_metadata: "reward._target_ reward.parts eval_rewards prompts model._target_",
+    data.require_answers: "reward reward.parts eval_rewards prompts",
     data.require_completions: "algo prompts model._target_",
     data.require_rows_once: "algo._target_ group_size regularizer._target_",
     data.require_prompt_feature: "reward._target_ reward.parts eval_rewards prompts",
@@ -109,6 +112,9 @@ _READS: Mapping[Rule, str] = {
     ),
     composites.require_distinct_loggers: "logger",
     composites.require_installed_loggers: "logger",
+    engine.require_installed_engine: "engine",
+    engine.require_engine_of_texts: "engine model._target_ hardware",
+    engine.require_engine_draws_whole_distribution: "engine dynamics",
 }
 
 RULES: Mapping[Rule, tuple[str, ...]] = {rule: tuple(keys.split()) for rule, keys in _READS.items()}

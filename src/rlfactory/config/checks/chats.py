@@ -86,6 +86,18 @@ def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("dynamics.length", message, f"dynamics.length={max(1, context // 2)}")
 
 
+def template_notes(config: Config, traits: Traits) -> Iterator[str]:
+    """A note where a model has a chat template, and its prompts are texts, given without it."""
+    model, rows = config["model"], known_rows(config, traits)
+    is_plain = model.get("chat_template") == "auto" and model.get("text_role") == "none"
+    are_texts = rows is not None and not _are_conversations(config, traits)
+    if is_plain and are_texts and _has_template(config):
+        yield (
+            f"{model['path']} has a chat template, and prompts that are texts are given without it:"
+            " model.text_role=user makes each a user's message"
+        )
+
+
 def _are_conversations(config: Config, traits: Traits) -> bool:
     """Whether prompts are lists of messages, as far as that is known."""
     rows = known_rows(config, traits)

@@ -1,6 +1,6 @@
 """Rules on prompts, and on what rewards read of samples and prompts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory.config.checks.base import (
@@ -53,12 +53,49 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem(key, message, _other_reward(config, traits, key))
 
 
+def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Prompts bring the column of answers that an option of a reward names, and it is not null."""
+    rows = known_rows(config, traits)
+    provided = traits["prompts"].get("metadata") if rows is None else rows.columns
+    for key, node, reward_traits in own_rewards(config, traits):
+        for option in reward_traits.get("metadata_options") or ():
+            column = node.get(option)
+            if column is not None and provided is not None and column not in provided:
+                yield _no_column(config, f"{key}.{option}", column, provided)
+            elif column is not None and rows is not None:
+                lacking = [row for row in rows.rows if row.get(column) is None]
+                for row in lacking[:1]:
+                    where = f"the prompt {str(row.get('prompt'))[:40]!r}"
+                    yield Problem(f"{key}.{option}", f"is {column}, which {where} does not have")
+
+
+def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -> Problem:
+    others = [name for name in provided if name != config["prompts"].get("column", "prompt")]
+    has = f"; they have {', '.join(others)}" if others else ""
+    guess = closest(column, others) or next(iter(others), None)
+    other_prompts = "prompts=arithmetic" if column == "answer" else ""
+    message = f"is {column}, and these prompts have no such column{has}"
+    return Problem(key, message, f"{key}={guess}" if guess else other_prompts)
+
+
+COMPLETIONS = ("column", "chosen", "rejected")
+"""Keys of `algo` that name a column of completions."""
+
+
 def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Prompts bring the column of completions that an algorithm on data learns from."""
-    column = config["algo"].get("column")
-    learns_from_data = traits["algo"].get("samples_from") == "data"
-    if not learns_from_data or column is None or is_algorithm_mismatched(traits):
+    """Prompts bring the columns of completions that an algorithm on data learns from."""
+    if traits["algo"].get("samples_from") != "data" or is_algorithm_mismatched(traits):
         return
+    keys = [key for key in COMPLETIONS if config["algo"].get(key) is not None]
+    problems = [problem for key in keys for problem in _missing_column(config, traits, key)]
+    yield from problems
+    if not problems and traits["algo"].get("learns_from_pairs"):
+        yield from _equal_pairs(config, traits)
+
+
+def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Problem]:
+    """The column that `algo.KEY` names is not there, or has no text in some row."""
+    column = config["algo"][key]
     rows = known_rows(config, traits)
     provided = traits["prompts"].get("metadata") if rows is None else rows.columns
     if provided is not None and column not in provided:
@@ -66,26 +103,40 @@ def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
         message = f"is {column}, and these prompts have no such column"
         message += f"; they have {', '.join(texts)}" if texts else ""
         guess = closest(column, texts) or next(iter(texts), None)
-        fix = f"algo.column={guess}" if guess else "prompts=file prompts.path=FILE.jsonl"
+        fix = f"algo.{key}={guess}" if guess else "prompts=file prompts.path=FILE.jsonl"
         message += "; data come by prompts=file or prompts=datasets"
-        yield Problem("algo.column", message, fix)
+        yield Problem(f"algo.{key}", message, fix)
         return
     for row in rows.rows if rows is not None else ():
         text = reply_text(row.get(column))
         if not isinstance(text, str) or not text.strip():
             where = f"the prompt {str(row.get('prompt'))[:40]!r}"
             message = f"is {column}, which is {text!r} for {where}; it must be a text"
-            yield Problem("algo.column", message)
+            yield Problem(f"algo.{key}", message)
+            return
+
+
+def _equal_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Some pair has two equal completions."""
+    rows = known_rows(config, traits)
+    chosen, rejected = config["algo"]["chosen"], config["algo"]["rejected"]
+    for row in rows.rows if rows is not None else ():
+        if row.get(chosen) == row.get(rejected):
+            where = f"the prompt {str(row.get('prompt'))[:40]!r}"
+            message = f"is {rejected}, which for {where} is equal to {chosen}"
+            yield Problem("algo.rejected", f"{message}; a pair must differ: remove this row")
             return
 
 
 def require_rows_once(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Supervised learning takes each row once, and its data are no samples of a policy."""
+    """Learning from data takes each row once, and its data are no samples of a policy."""
     if traits["algo"].get("samples_from") != "data":
         return
-    if config["group_size"] != 1:
-        message = "and a row of the data is one sample; allowed is 1"
-        yield Problem("group_size", f"is {config['group_size']}, {message}", "group_size=1")
+    size = 2 if traits["algo"].get("learns_from_pairs") else 1
+    if config["group_size"] != size:
+        given = "two samples, chosen and rejected" if size == 2 else "one sample"
+        message = f"is {config['group_size']}, and a row of the data is {given}; allowed is {size}"
+        yield Problem("group_size", message, f"group_size={size}")
     if traits["regularizer"].get("requires") != "nothing":
         message = "penalises divergence on the policy's own samples, and these are of the data"
         yield Problem("regularizer", message, "regularizer=none")

@@ -26,6 +26,18 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("group_size", message, "group_size=12")
 
 
+def require_whole_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The two samples of a pair are in one update."""
+    if not traits["algo"].get("learns_from_pairs") or is_algorithm_mismatched(traits):
+        return
+    if config["group_size"] == 1 and traits["algo"].get("samples_from") != "data":
+        message = "is 1, but the best and the worst sample of a group are compared"
+        yield Problem("group_size", f"{message}; allowed are 2 or more", "group_size=4")
+    if config["shares"] != "groups":
+        message = f"is {config['shares']}, which parts the two samples of a pair; allowed is groups"
+        yield Problem("shares", message, "shares=groups")
+
+
 def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[Problem]:
     """A score is placed elsewhere only where each token, and a state after the end, has a value."""
     placement, baseline = (config["algo"].get(key) for key in ("score_placement", "baseline"))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.few_steps import few_step_notes
 from rlfactory.config.memory.model_parts import published_scheduler
 from rlfactory.model.pipelines.local_models import folder_of
@@ -24,6 +25,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
     yield from few_step_notes(config, traits)
+    yield from template_notes(config, traits)
     yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]

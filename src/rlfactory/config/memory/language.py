@@ -19,6 +19,7 @@ from rlfactory.config.memory.terms import (
 
 PROMPT_TOKENS = {
     "rlfactory.prompts.movies.Movies": 12,
+    "rlfactory.prompts.arithmetic.Arithmetic": 9,
     "rlfactory.prompts.randomwalks.RandomWalkPrompts": 2,
 }
 """Tokens of the longest prompt, where the source is known; with the token before it."""

@@ -11,7 +11,13 @@ from rlfactory.config.problems import PlanError, Problem
 
 NAME = "Flow-Factory"
 ALGORITHMS = {"grpo": "grpo", "grpo-guard": "grpo_guard", "nft": "nft", "awm": "awm"}
-MODELS = {"sd3-5": "sd35", "sd3": "sd35", "flux1": "flux"}
+MODELS = {
+    **{"sd3-5": "sd35", "sd3": "sd35", "flux1": "flux", "flux1-kontext": "flux_kontext"},
+    **{"flux2": "flux2_dev", "flux2-klein": "flux2_klein", "qwen-image": "qwen_image"},
+    **{"z-image": "z_image", "wan2_t2v": "wan"},
+}
+EMBEDDED_GUIDANCE = ("flux", "flux_kontext", "flux2_dev")
+"""Models whose guidance is an input of the network."""
 DYNAMICS = {"flow-sde": "flow_sde", "dance-sde": "dance_sde", "cps": "cps", "ode": "ode"}
 NOTHING = {
     "launcher": "the command starts its own processes",
@@ -87,6 +93,8 @@ def _model(fields: Fields, into: Translation, model: str) -> None:
     resolution = fields.take("train.resolution")
     if resolution is not None:
         into.set("model.size", _size(resolution))
+    if model == "wan" and (frames := fields.take("train.num_frames")) is not None:
+        into.set("model.frames", frames)
     _guidance(fields.take("train.guidance_scale"), into, model)
 
 
@@ -98,7 +106,8 @@ def _size(resolution: Any) -> Any:
 
 def _guidance(scale: float | None, into: Translation, model: str) -> None:
     if scale is not None:
-        into.set("model.embedded_guidance" if model == "flux" else "model.guidance", float(scale))
+        key = "embedded_guidance" if model in EMBEDDED_GUIDANCE else "guidance"
+        into.set(f"model.{key}", float(scale))
 
 
 def _hardware(fields: Fields, into: Translation) -> None:
@@ -167,7 +176,8 @@ def _sampling(fields: Fields, into: Translation, algo: str) -> None:
         into.set("dynamics.noise_level", noise)
     elif noise is not None and dynamics == "dance_sde":
         into.set("dynamics.eta", noise)
-    steps, count = fields.take("scheduler.sde_steps"), fields.take("scheduler.num_sde_steps")
+    steps = fields.take("scheduler.sde_steps", fields.take("train.train_steps"))
+    count = fields.take("scheduler.num_sde_steps", fields.take("train.num_train_steps"))
     if algo in ("grpo", "grpo_guard") and steps:
         into.type("window=random_subset")
         into.set("window.size", count or 1)
@@ -191,6 +201,8 @@ def _learning(fields: Fields, into: Translation, algo: str) -> None:
         clip = max(map(abs, clip))
     if clip is not None:
         into.set("algo.advantage_clip" if algo == "nft" else "advantage.clip", float(clip))
+    if algo == "nft":
+        into.set("advantage.clip", None)  # the loss clips by itself
     ratio = fields.take("train.clip_range")
     if isinstance(ratio, list):
         ratio = max(map(abs, ratio))
@@ -200,14 +212,8 @@ def _learning(fields: Fields, into: Translation, algo: str) -> None:
     for name, key in renamed.items():
         if (value := fields.take(f"train.{name}")) is not None and algo == "awm":
             into.set(key, str(value).lower() if isinstance(value, str) else value)
-    strategy = fields.take("train.time_sampling_strategy")
-    count, share = fields.take("train.num_train_timesteps"), fields.take("train.timestep_range")
-    if strategy is not None and algo in ("nft", "awm"):
-        into.type(f"times={strategy}", "times.shared=batch")
-        into.set("times.count", count or "null")
-        if share is not None and strategy.startswith("discrete"):
-            into.type("times.space=sigma")
-            into.set("times.fraction", share)
+    if algo in ("nft", "awm"):
+        _times(fields, into)
     groups = fields.take("optimizers") or []
     for name, key in OPTIMIZER.items():
         if groups and name in groups[0]:
@@ -218,6 +224,23 @@ def _learning(fields: Fields, into: Translation, algo: str) -> None:
             f"train.gradient_accumulation_steps {accumulation}: updates_per_iteration says how many"
             " updates an iteration's samples are divided into"
         )
+
+
+def _times(fields: Fields, into: Translation) -> None:
+    former = fields.take("train.time_type")  # its name until the shift changed its direction
+    strategy = str(fields.take("train.time_sampling_strategy", former)).lower()
+    count, share = fields.take("train.num_train_timesteps"), fields.take("train.timestep_range")
+    if strategy == "none":
+        return
+    into.type(f"times={strategy}", "times.shared=batch")
+    into.set("times.count", count or "null")
+    if strategy.startswith("discrete"):
+        if share is not None:
+            into.type("times.space=sigma")
+            into.set("times.fraction", share)
+    elif (shift := fields.take("train.time_shift")) is not None:
+        into.set("times.shift", float(shift))
+        into.set("times.toward", "clean" if former is None else "noisy")
 
 
 OPTIMIZER = {
@@ -255,6 +278,7 @@ AVERAGE = {
 
 def _averages(fields: Fields, into: Translation, algo: str) -> None:
     given = {ours: fields.take(f"train.{name}") for name, ours in AVERAGE.items()}
+    given["schedule"] = given["schedule"] or "power"  # theirs, where none is named
     sets = ("ema", "old") if algo in ("nft", "awm") else ("ema",)
     if not given["decay"]:
         into.type("evaluation.weights=policy")

@@ -63,6 +63,7 @@ LANGUAGE_MODEL = "rlfactory.model.causal_lm.CausalLM"
 
 KINDS = {
     "flux.2-klein": "flux2_klein",
+    "flux.2-dev": "flux2_dev",
     "qwen-image": "qwen_image",
     "z-image": "z_image",
     "/sana": "sana",

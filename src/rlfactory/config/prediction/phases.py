@@ -245,10 +245,12 @@ LEARNING_ARRAYS, COMPARED_ARRAYS = 24.0, 8.0
 def _references(
     config: Config, traits: Traits, shape: LanguageShape, samples: float, forward: Work, rows: int
 ) -> Iterator[tuple[float, Work]]:
-    """The reference's passes: in each micro-batch for a penalty in the loss, else once."""
+    """The reference's passes: in each micro-batch for the loss or a penalty in it, else once."""
     answered = rows * text_batches(config).response
     half = is_half(config, "learning")
     head = logits(shape, answered, arrays=COMPARED_ARRAYS, learns=False, half=half)
+    if "reference" in (traits["algo"].get("compared_weight_sets") or ()):
+        yield samples * config["epochs"] / rows, forward + head
     for _, node, _ in penalties(config, traits):
         if node.get("reference"):
             times = config["epochs"] if node.get("placement") == "loss" else 1

@@ -90,6 +90,13 @@ FAMILIES = (
         option="flux2_klein",
     ),
     Family(
+        pipeline="Flux2Pipeline",
+        target="rlfactory.model.flux2_dev.Flux2Dev",
+        network="Flux2Transformer2DModel",
+        option="flux2_dev",
+        recipes="flux",
+    ),
+    Family(
         pipeline="SanaPipeline",
         target="rlfactory.model.sana.Sana",
         network="SanaTransformer2DModel",

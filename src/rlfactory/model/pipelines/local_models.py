@@ -118,7 +118,7 @@ def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
     factor = 2 ** (len(blocks) - 1)
     if pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline"):
         return factor, None
-    if pipeline in ("FluxPipeline", "FluxKontextPipeline", "Flux2KleinPipeline", "ZImagePipeline"):
+    if pipeline.startswith("Flux") or pipeline == "ZImagePipeline":
         return 2 * factor, None  # two by two latents make a token
     if pipeline == "SanaPipeline":
         return factor * int(network.get("patch_size", 1)), None

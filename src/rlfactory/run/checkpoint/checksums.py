@@ -29,6 +29,7 @@ class _Manifest(TypedDict):
     format: int
     versions: NotRequired[dict[str, str | None]]
     files: dict[str, _Entry]
+    numerics: NotRequired[dict[str, Any]]
     digest: str
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 from rlfactory.run.atomic_write import write_text
 from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json, read_text
+from rlfactory.utils.markdown import plain
 
 Cell = str | float | None
 REMEDY = "remove it: it shows samples, and nothing is computed from it"
@@ -109,7 +110,7 @@ def _line(cells: Sequence[Cell]) -> str:
 
 def _markdown(cell: Cell) -> str:
     if isinstance(cell, str):
-        return " ".join(cell.split()).replace("|", "\\|")
+        return plain(cell)
     return number(math.nan if cell is None else cell)
 
 

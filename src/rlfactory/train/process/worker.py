@@ -26,6 +26,7 @@ from rlfactory.train.build import Config, build_hardware
 from rlfactory.train.listeners import Listener
 from rlfactory.train.process.arguments import RunArguments
 from rlfactory.train.process.distributed import as_peer_lost, logs_of, require_same_config
+from rlfactory.train.process.own_code import untrusted_code
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import print_error, print_status
@@ -41,7 +42,7 @@ def read_config(folder: RunFolder) -> Config:
     if not folder.config.exists():
         raise RunFolderError(f"{folder.path} is no run folder: it holds no config.yaml")
     config: Config = read_frozen(folder.config)
-    if problems := frozen_problems(config):
+    if problems := frozen_problems(config) or untrusted_code(folder, config):
         raise RunFolderError(f"{folder.config}: {'; '.join(map(str, problems))}")
     if missing := missing_keys(config):
         log.warning("config.yaml lacks %s: this version's defaults apply", ", ".join(missing))

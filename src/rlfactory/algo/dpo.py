@@ -1,0 +1,140 @@
+"""Direct preference optimisation (DPO, arXiv 2305.18290) of texts, on pairs of the data."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.ops.completions import given_completion
+from rlfactory.algo.ops.preference import (
+    PAIR,
+    LossType,
+    PairBatch,
+    ordered_in_pairs,
+    preference_losses,
+    preference_metrics,
+    whole_pairs,
+)
+from rlfactory.algo.ops.token_outputs import token_outputs
+from rlfactory.dynamics.token import Token
+from rlfactory.model.text_base import TextModel
+from rlfactory.model.weight_sets import REFERENCE
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.rollout import Rollout, Tokens
+from rlfactory.utils.pytree import require
+from rlfactory.utils.types import BelowHalf, NonNegative, Positive
+
+PLAIN = Token()
+"""At temperature 1 and not truncated: likelihoods of the data, however it is sampled later."""
+
+
+class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
+    """With y_w the chosen completion of a prompt x, y_l the rejected one, an end of text included,
+
+        r(y) = log p(y | x) - log p_ref(y | x),   m = r(y_w) - r(y_l),
+        loss = mean over pairs of preference_losses(m), by default -log sigmoid(beta m).
+
+    `p_ref` is the model before training. The samples of an iteration are rows of the data, of which
+    each gives two, and evaluations draw from the policy. The critic is not trained.
+
+    Args:
+        loss_type: See `preference_losses`. With `ipo` r is a mean over tokens, as its authors have
+            it (TRL).
+        beta: The larger, the closer the policy stays to the reference.
+        label_smoothing: The probability that a pair is labelled the wrong way round, for `sigmoid`
+            and `robust`.
+        sft_weight: Weight of the chosen completions' negative log-likelihood, a mean over tokens
+            and then over pairs, beside the loss (RPO, arXiv 2404.19733).
+        chosen: The column of the data with the preferred completion, a text or a list of one
+            assistant's message.
+        rejected: The column with the other one.
+    """
+
+    requires = "tokens"
+    samples_from = "data"
+    learns_from_pairs = True
+    compared_weight_sets = ("reference",)
+
+    def __init__(
+        self,
+        *,
+        loss_type: LossType = "sigmoid",
+        beta: Positive = 0.1,
+        label_smoothing: BelowHalf = 0.0,
+        sft_weight: NonNegative = 0.0,
+        chosen: str = "chosen",
+        rejected: str = "rejected",
+    ) -> None:
+        self.loss_type: LossType = loss_type
+        self.beta = beta
+        self.label_smoothing = label_smoothing
+        self.sft_weight = sft_weight
+        self.chosen, self.rejected = chosen, rejected
+
+    def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
+        """The prompt, and the chosen completion (member 0) or the rejected one."""
+        columns = {"chosen": self.chosen, "rejected": self.rejected}
+        texts = [given_completion(prompt, column, key) for key, column in columns.items()]
+        if texts[0] == texts[1]:
+            raise PromptError(
+                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
+                f" equal, {texts[0][:60]!r}; a pair must differ, so remove this row"
+            )
+        return prompt.text, texts[member % PAIR]
+
+    def reward_names(self, main: str) -> list[str]:
+        """None: the scores of the data are reported only."""
+        del main
+        return []
+
+    def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
+        """1 for the tokens of the chosen completions, -1 for those of the rejected ones."""
+        del main
+        tokens = require(rollout.tokens, "tokens")
+        sign = 1.0 - 2.0 * (rollout.index % PAIR).to(tokens.mask.device)
+        advantage = sign[:, None] * tokens.mask
+        return replace(rollout, advantage=advantage, returns=tokens.value)
+
+    def normalise_update(self, samples: Rollout) -> Rollout:
+        """The chosen completion of each pair directly before the rejected one."""
+        return ordered_in_pairs(samples)
+
+    def training_items(
+        self, rollout: Rollout, model: TextModel, *, seed: int, iteration: int
+    ) -> PairBatch:
+        """Two items for each pair."""
+        del seed, iteration
+        rollout = whole_pairs(rollout)
+        tokens = require(rollout.tokens, "tokens")
+        advantage = require(rollout.advantage, "advantages")
+        returns = require(rollout.returns, "returns")
+        max_rows = model.rows_at_once(tokens.mask.shape[1], max(PAIR, len(rollout)))
+        return PairBatch(tokens.measured(), advantage, returns, max_rows=max_rows)
+
+    def loss(self, model: TextModel, batch: PairBatch) -> Loss:
+        """The class's formula over the pairs of a micro-batch."""
+        tokens = batch.tokens
+        with torch.no_grad(), model.weights(REFERENCE):
+            reference, _ = token_outputs(model, PLAIN, tokens)
+        outputs, _ = token_outputs(model, PLAIN, tokens)
+        log_prob, log_prob_ref = (_of_pairs(x.log_prob, tokens) for x in (outputs, reference))
+        lengths = tokens.response_lengths.to(log_prob).view(-1, PAIR)
+        log_ratios = log_prob - log_prob_ref
+        compared = log_ratios / lengths if self.loss_type == "ipo" else log_ratios
+        margin = compared[:, 0] - compared[:, 1]
+        losses = preference_losses(margin, self.beta, self.loss_type, self.label_smoothing)
+        if self.sft_weight:
+            losses = losses - self.sft_weight * log_prob[:, 0] / lengths[:, 0]
+        metrics = {
+            "loss/policy": losses.detach(),
+            **preference_metrics(log_ratios, self.beta),
+            "preference/log_prob_chosen": log_prob[:, 0].detach(),
+            "preference/log_prob_rejected": log_prob[:, 1].detach(),
+        }
+        return Loss(losses.mean(), outputs, metrics)
+
+
+def _of_pairs(log_prob: Tensor, tokens: Tokens) -> Tensor:
+    """Log-probabilities of completions `[P, 2]`, from those of their tokens `[M]`."""
+    return tokens.pad(log_prob).sum(1).view(-1, PAIR)

@@ -1,0 +1,25 @@
+"""Completions that the data give."""
+
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.chat import reply_text
+
+
+def given_completion(prompt: Prompt, column: str, key: str) -> str:
+    """The completion of a row of the data, a text or a list of one assistant's message.
+
+    Args:
+        prompt: The row.
+        column: The column that holds it.
+        key: The key of `algo` that names the column, for the message.
+
+    Raises:
+        PromptError: The row has no such column, or no text in it.
+    """
+    text = reply_text(prompt.metadata.get(column))
+    if isinstance(text, str) and text.strip():
+        return text
+    actual = f"it is {text!r}" if column in prompt.metadata else "there is none"
+    raise PromptError(
+        f"the prompt {prompt.text[:60]!r}: its {column!r} must be a text, and {actual};"
+        f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{key})"
+    )

@@ -1,0 +1,25 @@
+import logging
+
+import pytest
+import torch
+
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import RewardError, Samples
+from rlfactory.reward.ops.answers import check_answers, score_answers
+
+
+def test_a_sample_without_an_answer_has_no_score(caplog):
+    samples = Samples(
+        ["a", "b", "c"], [{"k": 1}, {"k": None}, {}], torch.arange(3), texts=["1", "1", "2"]
+    )
+    with caplog.at_level(logging.ERROR):
+        scores = score_answers(samples, "k", lambda text, answer: float(text == str(answer)))
+    assert scores.isnan().tolist() == [False, True, True]
+    assert scores[0] == 1
+    assert "2 samples have no score" in caplog.text
+
+
+def test_a_fault_names_the_prompt():
+    prompts = [Prompt("a", {"k": 1}), Prompt("b", {"k": 2})]
+    with pytest.raises(RewardError, match="prompt 'b': its k is two"):
+        check_answers(prompts, "k", lambda answer: "is two" if answer == 2 else None)
