@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.frozen_file import frozen_problems, read_frozen, try_frozen
+from rlfactory.config.frozen_file import frozen_file_problems, read_frozen, try_frozen
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.utils.data_files import FileError
 
@@ -27,12 +27,12 @@ def _changed(frozen: dict[str, Any], key: str, value: object) -> dict[str, Any]:
 
 
 def test_what_this_version_wrote_has_no_problems(sound: dict[str, Any]) -> None:
-    assert frozen_problems(sound) == []
+    assert frozen_file_problems(sound) == []
 
 
 def test_keys_of_other_versions_are_no_problem(sound: dict[str, Any]) -> None:
     changed = _changed(_changed(sound, "checkpoint.later", 1), "later", {"a": 1})
-    assert frozen_problems(changed) == []
+    assert frozen_file_problems(changed) == []
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_keys_of_other_versions_are_no_problem(sound: dict[str, Any]) -> None:
     ],
 )
 def test_a_value_of_another_type_is_named(sound: dict[str, Any], key: str, value: object) -> None:
-    problems = frozen_problems(_changed(sound, key, value))
+    problems = frozen_file_problems(_changed(sound, key, value))
     assert problems
     assert any(problem.key.startswith(key) for problem in problems)
 

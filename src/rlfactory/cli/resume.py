@@ -11,7 +11,7 @@ import yaml
 from rlfactory.cli.new_run import unusable
 from rlfactory.config.compat import with_new_keys
 from rlfactory.config.diff import MISSING, differences, format_value
-from rlfactory.config.frozen_file import frozen_problems, try_frozen
+from rlfactory.config.frozen_file import frozen_file_problems, try_frozen
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
@@ -42,7 +42,7 @@ def _frozen_config(run: Path) -> Config | None:
 
 def require_same(plan: Plan, frozen: Config) -> None:
     """Raise PlanError, with a problem for each key that differs, if a plan is another run."""
-    problems = frozen_problems(frozen)
+    problems = frozen_file_problems(frozen)
     if problems:
         raise PlanError([Problem(f"{plan.run_dir}: {p.key}", p.message) for p in problems])
     current = yaml.safe_load(plan.frozen())

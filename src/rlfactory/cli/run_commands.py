@@ -233,7 +233,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
     used.
     """
     from rlfactory.config.compat import with_defaults
-    from rlfactory.config.frozen_file import frozen_problems, read_frozen
+    from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
 
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long
@@ -249,6 +249,6 @@ def require_run(run: Path) -> Mapping[str, Any]:
             " rlfactory.load_run takes them, and resumes, samples and exports"
         )
         raise PlanError([Problem(str(run), message)])
-    if problems := frozen_problems(frozen) or untrusted_code(RunFolder(run), frozen):
+    if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     return with_defaults(frozen)

@@ -45,7 +45,7 @@ def try_frozen(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def frozen_problems(frozen: Config) -> list[Problem]:
+def frozen_file_problems(frozen: Config) -> list[Problem]:
     """The problems of an upgraded configuration: what it names, what it lacks, and values of a
     wrong type. Keys that only other versions know are none.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from rlfactory.config.compat import missing_keys, with_defaults
-from rlfactory.config.frozen_file import frozen_problems, read_frozen
+from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
 from rlfactory.config.memory.device_memory import is_out_of_memory
 from rlfactory.config.memory.suggestions import explain_out_of_memory
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
@@ -42,7 +42,7 @@ def read_config(folder: RunFolder) -> Config:
     if not folder.config.exists():
         raise RunFolderError(f"{folder.path} is no run folder: it holds no config.yaml")
     config: Config = read_frozen(folder.config)
-    if problems := frozen_problems(config) or untrusted_code(folder, config):
+    if problems := frozen_file_problems(config) or untrusted_code(folder, config):
         raise RunFolderError(f"{folder.config}: {'; '.join(map(str, problems))}")
     if missing := missing_keys(config):
         log.warning("config.yaml lacks %s: this version's defaults apply", ", ".join(missing))
