@@ -71,6 +71,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The key that signs runs isn't the user's."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("settings"))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _kept_apart() -> Iterator[None]:
     """What a file leaves (imports, what its session shares) isn't looked through ever after."""
@@ -403,6 +409,7 @@ def here(
             patched.setattr(sys, "argv", ["rlfactory", *words])
             patched.setattr(sys, "path", [*sys.path])
             patched.setenv("NO_COLOR", "1")
+            patched.setenv("RLFACTORY_TRUST", "")
             capsys.readouterr()
             with pytest.raises(SystemExit) as ended:
                 app.main()
@@ -420,6 +427,7 @@ def refused(
     from rlfactory.cli import app
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLFACTORY_TRUST", "")
 
     def call(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["rlfactory", *words])

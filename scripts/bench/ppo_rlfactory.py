@@ -1,8 +1,8 @@
-"""Timed PPO iterations of rlfactory: one side of trl_ppo.py; memory.py measures it too."""
+"""Timed PPO or GRPO iterations of rlfactory: one side of trl_ppo.py; memory.py measures it too."""
 
 from typing import Any
 
-from probe import job, report
+from probe import Clock, job, report
 
 from rlfactory import __version__
 from rlfactory.config.overrides import plan_from_words
@@ -15,6 +15,10 @@ from rlfactory.utils.pytree import require
 CRITICS = {
     "shared": [],
     "separate": ["model.value_path={value}"],
+    "none": [
+        *("algo=grpo_token", "regularizer=none", "group_size={group}", "algo.value_weight=0"),
+        "model.value_head=linear",
+    ],
 }
 REWARDS = {
     True: ["reward=reward_model", "reward.path={reward}"],
@@ -28,7 +32,6 @@ def overrides(job: dict[str, Any]) -> list[str]:
         "experiment=trl_v2",
         "model.path={policy}",
         "model.begin_with_end=false",
-        *CRITICS[job["critic"]],
         *REWARDS["reward" in job],
         "prompts=file",
         "prompts.path={prompts}",
@@ -38,29 +41,39 @@ def overrides(job: dict[str, Any]) -> list[str]:
         "dynamics.stop_at_end=false",
         "algo.missing_end=none",
         "iterations={iterations}",
-        "prompts_per_iteration={batch}",
+        "prompts_per_iteration={prompts_at_once}",
         "sample_batch={batch}",
-        "regularizer.micro_batch={batch}",
+        *([] if job["critic"] == "none" else ["regularizer.micro_batch={batch}"]),
         "epochs={epochs}",
         "updates_per_iteration={minibatches}",
+        *CRITICS[job["critic"]],
     ]
-    return [word.format(**{"hardware": "cpu", **job}) for word in words] + job["more"]
+    at_once = job["batch"] // (job["group"] if job["critic"] == "none" else 1)
+    return [
+        word.format(**{"hardware": "cpu", "prompts_at_once": at_once, **job}) for word in words
+    ] + job["more"]
 
 
 def main() -> None:
     asked = job()
     config = plan_from_words(*overrides(asked)).config
     iterations = []
+    clock = Clock(asked.get("cpu_time", False))
 
     def note(iteration: int, metrics: Metrics, rollout: Rollout) -> None:
         tokens = require(rollout.tokens, "tokens")
         assert tokens.prompt.shape == (asked["batch"], asked["prompt"])
         assert tokens.mask.sum() == asked["batch"] * asked["response"]
+        if asked.get("cpu_time", False) or asked["critic"] == "none":
+            clock.end()
+            return
         sample, score, learn = (metrics[f"time/{name}"] for name in ("sample", "score", "learn"))
         iterations.append({"rollout": sample + score, "learn": learn})
 
-    Trainer(build(config), training_budget(config), NoProgress()).run(note)
-    report("rlfactory", __version__, iterations)
+    trainer = Trainer(build(config), training_budget(config), NoProgress())
+    clock.begin()
+    trainer.run(note)
+    report("rlfactory", __version__, clock.iterations or iterations)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import trl
 from datasets import Dataset
-from probe import job, report
+from probe import Clock, job, report
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -18,17 +18,18 @@ from transformers import (
 from trl.experimental.ppo import PPOConfig, PPOTrainer
 
 
-class Clock(TrainerCallback):
+class Timed(TrainerCallback):
     """Times iterations; learning starts at the first joint forward pass of policy and critic."""
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
+    def __init__(self, shape: tuple[int, int], whole: Clock) -> None:
+        self.shape, self.whole = shape, whole
         self.iterations: list[dict[str, float]] = []
         self.began = perf_counter()
         self.rollout: float | None = None
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.began = perf_counter()
+        self.whole.begin()
 
     def before_forward(self, module: torch.nn.Module, _: Any, inputs: dict[str, Any]) -> None:
         assert inputs["input_ids"].shape == self.shape
@@ -37,6 +38,7 @@ class Clock(TrainerCallback):
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         assert self.rollout is not None
+        self.whole.end()
         learn = perf_counter() - self.began - self.rollout
         self.iterations.append({"rollout": self.rollout, "learn": learn})
         self.began, self.rollout = perf_counter(), None
@@ -93,13 +95,16 @@ def main() -> None:
     asked = job()
     torch.set_num_threads(asked["threads"])
     width = asked["prompt"] + asked["response"]
-    clock = Clock((asked["batch"] // asked["minibatches"], width))
+    clock = Timed(
+        (asked["batch"] // asked["minibatches"], width), Clock(asked.get("cpu_time", False))
+    )
     with tempfile.TemporaryDirectory() as folder:
         ppo = trainer(asked, folder)
         ppo.add_callback(clock)
         ppo.model.register_forward_pre_hook(clock.before_forward, with_kwargs=True)
         ppo.train()
-    report("trl", trl.__version__, clock.iterations)
+    found = clock.whole.iterations if asked.get("cpu_time", False) else clock.iterations
+    report("trl", trl.__version__, found)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,25 @@ class Laps:
         self._now = {}
 
 
+class Clock:
+    """Seconds of whole iterations: CPU time of all threads, or wall time."""
+
+    def __init__(self, cpu_time: bool) -> None:
+        self.read = process_time if cpu_time else perf_counter
+        self.iterations: list[dict[str, float]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the first iteration."""
+        self._at = self.read()
+
+    def end(self) -> None:
+        """End an iteration, and start the next one."""
+        now = self.read()
+        self.iterations.append({"iteration": now - self._at})
+        self._at = now
+
+
 def job() -> dict[str, Any]:
     """The job of this process: a JSON object, its only argument."""
     found: dict[str, Any] = json.loads(sys.argv[1])

@@ -11,8 +11,9 @@ The rollout also records log-probabilities and values, which `generate` would co
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 
 import torch
 from tokenizers import Tokenizer
@@ -46,12 +47,20 @@ def build(folder: Path, layers: int, width: int, vocabulary: int, ends: int) -> 
     return CausalLM(torch.device("cpu"), path=str(folder))
 
 
-def tokens_per_second(work: Callable[[], int], repeats: int) -> float:
-    """Over several repeats, after one for warm-up; `work` returns its number of tokens."""
-    work()
-    begun = time.perf_counter()
-    tokens = sum(work() for _ in range(repeats))
-    return tokens / (time.perf_counter() - begun)
+def tokens_per_second(
+    works: Mapping[str, Callable[[], int]], repeats: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """Rates of each repeat, after one for warm-up; `work` returns its number of tokens.
+
+    The works take turns, so that what else the machine does slows all of them.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats + 1):
+        for name, work in works.items():
+            begun = clock()
+            tokens = work()
+            rates[name].append(tokens / (clock() - begun))
+    return {name: found[1:] for name, found in rates.items()}
 
 
 def main() -> None:
@@ -66,6 +75,8 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=75)
     parser.add_argument("--end", type=float, default=0.0, help="share of tokens that end a text")
     parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--threads", type=int, help="of torch; default: its own")
+    parser.add_argument("--cpu-time", action="store_true", help="for a machine that is busy")
     a = parser.parse_args()
     ends = max(1, round(a.end * a.vocabulary))
     with tempfile.TemporaryDirectory() as folder:
@@ -93,12 +104,14 @@ def main() -> None:
         before = (ids < ends).cumsum(1) - (ids < ends).long()
         return int((before == 0).sum()) if a.end else ids.numel()
 
-    rates = {
-        name: tokens_per_second(work, a.repeats)
-        for name, work in (("generate", theirs), ("rollout", ours))
-    }
-    for name, rate in rates.items():
-        print(f"{name:<10} {rate:10,.0f} tokens/s  {rate / rates['generate']:.2f}x")
+    if a.threads:
+        torch.set_num_threads(a.threads)
+    clock = time.process_time if a.cpu_time else time.perf_counter
+    rates = tokens_per_second({"generate": theirs, "rollout": ours}, a.repeats, clock)
+    for name, found in rates.items():
+        ratios = [mine / other for mine, other in zip(found, rates["generate"], strict=True)]
+        spread = f"({min(ratios):.2f} to {max(ratios):.2f})" if name == "rollout" else ""
+        print(f"{name:<10} {median(found):10,.0f} tokens/s  {median(ratios):.2f}x {spread}")
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ from rlfactory.report.command import write
 from rlfactory.report.inputs import report_of_sweep
 from rlfactory.report.report import Report, TextSample
 from rlfactory.report.verdicts import MIN_SEEDS
-from rlfactory.report.writers import claim_lines, plain
+from rlfactory.report.writers import claim_lines
 from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of, share_stages
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
 from rlfactory.sweep.table import Job, Table
+from rlfactory.utils.markdown import plain
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SIZE = "tiny"

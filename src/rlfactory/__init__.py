@@ -3,6 +3,13 @@
 The names of `rlfactory.api` are here too; it is imported when one of them is first used.
 """
 
+import sys
+
+# `python -m rlfactory` puts the current folder first on the import path: a file there that is named
+# like one of the modules below, or of those that they import, would run
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    del sys.path[0]
+
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any

@@ -143,6 +143,8 @@ class Tokens:
             regularizer keeps it.
         divergence: The behaviour policy's divergence from the reference, `[B, G]`, where the
             reward is reduced by it.
+        engine_log_prob: Log-probability under the distribution that an engine drew the tokens from,
+            `[B, G]`, where it was no loop of ours; `log_prob` is then the trainer's own.
         lengths: How many tokens each prompt and each response has, and whether it ended (1 or 0),
             `[B, 3]` on the CPU, where that was read: shapes then follow without a wait for the
             device.
@@ -157,6 +159,7 @@ class Tokens:
     value: Tensor
     reference_log_prob: Tensor | None = None
     divergence: Tensor | None = None
+    engine_log_prob: Tensor | None = None
     lengths: Tensor | None = None
 
     def measured(self) -> "Tokens":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory.report import writers
 from rlfactory.report.inputs import reports_of
 from rlfactory.report.table import TextTable
 from rlfactory.report.writers import (
@@ -118,3 +119,26 @@ def test_text_is_printed_as_it_is() -> None:
     assert escaped("50% of a_b\n{x} ~ ^ \\") == (
         r"50\% of a\_b \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["=HYPERLINK(1)", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1"]
+)
+def test_a_text_is_no_formula_of_a_spreadsheet(text: str) -> None:
+    assert writers._cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["-0.5", "-1.5e-05 2.0", "", "a name", -0.5, None])
+def test_numbers_and_names_stay_as_they_are(value: object) -> None:
+    assert writers._cell(value) == value
+
+
+@pytest.mark.parametrize(
+    "text", [r"\input{/etc/passwd}", r"\write18{id}", "$x$ %", "a\n\\end{document}"]
+)
+def test_a_text_is_no_command_of_latex(text: str) -> None:
+    shown = writers.escaped(text)
+    known = (r"\textbackslash{}", r"\{", r"\}", r"\$", r"\%", r"\_", r"\&", r"\#")
+    for command in known:
+        shown = shown.replace(command, "")
+    assert not {*"\\${}%"} & {*shown}

@@ -23,6 +23,7 @@ def is_command(path: Path) -> bool:
 
 COMMANDS = sorted(path.name for path in BENCH.glob("*.py") if is_command(path))
 WORKERS = {f"{task}_{side}.py" for task in ("ppo", "ddpo") for side in ("rlfactory", "trl")}
+WORKERS.add("grpo_trl.py")
 """Started by others, with a job."""
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from scipy.stats import spearmanr
 
-from rlfactory.report.writers import plain
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import read_sheet, sweeps
+from rlfactory.utils.markdown import plain
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGES = [name for name in sweeps() if (RESULTS / f"{name}.md").is_file()]

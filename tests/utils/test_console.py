@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from rlfactory.utils.console import (
+    Guarded,
     can_rewrite_lines,
     clock,
     number,
@@ -121,3 +122,27 @@ def test_notices_are_silenced_and_shown_again_unless_the_user_chose(
     silence_notices()
     assert os.environ["TRANSFORMERS_VERBOSITY"] == "info"
     assert ours.level == logging.WARNING
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]52;c;cm0gLXJm\x07", r"\x1b]52;c;cm0gLXJm\x07"),  # sets the clipboard
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("\x1b[2J\x1b[H", r"\x1b[2J\x1b[H"),  # clears what was printed
+        ("\x9b2J", r"\x9b2J"),
+        ("\x1bPq\x1b\\", r"\x1bPq\x1b" + "\\"),
+        ("a\x08b\x00", r"a\x08b\x00"),
+        (
+            "\x1b[1;31mred\x1b[0m\r\x1b[2K\x1b[1A\x1b[?25l",
+            "\x1b[1;31mred\x1b[0m\r\x1b[2K\x1b[1A\x1b[?25l",
+        ),
+        ("größer\tund\n", "größer\tund\n"),
+    ],
+)
+def test_a_terminal_shows_control_characters_that_are_not_ours(text: str, shown: str) -> None:
+    written = io.BytesIO()
+    stream = Guarded(written, "utf-8", newline="")
+    assert stream.write(text) == len(text)
+    stream.flush()
+    assert written.getvalue().decode() == shown

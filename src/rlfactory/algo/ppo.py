@@ -14,6 +14,7 @@ from rlfactory.algo.advantage.formulas import StdScope, group_advantages, rloo_a
 from rlfactory.algo.advantage.gae import gae, terminal_rewards, uniform_rewards, whiten
 from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
 from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
+from rlfactory.algo.ops.rollout_correction import rollout_correction_weights
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
 from rlfactory.algo.ops.token_outputs import end_states_added, token_outputs
@@ -117,6 +118,9 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         old_log_probs: What ratios compare with. `sampled`: as recorded while sampling.
             `recomputed`: by learning's own micro-batches before the first update. `auto`:
             recomputed in half precision, in which both differ by more than a ratio should.
+        rollout_correction: Cap of the importance weights by which the policy's loss is corrected
+            for tokens that an engine drew from a slightly different distribution, see
+            `rollout_correction_weights`; None: not corrected.
     """
 
     requires = "tokens"
@@ -152,6 +156,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         overlong_buffer: Fraction = 0.0,
         overlong_penalty: NonNegative = 1.0,
         old_log_probs: OldLogProbs = "auto",
+        rollout_correction: Positive | None = None,
     ) -> None:
         self.dynamics = dynamics
         self.baseline = baseline
@@ -175,6 +180,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self.missing_end_value = missing_end_value
         self.overlong_buffer, self.overlong_penalty = overlong_buffer, overlong_penalty
         self.old_log_probs: OldLogProbs = old_log_probs
+        self.rollout_correction = rollout_correction
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """`advantage` and `returns` `[B, G]` from scores less the regularizer's `penalty`."""
@@ -281,6 +287,9 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         log_ratio = level_log_ratio(log_ratio, tokens, self.surrogate.level)
         advantage = tokens.real(batch.advantage)
         losses, ratio = self.surrogate.losses(outputs.log_prob, log_ratio, advantage)
+        if self.rollout_correction is not None and tokens.engine_log_prob is not None:
+            correction, cut = rollout_correction_weights(tokens, self.rollout_correction)
+            losses, measured = losses * correction, {**measured, "engine/truncated_share": cut}
         outputs = replace(outputs, log_ratio=log_ratio, weight=batch.weight_of_tokens())
         states = tokens if batch.states is None else batch.states
         value_losses = value_loss(

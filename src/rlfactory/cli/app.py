@@ -13,6 +13,8 @@ from rlfactory.cli.words import COMMANDS, FORCE, TAKE_OVER, plain_words, refuse_
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
+from rlfactory.utils.console import guard_terminal
+from rlfactory.utils.current_folder import leave_current_folder, trust_names
 from rlfactory.utils.processes import exit_at_once
 from rlfactory.utils.version import __version__
 
@@ -28,6 +30,8 @@ def main() -> None:
         # `!rlfactory` in a notebook: a pseudo-terminal, but the cell can't rewrite lines; for rich
         os.environ["TTY_COMPATIBLE"] = "0"
     try:
+        leave_current_folder()
+        guard_terminal()
         sys.argv[1:] = plain_words(sys.argv[1:])
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()
@@ -52,10 +56,10 @@ def main() -> None:
 def dispatch(argv: Sequence[str]) -> int:
     """Run a subcommand, or train."""
     from rlfactory.config.overrides import plan_composed
-    from rlfactory.config.schema.targets import add_cwd_to_path
+    from rlfactory.config.own_code import names_in
     from rlfactory.config.words import normalise_words
 
-    add_cwd_to_path()
+    trust_names(names_in(argv))
     subcommands: dict[str, Callable[[Sequence[str]], int]] = {
         "check": check,
         "list": list_options,
@@ -79,7 +83,7 @@ def dispatch(argv: Sequence[str]) -> int:
         from rlfactory.report import command as report_commands
 
         return int(getattr(report_commands, command)(argv[1:]))
-    if command in ("resume", "sample", "inspect", "export"):
+    if command in ("resume", "sample", "inspect", "export", "verify"):
         import rlfactory.cli.run_commands as run_commands
 
         return int(getattr(run_commands, command)(argv[1:]))

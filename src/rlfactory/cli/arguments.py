@@ -69,6 +69,24 @@ def resume_arguments(words: Sequence[str]) -> argparse.Namespace:
     return parsed
 
 
+def verify_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of `rlfactory verify`."""
+    parser = _parser(
+        "verify", "Train a stretch of a run again, and compare it bit by bit.", best=False
+    )
+    parser.add_argument(
+        "--iteration",
+        type=int,
+        metavar="N",
+        help="until iteration N, from the checkpoint before it; default: between the last two"
+        " checkpoints",
+    )
+    parsed = parser.parse_intermixed_args(words)
+    if parsed.iteration is not None:
+        _require_positive("--iteration", parsed.iteration)
+    return parsed
+
+
 def inspect_arguments(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of `rlfactory inspect`."""
     parser = _parser(

@@ -100,6 +100,7 @@ def show_help(command: str = "") -> int:
     print("  rlfactory explain KEY [OVERRIDES]              what a key means, where it is set")
     print("  rlfactory import FILE                          another library's file as a command")
     print("  rlfactory resume RUN [--until N]               resume, or extend to N iterations")
+    print("  rlfactory verify RUN                           is a run what its folder says?")
     print("  rlfactory sample RUN --prompt TEXT             samples with a run's weights")
     print("  rlfactory evaluate RUN [OVERRIDES]             scores of a run's weights")
     print("  rlfactory report PATH... [--out FOLDER]        runs beside the paper's table")

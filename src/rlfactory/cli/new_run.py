@@ -9,6 +9,7 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import keep_inputs
+from rlfactory.train.process.own_code import sign_run
 
 
 def create_run(
@@ -38,6 +39,7 @@ def create_run(
         if objects:
             folder.objects.write_text(json.dumps(objects, indent=1) + "\n", encoding="utf-8")
         keep_inputs(folder, plan.config)
+        sign_run(folder, plan.config)
         write_text(folder.config, plan.frozen())  # last: with this file the run has begun
     except (RunFolderError, OSError) as error:
         raise unusable(error) from error

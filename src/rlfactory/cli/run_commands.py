@@ -1,4 +1,4 @@
-"""The commands that take a run folder: resume, sample, inspect, export, evaluate, sync."""
+"""The commands that take a run folder: resume, verify, sample, inspect, export, evaluate, sync."""
 
 import os
 import re
@@ -12,6 +12,7 @@ from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
+from rlfactory.train.process.own_code import sign_run, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import path_values
@@ -63,6 +64,21 @@ def _texts_of(file: Path) -> list[str]:
         return [prompt.text for prompt in read_prompts(file.expanduser())]
     except PromptError as error:
         raise PlanError([Problem("--prompts", str(error))]) from error
+
+
+def verify(words: Sequence[str]) -> int:
+    """Train a stretch of a run again, and compare it bit by bit."""
+    from rlfactory.cli.arguments import verify_arguments
+    from rlfactory.train.process.launch import require_possible
+
+    a = verify_arguments(words)
+    config = require_run(a.run)
+    moved = relocations(a.run, a.overrides, config)
+    require_possible(config)
+    silence_notices()
+    from rlfactory.tools.verify.command import verify as run_verify
+
+    return run_verify(a.run, config, a.iteration, moved)
 
 
 def inspect(words: Sequence[str]) -> int:
@@ -192,7 +208,9 @@ def resume(words: Sequence[str]) -> int:
         return 0
     require_unlocked(a.run, a.take_over)
     require_possible(frozen)
-    remember(RunFolder(a.run), moved)
+    if moved:
+        remember(RunFolder(a.run), moved)
+        sign_run(RunFolder(a.run), frozen)
     if iterations != former:
         write_iterations(a.run, iterations)
     return run_or_launch(RunArguments(a.run, a.until, a.force, a.take_over), frozen)
@@ -232,6 +250,7 @@ def require_run(run: Path) -> Mapping[str, Any]:
         )
         raise PlanError([Problem(str(run), message)])
     frozen = upgrade(frozen)
-    if problems := check_frozen(frozen):
+    problems = check_frozen(frozen) or untrusted_code(RunFolder(run), frozen)
+    if problems:
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     return with_defaults(frozen)

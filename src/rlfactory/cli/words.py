@@ -9,7 +9,7 @@ from rlfactory.config.problems import PlanError, Problem
 
 COMMANDS = (
     *("check", "list", "explain", "resume", "sample", "evaluate", "report", "compare", "import"),
-    *("inspect", "export", "serve", "sweep", "sync", "reward-model"),
+    *("inspect", "export", "serve", "sweep", "sync", "reward-model", "verify"),
 )
 """The commands besides training."""
 PLANNED = ("check", "explain")

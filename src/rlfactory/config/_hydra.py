@@ -4,6 +4,7 @@ Composes configurations, lists the search path, runs launcher plug-ins and Hydra
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,28 @@ class _InstalledPlugins(SearchPathPlugin):
 
 def _register_plugins() -> None:
     Plugins.instance().register(_InstalledPlugins)
+    OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
+
+
+_typed_variables = set[str]()
+
+
+def _note_variables(words: Sequence[str]) -> None:
+    """Let typed words read the environment variables that they name: `KEY='${oc.env:NAME}'`."""
+    _typed_variables.update(n for word in words for n in re.findall(r"oc\.env:\s*(\w+)", word))
+
+
+def _typed_variable(name: str, default: str | None = None) -> str | None:
+    """The resolver `oc.env`: a file that somebody sent must not carry a secret of the environment
+    into the configuration, which is written down and sent to loggers.
+    """
+    if name not in _typed_variables:
+        message = (
+            f"a file reads the environment variable {name} by oc.env, and the configuration is"
+            f" written down and logged; type KEY='${{oc.env:{name}}}' if that may be"
+        )
+        raise HydraException(message)
+    return os.environ.get(name, default)
 
 
 def _initialised(work: Callable[[], Any]) -> Any:
@@ -118,6 +141,7 @@ class Composition:
 
     def __init__(self, chosen: Sequence[str]) -> None:
         """Merge the files of the `chosen` options, those of plug-ins included."""
+        _note_variables(chosen)
         self._chosen = parse(chosen)
         self._config = _composed(chosen)
 
@@ -138,6 +162,7 @@ class Composition:
 
     def changed(self, overrides: Sequence[Override] = ()) -> ComposedConfig:
         """The configuration with values changed, resolved."""
+        _note_variables([override.input_line or "" for override in overrides])
         ConfigLoaderImpl._apply_overrides_to_config(list(overrides), self._config)
         _record_overrides(self._config.hydra, self._chosen, overrides)
         HydraConfig.instance().set_config(self._config)
@@ -323,6 +348,7 @@ def main(task: Callable[[ComposedConfig, list[str], Path, int], None], argv: Seq
         argv: the words of the command line.
     """
     _register_plugins()
+    _note_variables(argv)
 
     def job(config: DictConfig) -> None:
         hydra_config = HydraConfig.get()

@@ -40,6 +40,7 @@ REMOVED_KEYS = ("checkpoint.on_error", "checkpoint.patience")
 
 
 LATER_KEYS: Config = {
+    "engine": {"_target_": "rlfactory.engine.own.Own"},
     "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
     "evaluation": {"noises": 1, "seed": None, "policy_fraction": 1.0},
     "learning_rate": {"schedule": "linear"},

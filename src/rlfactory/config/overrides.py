@@ -23,6 +23,7 @@ from rlfactory.config.override_problems import (
     override_problems,
     unreadable_file,
 )
+from rlfactory.config.own_code import untrusted
 from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
@@ -157,7 +158,8 @@ def plan_from_words(*words: str) -> Plan:
 
 def plan_composed(composed: ComposedConfig) -> Plan:
     """The plan of a composed configuration; PlanError with all of its problems."""
-    made = make_plan(composed.values, composed.choices, composed.problems, composed.defaults)
+    problems = [*composed.problems, *untrusted(composed.values, composed.overrides)]
+    made = make_plan(composed.values, composed.choices, problems, composed.defaults)
     typed = {override_key(word) for word in composed.overrides}
     unused = unused_notes(made.config, composed.choices, made.choices, composed.overrides)
     origin = origin_notes(made, typed)

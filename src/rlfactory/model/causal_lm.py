@@ -19,6 +19,7 @@ from rlfactory.model.lm.chunks import Work, in_chunks
 from rlfactory.model.lm.completions import padded_completions, padded_prompts
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel
 from rlfactory.model.lm.generate import decode, positions_of
+from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.kv_cache import preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import finished
@@ -170,25 +171,34 @@ class CausalLM(TextModel):
                 f" more than the model's {self.context}"
             )
         cache = preallocated_cache(self.network.config, length)
-        is_padded = not bool(prompt_mask.all())
+        is_padded, has_head = not bool(prompt_mask.all()), isinstance(self.critic, ValueHead)
+        critic = {"critic": self.critic} if has_head else {}
 
-        def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        def last_state(ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+            if step is not None and ids.shape[1] == 1 and prompt.shape[1] > 1:
+                self.evaluations.begin_pass()
+                return step(ids, mask if is_padded else None, positions)
             attention = None
             if is_padded or ids.shape[1] == 1:
                 attention = attention_mask(mask, ids.shape[1], windowed=self._windowed)
-            hidden = self._hidden(ids, attention, positions, cache)[:, -1]
-            if isinstance(self.critic, ValueHead):
-                return self._logits(hidden), self.critic(hidden)
+            return self._hidden(ids, attention, positions, cache)[:, -1]
+
+        def read(ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+            hidden = last_state(ids, mask, positions)
             # a value model reads the complete responses in one pass, below
-            return self._logits(hidden), hidden.new_zeros(len(hidden))
+            return self._logits(hidden), hidden if has_head else hidden.new_zeros(len(hidden))
 
         stop = to_device(self._stop_ids(dynamics), self.device)
         pad = int(self.tokenizer.pad_token_id)
         # one context for all tokens, within which autocast casts each trained weight once
         with self.precision.sampling(), self.precision.autocast(self.device):
+            fits = GPT2Step.fits(self.network, cache)
+            step = GPT2Step(self.network, cache) if fits else None
             keep = cache.batch_select_indices
-            tokens = decode(read, keep, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad)
-        if not isinstance(self.critic, ValueHead):
+            tokens = decode(
+                read, keep, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad, **critic
+            )
+        if not has_head:
             with torch.no_grad():
                 states = tokens.with_end_state().measured()
                 tokens = replace(tokens, value=states.pad(self._model_values(states)))

@@ -12,7 +12,7 @@ from rlfactory.report.inputs import is_run
 from rlfactory.report.read import Damaged, RunRecord, read_run
 from rlfactory.report.samples import draw_prompt_grid, responses
 from rlfactory.report.table import NONE, TextTable, short_count
-from rlfactory.report.writers import Terminal, markdown_table, plain
+from rlfactory.report.writers import Terminal, markdown_table
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.evaluations import SetPairs, read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
@@ -20,6 +20,7 @@ from rlfactory.run.labels import evaluation_label
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import paired_change
 from rlfactory.utils.console import clock, number
+from rlfactory.utils.markdown import plain
 
 _TELLTALE = 2  # keys that say what a run is
 FILE, IMAGE = "compare.md", "compare.png"

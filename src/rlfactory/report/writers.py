@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from rlfactory.report.table import (
 )
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import TableInfo
+from rlfactory.utils.markdown import plain
 
 LEADERBOARD_FIGURE = "leaderboard.png"
 _FILE_WIDTH = 160
@@ -131,14 +133,6 @@ def markdown_table(table: TextTable) -> list[str]:
     rows = [table.heads, *table.lines]
     lines = [f"| {' | '.join(map(plain, row))} |" for row in rows]
     return [lines[0], f"|{'|'.join(sides)}|", *lines[1:]]
-
-
-def plain(text: str) -> str:
-    """Text in one line with Markdown's special characters escaped."""
-    escaped = " ".join(text.split())
-    for mark in "\\|<*_`":
-        escaped = escaped.replace(mark, f"\\{mark}")
-    return escaped
 
 
 def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
@@ -268,10 +262,20 @@ def write_csv(report: Report, folder: Path) -> Path:
             numbers = [c.paper, c.mean, c.low, c.high, c.n, c.iqm, c.iqm_low, c.iqm_high]
             values = " ".join(map(str, c.values))
             ends = [values, row.steps, row.nfe, row.status, row.note]
-            writer.writerow([row.name, column.name, *numbers, *ends])
+            writer.writerow([*map(_cell, [row.name, column.name]), *numbers, *map(_cell, ends)])
     path = folder / CSV_FILE
     write_text(path, text.getvalue())
     return path
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet does not take for a formula."""
+    is_formula = isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and not _is_number(value)
+    return f"'{value}" if is_formula else value
+
+
+def _is_number(text: str) -> bool:
+    return all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan", part) for part in text.split())
 
 
 def write_latex(report: Report, folder: Path) -> Path:

@@ -86,7 +86,7 @@ class HPSv3(Reward):
         self.device, self.batch_size = device, batch_size
         with loading("reward.processor", processor, "a Qwen2-VL") as locate:
             source = locate(processor)
-            config = AutoConfig.from_pretrained(source)
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
             if not isinstance(config, Qwen2VLConfig):
                 raise ValueError(f"it is a {config.model_type}")
             self.tokenizer = load_full_tokenizer(source)

@@ -87,7 +87,7 @@ def _load_model(path: str, dtype: torch.dtype) -> BlipScorer:
 def _load_tokenizer(path: str, model: BlipScorer) -> Any:
     """BERT's tokenizer; RewardError where it has more tokens than the model's vocabulary."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise RewardError(
             f"reward.tokenizer={path} could not be loaded as a tokenizer: {error}"

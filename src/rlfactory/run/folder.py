@@ -55,6 +55,11 @@ class RunFolder:
         return self.path / "inputs"
 
     @property
+    def signature(self) -> Path:
+        """Who began a run that names code of its own, see `run/signature.py`; else none."""
+        return self.path / "signature.txt"
+
+    @property
     def metrics(self) -> Path:
         """One JSON object per line, see `MetricsLog`."""
         return self.path / "metrics.jsonl"
@@ -175,7 +180,8 @@ class RunFolder:
         """Remove what a run wrote; other files stay."""
         for part in (*self.parts, self.inputs, self.evidence, self.prompt_sets):
             shutil.rmtree(part, ignore_errors=True)
-        own = (self.plan, self.command, self.objects, self.metrics, self.curves, self.summary)
+        made = (self.plan, self.command, self.objects, self.signature)
+        own = (*made, self.metrics, self.curves, self.summary)
         configs = self.path.glob("config*.yaml")
         for file in (*configs, *own, *self.path.glob("log*.txt")):
             file.unlink(missing_ok=True)
@@ -222,7 +228,8 @@ def _is_used(path: Path) -> Callable[[Path], bool]:
     So a run that was killed while it made its folder can be started once more.
     """
     folder = RunFolder(path)
-    made = (folder.plan, folder.command, folder.status, folder.inputs, folder.objects)
+    files = (folder.plan, folder.command, folder.status, folder.objects, folder.signature)
+    made = (*files, folder.inputs)
     first = made if folder.status.is_file() else ()
 
     def is_used(entry: Path) -> bool:

@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rlfactory.config.options import first_comment
+from rlfactory.config.own_code import untrusted
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.hardware.environment import installed_gpus, visible_gpu_names
@@ -95,9 +96,22 @@ def prepared(request: SweepArguments) -> Sweep:
     require_launcher(request.launcher)
     table = Table(name, size, sheet.about, columns, rows_of(sheet), grid)
     jobs = search.known(grid) if search else grid
-    plans = plans_of(search.probes(grid) + jobs if search else grid)
+    tried = search.probes(grid) + jobs if search else grid
+    _require_typed([*grid, *tried], request.typed)
+    plans = plans_of(tried)
+    if problems := [p for plan in plans.values() for p in untrusted(plan.config, request.typed)]:
+        raise PlanError([*dict.fromkeys(problems)])
     table = merge_table(folder, replace(table, jobs=jobs, claims=sheet.claims, tasks=sheet.tasks))
     return Sweep(request, sheet, table, grid, jobs, plans, folder, search)
+
+
+def _require_typed(jobs: Sequence[Job], typed: Sequence[str]) -> None:
+    """PlanError if the file reads environment variables: what it reads is written down and sent."""
+    words = {word for job in jobs for word in job.overrides if "oc.env" in word}
+    if found := sorted(words.difference(typed)):
+        name = found[0].partition("oc.env")[2].strip(":}' ")
+        message = f"{found[0]} in a file of a sweep reads the environment variable {name}"
+        raise PlanError([Problem("overrides", f"{message}; type it after the command instead")])
 
 
 def _of_rows(jobs: list[Job], asked: Sequence[str]) -> list[Job]:

@@ -31,6 +31,7 @@ from rlfactory.train.components import (
 )
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
 from rlfactory.train.sampling.base import Advance, Sampler
+from rlfactory.train.sampling.engine import EngineSampler
 from rlfactory.train.sampling.given import GivenSampler
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
 from rlfactory.train.sampling.text import TextSampler
@@ -254,6 +255,9 @@ def _build_sampler(
         options = {"dynamics": dynamics, "batch": batch, "advance": advance}
         if algo.samples_from == "data":
             return GivenSampler(model, completion=algo.completion, **options)
+        engine = instantiate_group(config, "engine")
+        if engine.draws_by == "engine":
+            return EngineSampler(model, engine=engine, **options)
         return TextSampler(model, **options)
     size, steps = config["evaluation"]["size"], config["evaluation"]["steps"]
     resolution = model.resolution if size is None else model.resolution_of(size)

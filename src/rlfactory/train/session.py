@@ -192,6 +192,8 @@ class Session:
         where = f"iteration {self.done} of {self.config['iterations']}, from {resume.checkpoint}"
         log.info("resuming after %s", where)
         self.progress.say(f"resuming after {where}")
+        if self.is_main_process:
+            resume.warn_of_changes(self.hardware, self.config, self.progress.say)
         if lines < state["lines"]:
             log.warning("%s lacks %d lines", self.folder.metrics, state["lines"] - lines)
 

@@ -1,8 +1,10 @@
 """Text for the terminal: messages beside a command's own output, and formats of values."""
 
+import io
 import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,34 @@ def print_status(message: str) -> None:
 def print_error(message: str) -> None:
     """Print an error message to standard error."""
     print_status(f"error: {message}")
+
+
+class Guarded(io.TextIOWrapper):
+    """A terminal's stream that shows control characters instead of obeying them.
+
+    Colours, and what rewrites a line of progress, pass. A prompt, a response or a name of a run
+    that somebody sent could otherwise set the clipboard or the title, or hide what was printed.
+    """
+
+    def write(self, text: str) -> int:
+        """Write with control characters as `\\x1b`."""
+        super().write(_CONTROL.sub(lambda found: found[1] or ascii(found[0])[1:-1], text))
+        return len(text)
+
+
+_CONTROL = re.compile(
+    r"(\x1b\[(?:[0-9;]*m|[0-9]*[AK]|\?25[lh]))|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+
+
+def guard_terminal() -> None:
+    """Let standard output and error be `Guarded` where they are a terminal."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.isatty():
+            encoding, errors = stream.encoding, stream.errors
+            buffer = stream.detach()
+            setattr(sys, name, Guarded(buffer, encoding, errors, line_buffering=True))
 
 
 def silence_notices() -> None:

@@ -46,13 +46,17 @@ SOUND: dict[str, Any] = {
     "memory": {"attention": None},
     "logger": {"of": ["a", "b"]},
     "hardware": {"processes": 2, "strategy": "ddp"},
+    "engine": {},
 }
+WHOLE = {"top_k": 0, "top_p": 1.0, "stop_after": 0, "temperature": 1.0, "log_prob_of": "sampled"}
+ENGINE: dict[str, Any] = {"engine": {"draws_by": "engine"}, "model": {"process": "tokens"}}
 TREE: dict[str, Any] = {"branch_at": "tree", "branches": 4, "tree": {"splits": [0, 2]}}
 BEYOND: dict[str, Any] = {**TREE, "tree": {"splits": [0, 10]}}
 TWICE: dict[str, Any] = {**TREE, "tree": {"splits": [2, 2]}}
 BRANCHING = {"algo": {"trains_tree": True}}
 STEPWISE: dict[str, Any] = {
     "algo": {"requires": "transitions"},
+    "engine": {"draws_by": "model"},
     "advantage": {"grouped": True},
     "model": {"media": "images", "process": "flow"},
     "dynamics": {"process": "flow", "has_log_prob": True, "step_form": "flow_sde"},
@@ -313,6 +317,36 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {"regularizer": {"terms": {"approx": {}}}},
         terms({"requires": "velocity"}, "approx"),
         "regularizer.terms.approx",
+    ),
+    (
+        checks.chats.require_template,
+        {"model": {"chat_template": "no.jinja"}},
+        {},
+        "model.chat_template",
+    ),
+    (
+        checks.chats.require_template,
+        {"model": {"chat_template": "none", "text_role": "user"}},
+        {},
+        "model.chat_template",
+    ),
+    (
+        checks.chats.require_conversations,
+        {"model": {"system_prompt": "Rhyme"}},
+        {},
+        "model.system_prompt",
+    ),
+    (
+        checks.chats.require_answers_of_conversations,
+        {"model": {"text_role": "user"}, "algo": {"train_on": "text"}},
+        OF_DATA[1],
+        "algo.train_on",
+    ),
+    (
+        checks.chats.require_room,
+        {**WRITER, "dynamics": {"length": 5000}},
+        {"model": {"media": "texts"}},
+        "dynamics.length",
     ),
     (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
     (
@@ -897,6 +931,28 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "logger.parts.b",
     ),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": NOWHERE}, "logger"),
+    (checks.engine.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
+    (checks.engine.require_engine_of_texts, {}, ENGINE, "engine"),
+    (
+        checks.engine.require_engine_of_texts,
+        {"hardware": {"processes": 1}},
+        ENGINE | {"model": {"process": "flow"}},
+        "engine",
+    ),
+    *(
+        (
+            checks.engine.require_engine_draws_whole_distribution,
+            {"dynamics": {**WHOLE, key: value, "temperature": 0.7}},
+            ENGINE,
+            f"dynamics.{key}",
+        )
+        for key, value in (
+            ("top_k", 5),
+            ("top_p", 0.9),
+            ("stop_after", 2),
+            ("log_prob_of", "untempered"),
+        )
+    ),
     (
         checks.model_files.require_model_folders,
         {"model": {"path": "zoo:nowhere"}},
@@ -1227,6 +1283,13 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (checks.composites.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": {"package": None}}),
+    (checks.engine.require_installed_engine, {}, {"engine": {"package": "torch"}}),
+    (checks.engine.require_engine_draws_whole_distribution, {"dynamics": WHOLE}, ENGINE),
+    (
+        checks.engine.require_engine_draws_whole_distribution,
+        {"dynamics": {**WHOLE, "top_k": 5}},
+        {},
+    ),
     (
         checks.precision_and_parallelism.require_guidance_above_one,
         {"model": {"guidance": 0.0, "negative_prompt": ""}},

@@ -1,9 +1,11 @@
 """Asking over HTTP: what is sent, what is asked again, and servers that are none."""
 
+import gzip
 import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
@@ -98,6 +100,19 @@ def _drips(client: socket.socket) -> None:
         pass
 
 
+def _drips_a_head(client: socket.socket) -> None:
+    client.recv(10_000)
+    client.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+    with suppress(OSError):
+        while True:
+            client.sendall(b"x")
+            sleep(0.02)
+
+
+def _never_reads(client: socket.socket) -> None:
+    sleep(5)
+
+
 def _hangs_up(client: socket.socket) -> None:
     client.recv(10_000)
     client.close()
@@ -117,16 +132,40 @@ def _never_ends(client: socket.socket) -> None:
     ("answer", "said"),
     [
         (_drips, "no complete answer within 0.2 s"),
+        (_drips_a_head, "no complete answer within 0.2 s"),
+        (_never_reads, "no complete answer within 0.2 s"),
         (_hangs_up, "RemoteProtocolError"),
         (_never_ends, "the answer is longer than"),
         (lambda client: client.sendall(b"SSH-2.0\r\n\r\n"), "RemoteProtocolError"),
     ],
-    ids=["drips", "hangs up", "never ends", "no HTTP"],
+    ids=["drips", "drips a head", "never reads", "hangs up", "never ends", "no HTTP"],
 )
 def test_servers_that_are_none(answer, said):
     timeout = 5.0 if answer is _never_ends else 0.2
     with pytest.raises(CallFailed, match=said):
         client(_raw_server(answer), timeout=timeout).get("/health")
+
+
+def test_a_redirect_is_not_followed(elsewhere, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "s3cret")
+    other = elsewhere(good)
+    server = elsewhere(lambda body: (307, b""))
+    server.headers = {"Location": other.url + "/score"}
+    with pytest.raises(CallFailed, match="307: ask 'http://127.*, which is not followed"):
+        client(server.url, token_env="MY_TOKEN", retries=2).post("/score", b"{}", size)
+    assert not other.asked
+
+
+def test_a_compressed_answer_is_not_unpacked():
+    packed = gzip.compress(b" " * 10_000_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+
+    def answer(client: socket.socket) -> None:
+        client.recv(10_000)
+        client.sendall(head + packed)
+
+    with pytest.raises((CallFailed, ValueError)):
+        client(_raw_server(answer)).get("/health")
 
 
 class Waits(threading.Event):

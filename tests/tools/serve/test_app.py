@@ -1,5 +1,6 @@
 """The server: right answers, clear refusals, and nothing that brings it down."""
 
+import contextlib
 import gc
 import json
 import socket
@@ -368,3 +369,13 @@ def test_a_pickle_is_never_opened(serving, monkeypatch):
     assert ask(serving(Probe()), pickle.dumps({"prompts": ["p"]})).status_code == 400
     gc.collect()
     assert not opened.is_set()
+
+
+def test_connections_beyond_the_limit_are_closed(serving):
+    url = serving(Probe("texts"), connections=3)
+    with _connect(url), _connect(url), _connect(url):
+        sleep(0.05)
+        with _connect(url) as fourth, contextlib.suppress(ConnectionResetError):
+            assert fourth.recv(1) == b""
+    sleep(0.05)
+    assert httpx.get(f"{url}/health").status_code == 200

@@ -19,7 +19,7 @@ from rlfactory.config.problems import PlanError
 from rlfactory.reward.base import RewardError, Samples
 from rlfactory.reward.jpeg import Compressibility
 from rlfactory.reward.remote import Remote
-from rlfactory.tools.serve.command import listen
+from rlfactory.tools.serve.command import is_loopback, listen, required_token
 from rlfactory.tools.serve.settings import ServeSettings, read_settings
 
 SOURCE = str(Path(app.__file__).parents[2])
@@ -116,10 +116,8 @@ def test_a_request_is_answered_before_the_server_stops(served, tmp_path):
         (["reward=length", "seed=3"], "seed: is no setting of a server; allowed are host, port"),
         (["reward=length", "fast"], "fast: is no setting of a server"),
         (["reward=length", "memory_mb=1"], "memory_mb: is 1, and one request may take"),
-        (["reward=length", "host=0.0.0.0"], "a token is needed: set RLFACTORY_SERVE_TOKEN"),
-        (["reward=length", "host=::"], "a token is needed"),
+        (["reward=length", "connections=0"], "connections: is 0"),
         (["reward=length", "host=nowhere.invalid"], "is no address of this machine"),
-        (["reward=length", "host=0.0.0.0", "token_env=OTHER"], "a token is needed: set OTHER"),
     ],
     ids=str,
 )
@@ -136,13 +134,21 @@ def test_a_port_that_is_taken(refused):
         )
 
 
-def test_beyond_this_machine_with_a_token():
-    with listen(ServeSettings(host="0.0.0.0", port=0), "secret") as found:
-        assert found.getsockname()[0] == "0.0.0.0"
-    with pytest.raises(PlanError):
-        listen(ServeSettings(host="0.0.0.0", port=0), "")
-    with listen(ServeSettings(host="localhost", port=0), "") as found:
-        assert found.getsockname()[0] in ("127.0.0.1", "::1")
+@pytest.mark.parametrize(("host", "is_alone"), [("0.0.0.0", False), ("localhost", True)])
+def test_which_addresses_are_this_machine_alone(host, is_alone):
+    with listen(ServeSettings(host=host, port=0)) as found:
+        assert is_loopback(found) is is_alone
+
+
+def test_beyond_this_machine_there_is_a_token(capsys):
+    settings = ServeSettings(token_env="MINE")
+    made = [required_token(settings, "") for _ in range(2)]
+    assert len({*made}) == 2
+    assert min(map(len, made)) >= 32
+    assert f"export MINE={made[0]}" in capsys.readouterr().out
+    assert required_token(settings, "0123456789abcdef") == "0123456789abcdef"
+    with pytest.raises(PlanError, match="MINE.*16 or more"):
+        required_token(settings, "secret")
 
 
 def test_a_missing_package_is_named(refused, monkeypatch):

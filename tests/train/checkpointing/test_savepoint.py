@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from rlfactory.train.checkpointing.savepoint import Savepoint
 
@@ -41,7 +42,7 @@ def asked() -> list[Any]:
 
 
 def savepoint(asked: list[Any], done: int, saved: int | None, snapshot: bool = True) -> Any:
-    hardware = SimpleNamespace(world_size=1)
+    hardware = SimpleNamespace(world_size=1, device=torch.device("cpu"))
     components = SimpleNamespace(model="model", optimizer="optimizer", hardware=hardware)
     trainer: Any = SimpleNamespace(components=components, learner=SimpleNamespace(has_moved=True))
     manager: Any = Noting(asked, saved)

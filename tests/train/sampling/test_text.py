@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,3 +91,28 @@ def test_a_text_is_compared_with_the_reference(gpt2_folder: Path, options: dict[
     with model.weights("reference"):
         itself = require(sampler.draw(["a"] * 8, seed=0, stream="").kl, "kl")
     torch.testing.assert_close(itself, torch.zeros(8), atol=1e-4, rtol=0)
+
+
+def test_prompts_of_like_length_are_drawn_together(
+    sampler: Callable[..., TextSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [Prompt(text, {}) for text in ("It was a film", "a", "It was", "b")]
+    groups = torch.arange(4).repeat_interleave(2)
+    whole = sampler().rollout(prompts, groups, seed=0, iteration=0)
+    widths: list[int] = []
+    rollout = CausalLM.rollout
+
+    def noted(self: CausalLM, prompt: torch.Tensor, *rest: Any) -> Any:
+        widths.append(prompt.shape[1])
+        return rollout(self, prompt, *rest)
+
+    monkeypatch.setattr(CausalLM, "rollout", noted)
+    parts = [*sampler(3).batches(prompts, groups, seed=0, iteration=0)]
+    # an end of text comes before each prompt
+    assert widths == [2, 7, 14]
+    assert [part.index.tolist() for part in parts] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [text for part in parts for text in part.texts or []] == whole.texts
+    one, other = require(whole.tokens, "tokens"), require(concat(parts).tokens, "tokens")
+    assert torch.equal(one.prompt, other.prompt)
+    assert torch.equal(one.response, other.response)
+    torch.testing.assert_close(one.log_prob, other.log_prob, atol=1e-5, rtol=1e-5)

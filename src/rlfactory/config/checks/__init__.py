@@ -10,6 +10,7 @@ from rlfactory.config.checks import (
     chats,
     composites,
     data,
+    engine,
     eval_sets,
     few_steps,
     model_files,
@@ -111,6 +112,9 @@ _READS: Mapping[Rule, str] = {
     ),
     composites.require_distinct_loggers: "logger",
     composites.require_installed_loggers: "logger",
+    engine.require_installed_engine: "engine",
+    engine.require_engine_of_texts: "engine model._target_ hardware",
+    engine.require_engine_draws_whole_distribution: "engine dynamics",
 }
 
 RULES: Mapping[Rule, tuple[str, ...]] = {rule: tuple(keys.split()) for rule, keys in _READS.items()}

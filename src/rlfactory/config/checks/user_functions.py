@@ -19,6 +19,7 @@ from rlfactory.config.checks.base import Config, Traits, rewards_of
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import nearest_file
+from rlfactory.utils.current_folder import find_source
 from rlfactory.utils.live_objects import LiveObjectError, is_reference, resolve
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -154,7 +155,7 @@ def _found(top: str) -> Any:
     if top in sys.builtin_module_names:
         return importlib.util.find_spec("sys")
     try:
-        return importlib.util.find_spec(top) if top else None
+        return find_source(top) if top else None
     except (ImportError, ValueError):  # a module of this process without a spec
         return None
 

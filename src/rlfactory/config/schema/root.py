@@ -29,6 +29,7 @@ GROUPS = {
     "optimizer": "how gradients move the weights",
     "algo": "how rewards become gradients",
     "model": "what is trained",
+    "engine": "what draws the responses that a language model learns from",
     "recipe": "which published settings a model and an algorithm bring",
     "hardware": "where it runs",
     "logger": "where metrics go besides metrics.jsonl",

@@ -1,11 +1,12 @@
 """Static name resolution: finds where a name is defined in source, without imports."""
 
 import ast
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from rlfactory.utils.current_folder import find_source
 
 
 class TargetError(ValueError):
@@ -133,7 +134,7 @@ def load(name: str) -> Module:
 def _file(name: str) -> Path:
     """The file of a module. Only its top package is looked up, so that nothing is imported."""
     top, *rest = name.split(".")
-    spec = importlib.util.find_spec(top) if top else None
+    spec = find_source(top) if top else None
     if spec is None:
         raise TargetError(f"there is no package {top!r} to import")
     if not rest and spec.origin and Path(spec.origin).suffix == ".py":

@@ -2,14 +2,13 @@
 
 import importlib
 import inspect
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from rlfactory.config.schema.static_names import TargetError
+from rlfactory.utils.current_folder import trusted_packages
 from rlfactory.utils.live_objects import is_reference, resolve
 
 PLUGINS = "rlfactory.conf"
@@ -19,6 +18,7 @@ ALLOWED_PACKAGES = (
     "rlfactory.algo.advantage",
     "rlfactory.algo",
     "rlfactory.dynamics",
+    "rlfactory.engine",
     "rlfactory.hardware",
     "rlfactory.model",
     "rlfactory.prompts",
@@ -43,7 +43,8 @@ def where_to_get(target: str) -> str:
 
 def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
     """The packages that a `_target_` may come from: ours, optimisers, plug-ins, trusted ones."""
-    return [*ALLOWED_PACKAGES, *(package.split(".")[0] for package in plugins().values()), *trust]
+    own = [package.split(".")[0] for package in plugins().values()]
+    return [*ALLOWED_PACKAGES, *own, *trust, *trusted_packages()]
 
 
 @cache
@@ -58,15 +59,15 @@ def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
     """
     if is_reference(target):
         return True
-    others = [package for package in trust if package != "rlfactory"]
-    return _below(target, allowed_roots(others))
+    return any(_below(target, [root]) for root in allowed_roots(trust) if root != "rlfactory")
 
 
-def add_cwd_to_path() -> None:
-    """Let targets be modules in the current folder, after everything that is installed."""
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.append(folder)
+def is_installed(target: str) -> bool:
+    """Whether a target is a part of this package, of an optimiser's or of an installed plug-in; or
+    an object that the caller of the Python interface handed over.
+    """
+    own = [package.split(".")[0] for package in plugins().values()]
+    return is_reference(target) or _below(target, [*ALLOWED_PACKAGES, *own])
 
 
 def locate(target: str, key: str) -> Any:

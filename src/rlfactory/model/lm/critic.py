@@ -112,6 +112,7 @@ def load_scorer(path: str, key: str = "model.value_path") -> tuple[PreTrainedMod
             num_labels=1,
             dtype=torch.float32,
             output_loading_info=True,
+            trust_remote_code=False,
         )
         missing = _missing_weights(info)
     return network, missing

@@ -10,9 +10,11 @@ from rlfactory.rollout import Tokens
 
 Read = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """Runs the network on new tokens: ids `[B, n]`, the attention mask `[B, m]` of all tokens so far
-and positions `[B, n]`. Returns the last token's logits `[B, V]` and value `[B]`, and extends its
-KV cache.
+and positions `[B, n]`. Returns the last token's logits `[B, V]` and what the critic reads of it,
+`[B, ...]`, and extends its KV cache.
 """
+VALUES_AT_ONCE = 16
+"""Tokens of a row whose values are computed together: the critic's products are then larger."""
 CHECK_EVERY = {"cpu": 1, "cuda": 8}
 """After how many tokens it is checked which responses have ended: a check waits for the device,
 and without it up to so many tokens less one are drawn in vain.
@@ -34,6 +36,7 @@ def decode(
     *,
     stop: Tensor,
     pad: int,
+    critic: Callable[[Tensor], Tensor] = lambda states: states,
 ) -> Tokens:
     """Sample responses to prompts; log-probabilities and values come from the same passes.
 
@@ -43,6 +46,7 @@ def decode(
         prompt: token ids `[B, P]`, padded on the left; `prompt_mask` marks the real ones.
         uniform: the random numbers `[B, G]` by which tokens are drawn; G is the maximal length.
         stop: ids of the tokens that end a response. A finished row is padded with `pad`.
+        critic: values `[n, B]` of n tokens each, from what `read` returned of them, stacked.
     """
     (count, width), most = prompt.shape, uniform.shape[1]
     log_prob, value = torch.zeros_like(uniform), torch.zeros_like(uniform)
@@ -53,17 +57,26 @@ def decode(
     # of the rows in the batch. Finished ones still run, on padding, until they leave it
     rows, ids, ended = torch.arange(count, device=prompt.device), prompt, all_ended.clone()
     attention, noise = torch.cat([prompt_mask, torch.ones_like(mask)], dim=1), uniform
-    positions = positions_of(attention)
+    positions, states = positions_of(attention), list[Tensor]()
+
+    def write_values(end: int) -> None:
+        """Of the tokens since the last call, which end before column `end`."""
+        columns = slice(end - len(states), end)
+        value[rows, columns] = critic(torch.stack(states)).T * mask[rows, columns]
+        states.clear()
+
     for t in range(most):
         length = width + t
-        logits, values = read(
+        logits, state = read(
             ids, attention[:, :length], positions[:, length - ids.shape[1] : length]
         )
         step = dynamics.step(logits, noise=noise[:, t])
         mask[rows, t] = ~ended
         response[rows, t] = torch.where(ended, pad, step.next)
         log_prob[rows, t] = step.log_prob.masked_fill(ended, 0.0)
-        value[rows, t] = values.masked_fill(ended, 0.0)
+        states.append(state)
+        if len(states) == VALUES_AT_ONCE:
+            write_values(t + 1)
         ids = step.next[:, None]
         if t < dynamics.stop_after:
             continue
@@ -74,11 +87,15 @@ def decode(
         if not len(running):
             break
         if len(running) <= SHRINK_AT * len(ended):
+            if states:
+                write_values(t + 1)
             all_ended[rows] = ended
             keep(running)
             rows, ids, ended, attention, noise, positions = (
                 tensor[running] for tensor in (rows, ids, ended, attention, noise, positions)
             )
+    if states:
+        write_values(t + 1)
     all_ended[rows] = ended
     return Tokens(prompt, prompt_mask, response, mask, all_ended, log_prob, value)
 

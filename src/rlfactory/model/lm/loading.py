@@ -23,6 +23,10 @@ from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
 
+NO_CODE = {"trust_remote_code": False}
+"""For transformers' Auto classes, which would else ask at the terminal whether to run code that
+lies beside the weights."""
+
 
 def load_language_model(
     path: str, dtype: torch.dtype = torch.float32, device: torch.device | None = None
@@ -45,7 +49,7 @@ def load_language_model(
     else:
         with explained(path, "a language model") as locate, no_bars():
             location = locate(resolve(path, "config.json"))
-            tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left")
+            tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left", **NO_CODE)
             network = _load_network(location, dtype, target)
     if tokenizer.eos_token is None:
         raise ModelError(
@@ -69,17 +73,17 @@ def load_tokenizer(path: str, *, key: str) -> Any:
         ModelError: there is no such model, or it has no tokenizer; the message names `key`.
     """
     with explained(path, "a language model", key=key) as locate:
-        return AutoTokenizer.from_pretrained(locate(resolve(path, "config.json")))
+        return AutoTokenizer.from_pretrained(locate(resolve(path, "config.json")), **NO_CODE)
 
 
 def _load_network(location: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     network: PreTrainedModel
     if device.type != "meta":
-        network = AutoModelForCausalLM.from_pretrained(location, dtype=dtype)
+        network = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, **NO_CODE)
         return network.to(device)
     with device:
         network = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(location), dtype=dtype
+            AutoConfig.from_pretrained(location, **NO_CODE), dtype=dtype, **NO_CODE
         )
     # it has a file of its own, which names the tokens that end a text
     with suppress(OSError):

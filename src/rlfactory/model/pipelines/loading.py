@@ -45,6 +45,8 @@ __all__ = [
 
 PIXELS_TOGETHER = 1024**2
 """Pixels of images that are decoded together, at most; a larger image is decoded alone."""
+LIBRARIES = ("diffusers", "transformers")
+"""Where the components of pipelines come from."""
 CONVOLUTIONAL = ("vae", "unet")
 """Components of pipelines that consist of convolutions."""
 
@@ -105,7 +107,23 @@ def pipeline_folder(kind: type[DiffusionPipeline], path: str) -> Path:
         reason = f": {NO_FAMILY[str(actual)]}" if actual in NO_FAMILY else ""
         remedy = f"; type model={option} model.path={path}" if option else reason
         raise ModelError(f"model.path={path} is a {actual}, not a {kind.__name__}{remedy}")
+    require_known_libraries(Path(location), path)
     return Path(location)
+
+
+def require_known_libraries(folder: Path, path: str) -> None:
+    """ModelError if a pipeline has a component of another library, which loading would import."""
+    for name, value in read_json(folder / PIPELINE_INDEX).items():
+        library = value[0] if isinstance(value, list) and value else None
+        if isinstance(library, str) and library not in LIBRARIES and not _is_pipeline(library):
+            known = " and ".join(LIBRARIES)
+            raise ModelError(f"model.path={path}: {name} is of {library}, not of {known}")
+
+
+def _is_pipeline(library: str) -> bool:
+    """Whether a name is a package of pipelines in diffusers, which have a few components."""
+    places = map(Path, diffusers.pipelines.__path__)
+    return library.isidentifier() and any((place / library).is_dir() for place in places)
 
 
 def load_pipeline(

@@ -90,7 +90,7 @@ def _require_weights(info: Mapping[str, Any], without: str | None) -> None:
 
 def load_full_tokenizer(source: str) -> Any:
     """The tokenizer in a folder or hub id; ValueError where it has no vocabulary."""
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     # transformers returns one with special tokens alone where a folder has no vocabulary
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ValueError("its tokenizer is missing")

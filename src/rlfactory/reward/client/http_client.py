@@ -17,6 +17,7 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from rlfactory.reward.base import RewardError
+from rlfactory.reward.client.deadline import deadline, limit
 from rlfactory.reward.client.protocol import from_json
 
 T = TypeVar("T")
@@ -126,12 +127,15 @@ class JsonClient:
         self.policy = policy
         self.concurrency = concurrency
         self._client = httpx.Client(
-            headers=_authorization(token_env),
+            # compressed, a small answer could become a large one
+            headers={**_authorization(token_env), "Accept-Encoding": "identity"},
+            follow_redirects=False,  # the token is for the server that was named
             timeout=httpx.Timeout(policy.timeout, connect=policy.connect_timeout),
             limits=httpx.Limits(max_connections=concurrency),
             # a proxy can't reach this machine's own servers
             trust_env=not is_loopback(httpx.URL(self.url).host),
         )
+        limit(self._client)
 
     def get(self, path: str) -> dict[str, Any]:
         """The JSON object at `path`, in one attempt; CallFailed where it fails."""
@@ -161,22 +165,22 @@ class JsonClient:
     def _attempt(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> dict[str, Any]:
-        # httpx limits the time between two chunks; the deadline limits the complete response
-        deadline = monotonic() + self.policy.timeout
+        within = self.policy.timeout
         try:
-            with self._client.stream(
-                method, self.url + path, content=body, headers=headers
-            ) as response:
+            with (
+                deadline(within) as end,
+                self._client.stream(
+                    method, self.url + path, content=body, headers=headers
+                ) as response,
+            ):
                 content = bytearray()
-                for chunk in response.iter_bytes():
+                for chunk in response.iter_raw():
                     content += chunk
                     if len(content) > LARGEST_ANSWER:
                         raise _TransientError(f"the answer is longer than {LARGEST_ANSWER} bytes")
-                    if monotonic() > deadline:
-                        raise _TransientError(
-                            f"no complete answer within {self.policy.timeout:g} s"
-                        )
         except httpx.TimeoutException as error:
+            if monotonic() >= end:
+                raise _TransientError(f"no complete answer within {within:g} s") from error
             raise _TransientError(f"no answer in time ({type(error).__name__})") from error
         except httpx.HTTPError as error:
             raise _TransientError(f"{type(error).__name__}: {error}") from error
@@ -187,6 +191,10 @@ def _parse(response: httpx.Response, content: bytes) -> dict[str, Any]:
     """The JSON object of a 200 response; other statuses raise CallFailed or _TransientError."""
     if response.status_code == 200:
         return from_json(content)
+    if response.has_redirect_location:
+        place = response.headers["Location"][:200]
+        message = f"the server says {response.status_code}: ask {place!r}, which is not followed"
+        raise CallFailed(message, response.status_code)
     message = f"the server says {response.status_code}: {_error_message(content)}"
     if response.status_code in _TRANSIENT_STATUSES:
         raise _TransientError(message, _seconds(response.headers.get("Retry-After")))

@@ -15,6 +15,7 @@ from typing import Any
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.utils.console import number
+from rlfactory.utils.markdown import plain
 
 Cell = str | float | None
 
@@ -87,7 +88,7 @@ def _line(cells: Sequence[Cell]) -> str:
 
 def _markdown(cell: Cell) -> str:
     if isinstance(cell, str):
-        return " ".join(cell.split()).replace("|", "\\|")
+        return plain(cell)
     return number(math.nan if cell is None else cell)
 
 

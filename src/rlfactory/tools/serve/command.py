@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rlfactory.config.overrides import compose
+from rlfactory.config.own_code import untrusted
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema_problems import component_problems
 from rlfactory.tools.serve.settings import ServeSettings, read_settings
@@ -17,6 +19,8 @@ from rlfactory.utils.console import print_error, silence_notices
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.processes import signal_handlers
 
+SHORTEST_TOKEN = 16
+"""Characters of a token beyond this machine, at least."""
 GRACE = 30
 """Seconds in which requests are still answered after the server was asked to stop."""
 
@@ -25,15 +29,43 @@ def serve(words: Sequence[str]) -> int:
     """Serve the reward that the arguments `words` choose; returns once the server has stopped."""
     settings, overrides = read_settings(words)
     composed = compose(overrides)
-    problems = [*composed.problems]
+    problems = [*composed.problems, *untrusted(composed.values, overrides)]
     for component in ("reward", "hardware"):
         problems += component_problems(composed.values, component)
     if problems:
         raise PlanError(problems)
     _require_extra()
+    listener = listen(settings)
     token = os.environ.get(settings.token_env, "")
-    listener = listen(settings, token)
+    try:
+        if not is_loopback(listener):
+            token = required_token(settings, token)
+    except PlanError:
+        listener.close()
+        raise
     return _run(composed.values, settings, token, listener)
+
+
+def required_token(settings: ServeSettings, token: str) -> str:
+    """The token of a server that other machines can reach: the one that is set, or a new one, which
+    is printed. PlanError if that is short enough to be guessed.
+    """
+    if not token:
+        token = secrets.token_urlsafe(32)
+        print(f"the token of this server, for its clients: export {settings.token_env}={token}")
+    elif len(token) < SHORTEST_TOKEN:
+        message = (
+            f"has a token of {len(token)} characters, which can be guessed; allowed are"
+            f" {SHORTEST_TOKEN} or more, and without any the server makes one"
+        )
+        raise PlanError([Problem(settings.token_env, message)])
+    return token
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether a bound socket can be reached from this machine alone."""
+    address = str(listener.getsockname()[0])
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _require_extra() -> None:
@@ -43,10 +75,10 @@ def _require_extra() -> None:
         raise PlanError([Problem("serve", message)])
 
 
-def listen(settings: ServeSettings, token: str) -> socket.socket:
-    """A socket bound to the settings' address, which must be a loopback one without a token.
+def listen(settings: ServeSettings) -> socket.socket:
+    """A socket bound to the settings' address, which does not accept connections yet.
 
-    It does not accept connections yet. PlanError if the address can't be bound.
+    PlanError if the address can't be bound.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(
@@ -55,12 +87,6 @@ def listen(settings: ServeSettings, token: str) -> socket.socket:
     except (OSError, UnicodeError) as error:
         message = f"{settings.host} is no address of this machine: {error}"
         raise PlanError([Problem("host", message, "host=127.0.0.1")]) from error
-    if not token and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
-        message = (
-            f"{settings.host} can be reached from other machines, so a token is needed: set"
-            f" {settings.token_env}"
-        )
-        raise PlanError([Problem("host", message, "host=127.0.0.1")])
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -139,7 +165,7 @@ def make_server(reward: Any, settings: ServeSettings, token: str) -> Any:
         proxy_headers=False,
         timeout_keep_alive=settings.timeout,  # type: ignore[arg-type]  # it sets a timer
         timeout_graceful_shutdown=GRACE,
-        limit_concurrency=1024,
+        limit_concurrency=settings.connections + 1,  # more are closed before they are counted
         backlog=1024,
     )
     return uvicorn.Server(config)

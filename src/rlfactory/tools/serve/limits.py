@@ -128,8 +128,11 @@ class ImpatientConnection(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer."""
+        """Start the timer; close one connection too many, which would take an open file."""
         super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            transport.abort()
+            return
         self._start()
 
     def data_received(self, data: bytes) -> None:

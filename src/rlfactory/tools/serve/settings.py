@@ -29,6 +29,7 @@ class ServeSettings:
         memory_mb: MiB that all requests together may hold.
         timeout: seconds in which a request must have arrived.
         kept: answers kept for repeated requests.
+        connections: that are open at once; further ones are closed.
     """
 
     host: str = "127.0.0.1"
@@ -43,6 +44,7 @@ class ServeSettings:
     memory_mb: Positive = 2048.0
     timeout: Positive = 60.0
     kept: NonNegativeInt = 1024
+    connections: PositiveInt = 1024
 
     @property
     def max_body(self) -> int:

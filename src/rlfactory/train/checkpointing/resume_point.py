@@ -16,9 +16,9 @@ from rlfactory.config.diff import differences, format_diff
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
-from rlfactory.run.checkpoint.checksums import read_manifest, versions
 from rlfactory.run.checkpoint.find import newest, remove_unfinished
 from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer, load_state
+from rlfactory.run.checkpoint.numerics import changes, numerics
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.rewind import rewind
 
@@ -44,9 +44,17 @@ class ResumePoint:
         load_checkpoint(self.checkpoint, model)
         has_new_options = self.state["config"]["optimizer"] != config["optimizer"]
         load_optimizer(self.checkpoint, optimizer, bool(has_new_options), model)
-        if (saved_by := read_manifest(self.checkpoint)["versions"]) != versions():
+
+    def warn_of_changes(
+        self, hardware: Hardware, config: Config, say: Callable[[str], None]
+    ) -> None:
+        """Say, also in the log, what of that on which bits depend is not as it was."""
+        now = numerics(hardware.device, config, hardware.world_size)
+        if found := [*changes(self.checkpoint, now)]:
             name = self.checkpoint.name
-            log.warning("%s was made with %s, not %s", name, saved_by, versions())
+            message = f"{name} was made elsewhere, so bits may differ ({'; '.join(found)})"
+            log.warning("%s", message)
+            say(message)
 
 
 def find_resume_point(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlfactory.run.checkpoint.checksums import digest
+from rlfactory.run.checkpoint.numerics import KEY, numerics
 from rlfactory.run.checkpoint.snapshot import Snapshot
 from rlfactory.train.checkpointing.manager import CheckpointManager
 from rlfactory.train.trainer import Trainer
@@ -76,10 +77,12 @@ class Savepoint:
     def save(self) -> None:
         """Write the savepoint as a checkpoint, unless it is one; weights must not have moved."""
         components = self.trainer.components
+        hardware, config = components.hardware, self.state["config"]
         about = {
             "step": self.done,
-            "config": digest(self.state["config"]),
-            "world_size": components.hardware.world_size,
+            "config": digest(config),
+            "world_size": hardware.world_size,
+            KEY: numerics(hardware.device, config, hardware.world_size),
         }
         self.manager.save(
             self.done, self.state, components.model, self.exported, components.optimizer, about

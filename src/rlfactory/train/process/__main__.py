@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlfactory.config.schema.targets import add_cwd_to_path
 from rlfactory.train.process.arguments import EXIT_CODE, STOPPED, RunArguments
 from rlfactory.utils.console import print_status
+from rlfactory.utils.current_folder import leave_current_folder
 from rlfactory.utils.processes import exit_at_once, terminate_with_parent
 
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # until training handles it, Ctrl-C ends this process without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    add_cwd_to_path()
+    leave_current_folder()
     code_file = Path(argv[argv.index(EXIT_CODE) + 1]) if os.environ["RANK"] == "0" else None
     if code_file is not None:
         code_file.unlink(missing_ok=True)  # of an attempt before this one

@@ -26,6 +26,7 @@ from rlfactory.train.build import Config, build_hardware
 from rlfactory.train.listeners import Listener
 from rlfactory.train.process.arguments import RunArguments
 from rlfactory.train.process.distributed import as_peer_lost, logs_of, require_same_config
+from rlfactory.train.process.own_code import untrusted_code
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import print_error, print_status
@@ -41,7 +42,7 @@ def read_config(folder: RunFolder) -> Config:
     if not folder.config.is_file():
         raise RunFolderError(f"{folder.path} is no run folder: it holds no config.yaml")
     config: Config = upgrade(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
-    if problems := check_frozen(config):
+    if problems := check_frozen(config) or untrusted_code(folder, config):
         raise RunFolderError("; ".join(map(str, problems)))
     if missing := missing_keys(config):
         log.warning("config.yaml lacks %s: this version's defaults apply", ", ".join(missing))

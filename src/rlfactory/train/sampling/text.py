@@ -96,14 +96,45 @@ class TextSampler(Sampler):
         return row_chunks(len(index), self.model.rows_at_once(1, self.batch))
 
     def _tokens(self, prompts: Sequence[str], index: Tensor, uniform: Tensor) -> Iterator[Tokens]:
+        """The tokens of the rows `index`, in order, a chunk of `_chunks` each.
+
+        Prompts of like length are drawn together, so that little of a batch is padding. A response
+        does not depend on that: its random numbers are its own.
+        """
         # all prompts at once, so that every batch has the same width on every rank: they are
         # concatenated and gathered
         ids, mask = self.model.encode(prompts)
-        for chunk in self._chunks(index):
-            rows = index[chunk]
-            numbers = to_device(index_rows(uniform, chunk), self.model.device)
-            tokens = self.model.rollout(
-                index_rows(ids, rows), index_rows(mask, rows), self.dynamics, numbers
+        chunks = [*self._chunks(index)]
+        order = self._order(mask, index) if len(chunks) > 1 else None
+        if order is None:
+            for chunk in chunks:
+                rows = index[chunk]
+                yield self._drawn(
+                    index_rows(ids, rows), index_rows(mask, rows), index_rows(uniform, chunk)
+                )
+            return
+        drawn = []
+        for chunk in chunks:
+            picked = order[chunk]
+            rows = index[picked]
+            real = index_rows(mask, rows)
+            first = int((~real).all(0).sum())  # padding of all rows: it is on the left
+            tokens = self._drawn(
+                index_rows(ids, rows)[:, first:], real[:, first:], index_rows(uniform, picked)
             )
-            self.advance(len(chunk))
-            yield tokens.measured()  # read once, for texts, micro-batches and mean lengths
+            drawn.append(replace(tokens, prompt=index_rows(ids, rows), prompt_mask=real))
+        whole = index_rows(concat(drawn), order.argsort())
+        for chunk in chunks:
+            yield index_rows(whole, chunk)
+
+    @staticmethod
+    def _order(mask: Tensor, index: Tensor) -> Tensor | None:
+        """The rows `index` by length of their prompts; None where all are equally long."""
+        lengths = mask.sum(1).cpu()[index]
+        return None if bool((lengths == lengths[0]).all()) else lengths.argsort(stable=True)
+
+    def _drawn(self, ids: Tensor, mask: Tensor, uniform: Tensor) -> Tokens:
+        numbers = to_device(uniform, self.model.device)
+        tokens = self.model.rollout(ids, mask, self.dynamics, numbers)
+        self.advance(len(ids))
+        return tokens.measured()  # read once, for texts, micro-batches and mean lengths

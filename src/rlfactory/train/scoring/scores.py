@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.advantage.formulas import group_index, group_std, group_sum, is_constant_group
+from rlfactory.algo.ops.rollout_correction import mismatch_metrics
 from rlfactory.reward.base import Samples
 from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import Rollout
@@ -122,6 +123,7 @@ def _sample_metrics(rollout: Rollout, device: torch.device | None) -> dict[str, 
         "text/repetition": fmean(repeated_share(text, 3) for text in texts),
         "text/length": rollout.mean_length,
         "text/ended": float(tokens.ended.float().mean()),
+        **mismatch_metrics(tokens),
     }
 
 

@@ -194,7 +194,9 @@ def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, thr
 def _answer_requests(pipe: Connection, node: Mapping[str, Any], key: str, device: str) -> None:
     """Make the reward, then check prompts and score samples until the pipe is closed (EOFError)."""
     from rlfactory.config.schema.targets import instantiate
+    from rlfactory.utils.current_folder import search_named_modules
 
+    search_named_modules()
     reward: Reward = instantiate(node, key, device=torch.device(device))
     if reward.state_dict():
         raise RewardError(

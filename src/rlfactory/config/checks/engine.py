@@ -1,0 +1,53 @@
+"""Rules on rollout engines: what they can draw, where, and whether they are installed."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.problems import Problem
+
+OWN = "engine=own"
+
+
+def require_installed_engine(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The package that an engine imports is installed."""
+    package = traits["engine"].get("package")
+    if package is not None and find_spec(package) is None:
+        message = (
+            f"needs the package {package}, which is not installed; type pip install {package},"
+            " or serve the model elsewhere and take engine=vllm_server"
+        )
+        yield Problem("engine", message, OWN)
+
+
+def require_engine_of_texts(config: Config, traits: Traits) -> Iterator[Problem]:
+    """An engine draws the texts of a single process."""
+    if traits["engine"].get("draws_by") != "engine":
+        return
+    if traits["model"].get("process") != "tokens":
+        yield Problem("engine", "draws texts, and the model draws none", OWN)
+    if config["hardware"].get("processes", 1) != 1 or "strategy" in config["hardware"]:
+        message = "is driven by one process; with several the model's own loop draws"
+        yield Problem("engine", message, OWN)
+
+
+def require_engine_draws_whole_distribution(config: Config, traits: Traits) -> Iterator[Problem]:
+    """What an engine draws has a likelihood by the trainer: nothing is truncated by rules of the
+    engine, where rounding decides whether a token is possible at all.
+    """
+    dynamics = config["dynamics"]
+    if traits["engine"].get("draws_by") != "engine" or "top_k" not in dynamics:
+        return
+    for key, whole in (("top_k", 0), ("top_p", 1.0), ("stop_after", 0)):
+        if dynamics[key] != whole:
+            message = (
+                f"is {dynamics[key]}, and an engine draws from the whole distribution: a token that"
+                " the trainer excludes would have probability 0; with it, engine=own draws"
+            )
+            yield Problem(f"dynamics.{key}", message, f"dynamics.{key}={whole}")
+    if dynamics["log_prob_of"] == "untempered" and dynamics["temperature"] != 1:
+        message = (
+            "is untempered, and an engine's log-probabilities are those at the temperature;"
+            " with it, engine=own draws"
+        )
+        yield Problem("dynamics.log_prob_of", message, "dynamics.log_prob_of=sampled")

@@ -1,0 +1,95 @@
+"""The code that a configuration names, and whether the command or the user's settings allow it.
+
+Code is named by a `_target_` outside of this package and by a reward's `function`. It runs if it
+was typed, if `trust` was typed or is in the environment variable `RLFACTORY_TRUST`, or if a run of
+this user had it (`run/signature.py`). A file that somebody sent can't allow it.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlfactory.config.problems import Problem, override_key
+from rlfactory.config.schema.targets import is_allowed, is_installed
+from rlfactory.utils.current_folder import trusted_names
+from rlfactory.utils.live_objects import is_reference
+
+_FUNCTION = re.compile(r"function\W*?[=:]\W*?([^\s,'\"}\]]+)")
+FUNCTION, TARGET = "function", "_target_"
+
+
+def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The key and value of each `_target_` that is no part of this package or of a plug-in, and of
+    each function that is imported.
+    """
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return
+    for name, inner in value.items():
+        below = f"{key}.{name}" if key else str(name)
+        if isinstance(inner, str) and _names_code(name, inner):
+            yield below, inner
+        else:
+            yield from named_code(inner, below)
+
+
+def names_in(words: Iterable[str]) -> set[str]:
+    """The packages and files that typed words trust, and the functions that they name."""
+    found = set[str]()
+    for word in words:
+        key, _, value = word.partition("=")
+        if override_key(key) == "trust":
+            found |= {*re.findall(r"[^\s,'\"\[\]]+", value)}
+        else:
+            found |= {*_FUNCTION.findall(word)}
+    return {_absolute(name) for name in found}
+
+
+def untrusted(config: Mapping[str, Any], words: Sequence[str] = ()) -> list[Problem]:
+    """A problem for each piece of code that neither `words` nor the user's settings allow."""
+    allowed = names_in(words) | {_absolute(name) for name in trusted_names()}
+    claimed = config.get("trust")
+    claims = [str(name) for name in claimed] if isinstance(claimed, list) else []
+    return [
+        Problem(key, f"{value} is code of its own; read it, then type trust=[{_place(value)}]")
+        for key, value in named_code(config)
+        # without any `trust` the schema has said so
+        if (":" in value or is_allowed(value, claims))
+        and not {_absolute(value), _absolute(_place(value)), *_packages(value)} & allowed
+    ]
+
+
+def _names_code(name: object, value: str) -> bool:
+    return (name == TARGET and not is_installed(value)) or (name == FUNCTION and _is_import(value))
+
+
+def _how(value: str) -> str:
+    return f"type trust=[{_place(value)}]"
+
+
+def _is_import(spec: str) -> bool:
+    return spec != "???" and not is_reference(spec)
+
+
+def _place(value: str) -> str:
+    """The package of an import path, or the file of a function."""
+    place = value.rpartition(":")[0] if ":" in value else value
+    return place if place.endswith(".py") else place.partition(".")[0]
+
+
+def _packages(value: str) -> Iterator[str]:
+    """The packages and modules that an import path lies in, which may be trusted each."""
+    parts = value.partition(":")[0].split(".")
+    is_function = ":" in value
+    return (".".join(parts[:count]) for count in range(1, len(parts) + is_function))
+
+
+def _absolute(name: str) -> str:
+    """A name; of a file, and of a function in one, with the file's real path."""
+    file, colon, function = name.rpartition(":") if ":" in name else (name, "", "")
+    if not file.endswith(".py"):
+        return name
+    return f"{os.path.realpath(Path(file).expanduser())}{colon}{function}"

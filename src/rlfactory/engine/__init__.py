@@ -1,0 +1,1 @@
+"""Rollout engines: what draws the responses that a language model learns from."""

@@ -1,0 +1,103 @@
+"""The contract of a rollout engine: it draws responses with a copy of the policy's weights.
+
+`transformers.py` is the smallest example. Keyword-only parameters of `__init__` are the keys of the
+YAML file; it gets no run-time objects. Evaluations are drawn by our own loop whatever the engine.
+
+A run calls the methods in this order:
+
+1. `__init__` once in each process, and `open`, before the first rollout.
+2. In each rollout `load`, then `generate` with all prompts of this process.
+3. `close` at the end.
+
+The trainer computes likelihoods and values of the drawn tokens itself, in a pass over whole texts,
+so an engine may draw from a slightly different distribution (`engine/log_prob_mismatch_mean`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.utils.errors import UserError
+
+
+class EngineError(UserError, RuntimeError):
+    """An engine that can't be started, stopped answering or returned what was not asked for."""
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How responses are drawn: from the softmax at a temperature, not truncated.
+
+    Attributes:
+        length: The most tokens of a response.
+        temperature: Divides the logits.
+        stop: Ids of the tokens that end a response; its last token is one, or it is cut.
+    """
+
+    length: int
+    temperature: float
+    stop: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One response.
+
+    Attributes:
+        ids: Token ids, the stop token included.
+        log_probs: Log-probability of each under the distribution that the engine drew it from.
+    """
+
+    ids: Sequence[int]
+    log_probs: Sequence[float]
+
+
+class Engine(ABC):
+    """Base class of all engines. Class attributes must be literals: checks read them.
+
+    Attributes:
+        draws_by: `engine`, or `model` where the model's own loop draws.
+        package: The Python package that the engine imports; None: one that is always installed.
+    """
+
+    draws_by: ClassVar[str] = "engine"
+    package: ClassVar[str | None] = None
+
+    @abstractmethod
+    def open(self, model: CausalLM) -> None:
+        """Start the engine for a model, or connect to it; called once.
+
+        Raises:
+            EngineError: It can't be started, or serves another model.
+        """
+
+    @abstractmethod
+    def load(self, model: CausalLM) -> None:
+        """Take over the weights that are in use; called before each rollout.
+
+        Raises:
+            EngineError: The engine did not take them.
+        """
+
+    @abstractmethod
+    def generate(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
+    ) -> list[Completion]:
+        """Draw one response to each prompt.
+
+        Args:
+            prompts: Token ids, without padding.
+            seeds: A number below 2^31 for each prompt; equal prompts have different ones.
+            settings: How responses are drawn.
+
+        Returns:
+            The responses in the order of the prompts. The caller checks them.
+
+        Raises:
+            EngineError: The engine stopped answering.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Free what the engine holds; it may be called twice."""

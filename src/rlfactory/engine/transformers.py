@@ -1,0 +1,83 @@
+"""Continuous batching of transformers: finished responses make room for waiting ones."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
+from rlfactory.engine.ops.weights import plain_weights
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.utils.types import PositiveFraction, PositiveInt
+
+
+class Transformers(Engine):
+    """`generate_batch` on a copy of the network, in the precision of rollouts.
+
+    The copy keeps the trained network's attention as it is, and has merged adapters. All responses
+    of a rollout share one stream of random numbers, so a response depends on the others.
+
+    Args:
+        page_size: Tokens in a page of the KV cache.
+        blocks: Pages of the KV cache; None: as many as fit into `memory`.
+        batch_tokens: The most tokens in one pass; None: by memory.
+        memory: Share of the free memory that the KV cache may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        page_size: PositiveInt = 256,
+        blocks: PositiveInt | None = None,
+        batch_tokens: PositiveInt | None = None,
+        memory: PositiveFraction = 0.5,
+    ) -> None:
+        self.options: dict[str, Any] = {
+            "page_size": page_size,
+            "num_blocks": blocks,
+            "max_batch_tokens": batch_tokens,
+            "max_memory_percent": memory,
+        }
+        self.network: Any = None
+
+    def open(self, model: CausalLM) -> None:
+        """Make the copy."""
+        with torch.device(model.device):
+            self.network = AutoModelForCausalLM.from_config(
+                model.network.config, dtype=model.precision.rollout
+            )
+        self.network.requires_grad_(False).eval()
+
+    def load(self, model: CausalLM) -> None:
+        """Copy the weights in use."""
+        with plain_weights(model) as state:
+            self.network.load_state_dict(state)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
+    ) -> list[Completion]:
+        """All prompts at once; the first seed is that of the stream of random numbers."""
+        generation = GenerationConfig(
+            do_sample=True,
+            temperature=settings.temperature,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=settings.length,
+            eos_token_id=list(settings.stop) or None,
+        )
+        batching = ContinuousBatchingConfig(return_logprobs=True, seed=seeds[0], **self.options)
+        found = self.network.generate_batch(
+            [list(prompt) for prompt in prompts],
+            generation_config=generation,
+            continuous_batching_config=batching,
+            progress_bar=False,
+        )
+        failed = [output.error for output in found.values() if output.error is not None]
+        if failed:
+            raise EngineError(f"transformers' continuous batching failed: {failed[0]}")
+        return [Completion(o.generated_tokens, o.logprobs) for o in found.values()]
+
+    def close(self) -> None:
+        """Drop the copy."""
+        self.network = None

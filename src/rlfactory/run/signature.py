@@ -1,0 +1,71 @@
+"""The signature of a run that names code of its own: that this user, and nobody else, began it.
+
+An HMAC (SHA-256) of the code's names and of the files that the run folder keeps of it, with a key
+in the user's settings. A folder that somebody sent has none that fits, so its code does not run.
+"""
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.folder import RunFolder
+
+KEY_BYTES = 32
+log = logging.getLogger(__name__)
+
+Named = Sequence[tuple[str, str]]
+
+
+def sign(folder: RunFolder, named: Named) -> None:
+    """Sign the code that a run names; where the user's settings can't be written, it is not."""
+    try:
+        key = _key(make=True)
+    except OSError as error:
+        log.warning("the run is not signed, so resuming it needs trust=[...]: %s", error)
+        return
+    write_text(folder.signature, _mac(key, folder, named) + "\n")
+
+
+def is_signed(folder: RunFolder, named: Named) -> bool:
+    """Whether this user began a run with just this code."""
+    with suppress(OSError, ValueError):
+        written = folder.signature.read_text(encoding="utf-8").strip()
+        return hmac.compare_digest(written, _mac(_key(make=False), folder, named))
+    return False
+
+
+def key_file() -> Path:
+    """Where the user's key is, which only the user can read."""
+    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(settings) / "rlfactory" / "signing.key"
+
+
+def _mac(key: bytes, folder: RunFolder, named: Named) -> str:
+    copies = sorted([*folder.inputs.glob("*.py"), *folder.inputs.glob("moved.json")])
+    kept = {copy.name: hashlib.sha256(copy.read_bytes()).hexdigest() for copy in copies}
+    content = json.dumps([sorted(map(list, named)), kept], sort_keys=True)
+    return hmac.new(key, content.encode(), hashlib.sha256).hexdigest()
+
+
+def _key(*, make: bool) -> bytes:
+    path = key_file()
+    if make and not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)  # for its owner alone
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+        with suppress(FileExistsError):  # another run has just made one
+            os.link(name, path)
+        os.unlink(name)
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"{path} is no key")
+    return key

@@ -1,0 +1,129 @@
+"""The sampler of language models whose responses an engine draws."""
+
+import atexit
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rlfactory.dynamics.token import Token
+from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
+from rlfactory.engine.ops.checked import checked
+from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.critic import ValueModel
+from rlfactory.prompts.base import Prompt
+from rlfactory.rollout import Tokens
+from rlfactory.train.sampling.text import TextSampler
+from rlfactory.utils import rng
+from rlfactory.utils.pytree import index_rows, row_chunks, to_device
+
+
+class EngineSampler(TextSampler):
+    """Lets an engine draw the responses of rollouts; those of evaluations are drawn by our loop.
+
+    Args:
+        engine: what draws; it is opened before this returns.
+        options: those of `TextSampler`.
+
+    Raises:
+        EngineError: the engine can't be started, or the model is none that engines take.
+    """
+
+    def __init__(self, model: Any, *, engine: Engine, **options: Any) -> None:
+        super().__init__(model, **options)
+        if not isinstance(model, CausalLM):
+            raise EngineError(
+                f"{type(model).__name__} is no transformers model, which engines need: engine=own"
+            )
+        self.engine = engine
+        engine.open(model)
+        atexit.register(engine.close)
+        self._model: CausalLM = model
+
+    def _rollout(
+        self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
+    ) -> Iterator[Tokens]:
+        """All of this rank's responses are drawn at once, then measured chunk by chunk."""
+        ids, mask = self._model.encode([prompt.text for prompt in prompts])
+        ids, mask = index_rows(ids, index), index_rows(mask, index)
+        rows = [row[real].tolist() for row, real in zip(ids.cpu(), mask.cpu(), strict=True)]
+        seeds = [rng.derive_seed(seed, "engine", iteration, i) % 2**31 for i in index.tolist()]
+        settings = SamplingSettings(
+            self.dynamics.length,
+            self.dynamics.temperature,
+            tuple(self._model._stop_ids(self.dynamics).tolist()),
+        )
+        self.engine.load(self._model)
+        drawn = checked(
+            self.engine.generate(rows, seeds, settings),
+            len(rows),
+            settings,
+            self._model.vocabulary,
+        )
+        tokens = _padded(drawn, ids, mask, settings, int(self._model.tokenizer.pad_token_id))
+        for chunk in self._chunks(index):
+            self.advance(len(chunk))
+            yield with_trainer_likelihoods(
+                self._model, index_rows(tokens, chunk), self.dynamics, self.batch
+            )
+
+
+def _padded(
+    drawn: Sequence[Completion], ids: Tensor, mask: Tensor, settings: SamplingSettings, pad: int
+) -> Tokens:
+    """Responses as tensors `[B, G]`; likelihoods and values are 0 until they are measured."""
+
+    def rows(values: Sequence[Sequence[float]], dtype: torch.dtype, padding: float) -> Tensor:
+        columns = [torch.tensor(list(row), dtype=dtype) for row in values]
+        # one row of full length, so that all rollouts have the same width
+        columns.append(torch.zeros(settings.length, dtype=dtype))
+        table = pad_sequence(columns, batch_first=True, padding_value=padding)[:-1]
+        return to_device(table, ids.device)
+
+    lengths = torch.tensor([len(completion.ids) for completion in drawn])
+    real = torch.arange(settings.length) < lengths[:, None]
+    zeros = torch.zeros(len(drawn), settings.length, device=ids.device)
+    ended = torch.tensor([completion.ids[-1] in settings.stop for completion in drawn])
+    return Tokens(
+        ids,
+        mask,
+        rows([completion.ids for completion in drawn], torch.int64, pad),
+        to_device(real, ids.device),
+        to_device(ended, ids.device),
+        zeros,
+        zeros,
+        engine_log_prob=rows([completion.log_probs for completion in drawn], torch.float32, 0.0),
+    )
+
+
+@torch.no_grad()
+def with_trainer_likelihoods(
+    model: CausalLM, tokens: Tokens, dynamics: Token, batch: int
+) -> Tokens:
+    """Tokens with the log-probabilities and values by the weights in use, from whole texts.
+
+    Args:
+        batch: the most responses in one pass; fewer if their logits need it.
+    """
+
+    def measure(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
+        return (dynamics.step(logits, next=ids).log_prob,)
+
+    tokens, width = tokens.measured(), tokens.mask.shape[1]
+    found = []
+    for rows in row_chunks(len(tokens.mask), model.rows_at_once(width, batch)):
+        part = index_rows(tokens, rows)
+        # a value model also has a value of the state after an end
+        states = part.with_end_state().measured() if isinstance(model.critic, ValueModel) else None
+        (log_prob,), value, _ = model.measure(
+            part, measure, part.real(part.response), value_tokens=states
+        )
+        found.append((part.pad(log_prob), (states or part).pad(value)))
+    return replace(
+        tokens,
+        log_prob=torch.cat([log_prob for log_prob, _ in found]),
+        value=torch.cat([value for _, value in found]),
+    )
