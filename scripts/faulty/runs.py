@@ -37,7 +37,7 @@ WHOLE_TEXTS = (
 """Learned as they are: the beginnings of reviews, in place of completions."""
 PAIRS = Path(__file__).parents[2] / "tests" / "data" / "pairs.jsonl"
 OF_PAIRS = (
-    *("prompts=file", f"prompts.path={PAIRS}", "prompts.held_out=2", "group_size=2"),
+    *("prompts=file", f"prompts.path={PAIRS}", "group_size=2"),
     "updates_per_iteration=2",
 )
 ALGORITHMS = {

@@ -37,12 +37,13 @@ WORDS = {
     "nft": ["algo=nft", "regularizer=kl_v", "schedule.steps=3", "sample_batch=5", *IMAGES],
     "diffusion_dpo": [
         *("algo=dpo", "schedule.steps=3", "sample_batch=3", *SMALL, *FIRM, "group_size=3"),
+        "algo.beta=1",  # it multiplies rounding errors of predictions
         *("prompts_per_iteration=6", "updates_per_iteration=2"),
     ],
     # three pairs an update: a process has more of them than the other
     "dpo": [
         *("model=tiny_gpt2", "algo=dpo", "prompts=file", f"prompts.path={PAIRS}", *SMALL),
-        *("prompts.held_out=0", "prompts_per_iteration=6", "updates_per_iteration=2"),
+        *("prompts_per_iteration=6", "updates_per_iteration=2"),
         *("reward=length", "dynamics.length=8", "optimizer.eps=1e-3", "micro_batch=2"),
     ],
     "ppo": [

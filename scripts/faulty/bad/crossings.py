@@ -281,6 +281,36 @@ BREAKS: dict[str, list[Break]] = {
             ("algo=ddpo_sf epochs=2", "epochs"),
         )
     ],
+    "require_answers": [
+        _of(("model=tiny_gpt2 reward=exact prompts=movies", "reward.answer_column")),
+    ],
+    "require_engine_of_texts": [
+        _of(("model=tiny_sd3 engine=vllm_server", "engine")),
+    ],
+    "require_engine_draws_whole_distribution": [
+        _of(("model=tiny_gpt2 engine=vllm_server dynamics.top_k=5", "dynamics.top_k")),
+    ],
+    "require_whole_pairs": [
+        _of(("model=tiny_gpt2 algo=dpo shares=random", "shares")),
+    ],
+    "require_template": [
+        _of(("model=tiny_gpt2 model.text_role=user", "model.chat_template")),
+    ],
+    "require_conversations": [
+        _of(("model=tiny_gpt2 model.system_prompt=Rhyme", "model.system_prompt")),
+    ],
+    "require_answers_of_conversations": [
+        _of(
+            (
+                "model=tiny_gpt2 model.chat_template=plain model.text_role=user algo=sft"
+                " algo.column=null",
+                "algo.column",
+            )
+        ),
+    ],
+    "require_room": [
+        _of(("model=tiny_gpt2 dynamics.length=5000", "dynamics.length")),
+    ],
     "require_completions": [
         _of(
             ("model=tiny_gpt2 algo=sft prompts=movies", "algo.column"),
@@ -462,6 +492,7 @@ BREAKS: dict[str, list[Break]] = {
 }
 ELSEWHERE = {
     *("require_readable_prompts", "require_cache_folder", "require_run_folder"),
+    "require_installed_engine",
     *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
     *("require_possible_frames", "require_one_transformer", "require_plain_weights"),
 }

@@ -37,8 +37,8 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
     Args:
         loss_type: See `preference_losses`.
-        beta: That of the published code, whose squared errors are means over dimensions: it has
-            the paper's factor T w in it.
+        beta: As in the published code, whose squared errors are means over dimensions: it has the
+            paper's factor T w in it. Published: 2000 to 5000.
         label_smoothing: The probability that a pair is labelled the wrong way round, for `sigmoid`
             and `robust`.
     """
@@ -53,7 +53,7 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
         sigmas: Tensor,
         *,
         loss_type: LossType = "sigmoid",
-        beta: Positive = 2000.0,
+        beta: Positive = 100.0,
         label_smoothing: BelowHalf = 0.0,
     ) -> None:
         self.times = times

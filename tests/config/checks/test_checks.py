@@ -318,6 +318,36 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         terms({"requires": "velocity"}, "approx"),
         "regularizer.terms.approx",
     ),
+    (
+        checks.chats.require_template,
+        {"model": {"chat_template": "no.jinja"}},
+        {},
+        "model.chat_template",
+    ),
+    (
+        checks.chats.require_template,
+        {"model": {"chat_template": "none", "text_role": "user"}},
+        {},
+        "model.chat_template",
+    ),
+    (
+        checks.chats.require_conversations,
+        {"model": {"system_prompt": "Rhyme"}},
+        {},
+        "model.system_prompt",
+    ),
+    (
+        checks.chats.require_answers_of_conversations,
+        {"model": {"text_role": "user"}, "algo": {"train_on": "text"}},
+        OF_DATA[1],
+        "algo.train_on",
+    ),
+    (
+        checks.chats.require_room,
+        {**WRITER, "dynamics": {"length": 5000}},
+        {"model": {"media": "texts"}},
+        "dynamics.length",
+    ),
     (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
     (
         checks.data.require_completions,

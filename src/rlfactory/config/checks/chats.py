@@ -88,10 +88,11 @@ def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
 
 def template_notes(config: Config, traits: Traits) -> Iterator[str]:
     """A note where a model has a chat template, and its prompts are texts, given without it."""
-    model, rows = config["model"], known_rows(config, traits)
-    is_plain = model.get("chat_template") == "auto" and model.get("text_role") == "none"
-    are_texts = rows is not None and not _are_conversations(config, traits)
-    if is_plain and are_texts and _has_template(config):
+    model = config.get("model", {})
+    if (model.get("chat_template"), model.get("text_role")) != ("auto", "none"):
+        return
+    are_texts = known_rows(config, traits) and not _are_conversations(config, traits)
+    if are_texts and _has_template(config):
         yield (
             f"{model['path']} has a chat template, and prompts that are texts are given without it:"
             " model.text_role=user makes each a user's message"
