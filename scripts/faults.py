@@ -1,6 +1,6 @@
 """Accidents that a run must survive, many of them: what came of each, and a tally.
 
-python scripts/faults.py --kills 200 --corruptions 500 --configs 300
+python scripts/faults.py --kills 200 --corruptions 500 --configs 300 --files 1000
 python scripts/faults.py --kills 15 --seed 7 --folder /dev/shm
 
 The exit code is 1 unless all of them passed. Runs that did not are kept in the folder.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from faulty.tally import Tally
 
-KINDS = ("kills", "corruptions", "configs")
+KINDS = ("kills", "corruptions", "configs", "files")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -33,12 +33,13 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=0, help="SIGKILL at random moments")
     parser.add_argument("--corruptions", type=int, default=0, help="damage to checkpoints")
     parser.add_argument("--configs", type=int, default=0, help="commands that must be refused")
+    parser.add_argument("--files", type=int, default=0, help="damaged files that commands read")
     parser.add_argument("--seed", type=int, default=0, help="other cases for another seed")
     parser.add_argument("--workers", type=int, default=2, help="runs at a time")
     parser.add_argument("--folder", type=Path, help="where runs are made; by default a new one")
     asked = parser.parse_args(words)
     if not any(getattr(asked, kind) for kind in KINDS):
-        parser.error("say how many: --kills 200, --corruptions 500, --configs 300")
+        parser.error("say how many: --kills 200, --corruptions 500, --configs 300, --files 1000")
     return asked
 
 

@@ -64,6 +64,7 @@ def warm_up() -> None:
     before = dict(os.environ)
     path = [str(SCRIPTS), str(SOURCE), before.get("PYTHONPATH", "")]
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path)}
+    os.environ["RLFACTORY_TRUST"] = "faulty"  # the logger of `--files`
     CONTEXT.set_forkserver_preload(["faulty.warm"])
     first = CONTEXT.Process(target=_is_warm)
     try:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 import pytest
 
 from rlfactory.config.schema import signature
-from rlfactory.config.schema.typecheck import matches
 from rlfactory.regularizer.coefficient import Coefficient, Fixed, PerStep, Proportional
+from rlfactory.utils.typecheck import matches
 
 MODULE = "rlfactory.regularizer.coefficient"
 STEERED = ["Proportional", "PerStep"]

@@ -116,3 +116,21 @@ def test_enough_space_says_needed_and_free(tmp_path: Path, monkeypatch: pytest.M
 
 def names(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("content", [b"", b"perhaps", b"\xff\xfe", b"done\ndone", b"x" * 10_000])
+def test_an_unknown_status_is_an_error_that_says_what_to_write(
+    tmp_path: Path, content: bytes
+) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.status.write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"STATUS: .*write that of this run there"):
+        folder.read_status()
+
+
+def test_a_pipe_in_the_place_of_the_status_is_not_waited_for(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.status.unlink()
+    os.mkfifo(folder.status)
+    with pytest.raises(RunFolderError, match="is no file"):
+        folder.read_status()

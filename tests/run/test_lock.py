@@ -233,3 +233,14 @@ def test_of_processes_that_begin_at_one_instant_exactly_one_wins(
     assert all(racer.returncode == 0 for racer in racers)
     won = sorted(name for words in said for name in words if name != "ready")
     assert won == sorted(folder.name for folder in folders)
+
+
+@pytest.mark.parametrize("name", [OWNER_FILE, LOCK_FILE])
+def test_a_folder_in_the_place_of_the_lock_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    if name == OWNER_FILE:
+        with pytest.raises(RunFolderError, match="OWNER: is no file; remove it"), owned(tmp_path):
+            pass
+    else:
+        with owned(tmp_path):  # OWNER alone decides, as on a disk without locks
+            assert (tmp_path / OWNER_FILE).is_file()

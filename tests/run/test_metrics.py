@@ -8,6 +8,7 @@ import pytest
 
 from rlfactory.run.loggers import NoLogger
 from rlfactory.run.metrics import MetricsLog, keep_lines, read
+from rlfactory.utils.data_files import FileError
 
 
 class Recorder(NoLogger):
@@ -119,3 +120,33 @@ def test_a_file_is_cut_after_so_many_lines(tmp_path: Path, asked: int, kept: int
     assert keep_lines(tmp_path / "m", asked) == kept
     assert [r["iteration"] for r in read(tmp_path / "m")] == list(range(kept))
     assert MetricsLog(tmp_path / "m").lines == kept
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"[]", "is \\[\\], not a mapping"),
+        (b"{}", "iteration is missing"),
+        (b'{"iteration": 1e999}', "iteration is inf"),
+        (b'{"iteration": "1"}', "iteration is '1'"),
+        (b'{"iteration": 1, "a": "text"}', "a is 'text', not a number"),
+        (b'{"iteration": 1, "a": [1]}', "not a number"),
+        (b'{"iteration": 1, "\\u001b[2J": true}', "x1b"),
+        (b"{", "line 2 is not JSON"),
+        (b"[" * 10_000, "levels inside each other"),
+        (b"\xff", "line 2 is not UTF-8"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes, said: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"iteration": 0}\n' + line + b"\n")
+    with pytest.raises(FileError, match=said) as caught:
+        read(path)
+    assert "line 2" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_log_goes_on_after_a_line_without_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"iteration": 0}\n')
+    assert MetricsLog(path).lines == 1

@@ -6,6 +6,7 @@ import pytest
 
 from rlfactory.run.labels import evaluation_label
 from rlfactory.run.scores import Scores
+from rlfactory.utils.data_files import FileError
 
 NAN = float("nan")
 
@@ -100,3 +101,24 @@ def test_what_is_better_is_kept_and_may_be_missing(tmp_path: Path) -> None:
     del content["better"]
     path.write_text(json.dumps(content))
     assert Scores.load(path).better == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"prompts": ["a"], "scores": {"x": [1]}, "categories": null}',
+        '{"prompts": ["a"], "scores": {"x": [1, 2]}, "categories": null, "diversity": null}',
+        '{"prompts": ["a"], "scores": {"x": ["1"]}, "categories": null, "diversity": null}',
+        '{"prompts": [1], "scores": {"x": [1]}, "categories": null, "diversity": null}',
+        '{"prompts": ["a"], "scores": [], "categories": null, "diversity": null}',
+        '{"prompts": ["a"], "scores": {}, "categories": null, "diversity": null, "noises": 0}',
+    ],
+)
+def test_what_is_no_evaluation_is_one_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "000000.json"
+    path.write_text(text)
+    with pytest.raises(FileError, match=r"000000.json: .*; remove it"):
+        Scores.load(path)

@@ -107,7 +107,7 @@ def test_differing_jobs_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("sweep.json", "{}", "is damaged"),
+        ("sweep.json", "{}", "about is missing"),
         ("weights.bin", "", "is not a sweep: it holds weights.bin"),
     ],
 )

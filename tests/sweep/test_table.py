@@ -25,7 +25,7 @@ def test_a_table_comes_back_as_it_was(tmp_path):
 )
 def test_what_is_no_table_is_refused(tmp_path, text):
     (tmp_path / TABLE_FILE).write_text(text)
-    with pytest.raises(ValueError, match="not the table"):
+    with pytest.raises(ValueError, match="sweep.json: .*; restore it from a copy"):
         Table.load(tmp_path)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import pytest
 
 from rlfactory.train.health import (
+    KEPT,
     HealthMonitor,
     Rule,
     Values,
@@ -107,3 +108,15 @@ def test_what_earlier_attempts_saw_counts() -> None:
     monitor = HealthMonitor(MAIN, past, {}, said.append)
     monitor.observe(5, spread)
     assert [text.split(":")[0] for text in said] == ["advice after iteration 5"]
+
+
+def test_a_long_run_keeps_few_iterations_and_warns_as_before() -> None:
+    monitor = HealthMonitor("taste", [], {})
+    for done in range(1000):
+        monitor.observe(done, {"policy/entropy": 3.0, "reward/taste/mean": 1.0})
+    assert len(monitor._history) == 2 * KEPT
+    for done in range(1000, 1005):
+        monitor.observe(done, {"policy/entropy": 0.1})
+    assert "policy/entropy fell from 3" in monitor.given["collapse"]
+    past = [{"time/iteration": 1.0, "policy/entropy": 3.0}] * 1000
+    assert len(HealthMonitor("taste", past, {})._history) == 2 * KEPT

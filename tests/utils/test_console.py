@@ -12,6 +12,7 @@ from rlfactory.utils.console import (
     can_rewrite_lines,
     clock,
     number,
+    printable,
     silence_notices,
     silenced_notices,
     size,
@@ -122,6 +123,13 @@ def test_notices_are_silenced_and_shown_again_unless_the_user_chose(
     silence_notices()
     assert os.environ["TRANSFORMERS_VERBOSITY"] == "info"
     assert ours.level == logging.WARNING
+
+
+def test_control_characters_are_shown_as_escapes() -> None:
+    assert printable("a\x1b[31mred\x07\r\x9b\u202e") == r"a\x1b[31mred\x07\r\x9b\u202e"
+    assert printable("two\nlines,\ta tab, \u00fc \u4e2d \U0001f600") == (
+        "two\nlines,\ta tab, \u00fc \u4e2d \U0001f600"
+    )
 
 
 @pytest.mark.parametrize(

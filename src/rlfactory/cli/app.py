@@ -13,8 +13,9 @@ from rlfactory.cli.words import COMMANDS, FORCE, TAKE_OVER, plain_words, refuse_
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet
-from rlfactory.utils.console import guard_terminal
+from rlfactory.utils.console import guard_terminal, print_error, printable
 from rlfactory.utils.current_folder import leave_current_folder, trust_names
+from rlfactory.utils.errors import UserError
 from rlfactory.utils.processes import exit_at_once
 from rlfactory.utils.version import __version__
 
@@ -40,12 +41,19 @@ def main() -> None:
             from rlfactory.cli.suggestions import working_command
 
             command = working_command(error.problems, sys.argv[1:])
-            print(report(error.problems, sys.argv[1:], command), file=sys.stderr)
+            print(printable(report(error.problems, sys.argv[1:], command)), file=sys.stderr)
         code = 2
+    except UserError as error:
+        if not is_quiet(sys.argv):
+            print_error(str(error))
+        code = 1
     except BrokenPipeError:
         # the reader closed the pipe; Python would complain again when it closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        print_error(str(error))
+        code = 1
     except KeyboardInterrupt:
         code = 130
     if "RANK" in os.environ or "SLURM_PROCID" in os.environ:

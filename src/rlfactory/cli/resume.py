@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from rlfactory.cli.new_run import unusable
-from rlfactory.config.compat import check_frozen, upgrade, with_new_keys
+from rlfactory.config.compat import with_new_keys
 from rlfactory.config.diff import MISSING, differences, format_value
+from rlfactory.config.frozen_file import frozen_file_problems, try_frozen
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
@@ -18,6 +19,7 @@ from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import keep_config
 from rlfactory.train.process.own_code import sign_run
+from rlfactory.utils.data_files import FileError
 from rlfactory.utils.path_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
@@ -33,19 +35,14 @@ def existing_config(plan: Plan) -> Config | None:
 
 
 def _frozen_config(run: Path) -> Config | None:
+    """The configuration of a run; None where there is none that can be read."""
     path = RunFolder(run).config
-    if not os.path.isfile(path):  # also False for invalid names
-        return None
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
-    return upgrade(content) if isinstance(content, dict) and "iterations" in content else None
+    return try_frozen(path) if os.path.isfile(path) else None  # False for invalid names
 
 
 def require_same(plan: Plan, frozen: Config) -> None:
     """Raise PlanError, with a problem for each key that differs, if a plan is another run."""
-    problems = check_frozen(frozen)
+    problems = frozen_file_problems(frozen)
     if problems:
         raise PlanError([Problem(f"{plan.run_dir}: {p.key}", p.message) for p in problems])
     current = yaml.safe_load(plan.frozen())
@@ -111,9 +108,9 @@ def _is_unfinished(path: Path, plan: Plan) -> bool:
         if not folder.has_checkpoint or folder.read_status() == "done":
             return False
         require_free(path)
-    except RunFolderError:  # no run, or one that somebody trains
+    except (RunFolderError, FileError):  # no run, or one that somebody trains
         return False
-    frozen = _frozen_config(path)
+    frozen = try_frozen(folder.config)
     return frozen is not None and not differences(frozen, yaml.safe_load(plan.frozen()))
 
 

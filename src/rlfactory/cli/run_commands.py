@@ -14,6 +14,7 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
 from rlfactory.train.process.own_code import sign_run, untrusted_code
 from rlfactory.utils.console import silence_notices
+from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import path_values
 
@@ -228,29 +229,26 @@ def _iterations(words: Sequence[str], until: int | None, former: int) -> int:
 
 
 def require_run(run: Path) -> Mapping[str, Any]:
-    """A run folder's configuration, upgraded to this version; PlanError if it has none."""
-    import yaml
-
-    from rlfactory.config.compat import check_frozen, upgrade, with_defaults
+    """A run folder's configuration, upgraded to this version; PlanError if it has none that can be
+    used.
+    """
+    from rlfactory.config.compat import with_defaults
+    from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
 
     path = run / "config.yaml"
     if not os.path.isfile(path):  # also False for names that are too long
         message = "is no run folder: it holds no config.yaml; `rlfactory run_dir=FOLDER` makes one"
         raise PlanError([Problem(str(run), message)])
     try:
-        frozen = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise PlanError([Problem(str(path), f"can't be read: {error}")]) from error
-    if not isinstance(frozen, dict):
-        raise PlanError([Problem(str(path), "holds no configuration")])
+        frozen = read_frozen(path)
+    except FileError as error:
+        raise PlanError([Problem(str(path), error.told)]) from error
     if names := references_in(frozen):
         message = (
             f"was started from Python with {', '.join(names)} in memory; there"
             " rlfactory.load_run takes them, and resumes, samples and exports"
         )
         raise PlanError([Problem(str(run), message)])
-    frozen = upgrade(frozen)
-    problems = check_frozen(frozen) or untrusted_code(RunFolder(run), frozen)
-    if problems:
+    if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     return with_defaults(frozen)

@@ -17,8 +17,8 @@ from rlfactory.config.paths import packaged_folder
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Parameter, read_signature
 from rlfactory.config.schema.static_names import TargetError, find_definition
-from rlfactory.config.schema.typecheck import describe
 from rlfactory.config.words import typed_value
+from rlfactory.utils.typecheck import describe
 
 Config = Mapping[str, Any]
 

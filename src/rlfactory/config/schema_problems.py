@@ -12,7 +12,7 @@ from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.config.schema.targets import contains_targets, is_allowed, where_to_get
-from rlfactory.config.schema.typecheck import describe, literals, matches
+from rlfactory.utils.typecheck import describe, literals, matches
 from rlfactory.utils.types import TargetNode
 
 Config = Mapping[str, Any]

@@ -156,4 +156,4 @@ class Local(Hardware):
         """Restore a `state_dict`; one without loss scaling leaves the scale of a new run."""
         if self._scaler.is_enabled() and "scaler" in state:
             self._scaler.load_state_dict(dict(state["scaler"]))
-            self._overflows = state["overflows"]
+            self._overflows = int(state["overflows"])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
@@ -17,7 +16,7 @@ from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_wi
 from rlfactory.model.lm.chat import PromptFormat, TextRole
 from rlfactory.model.lm.chunks import Work, in_chunks
 from rlfactory.model.lm.completions import padded_completions, padded_prompts
-from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel
+from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.kv_cache import preallocated_cache
@@ -33,8 +32,6 @@ from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
-
-VALUE_HEAD_FILE, VALUE_MODEL_FOLDER = "value_head.safetensors", "value_model"
 
 
 class CausalLM(TextModel):
@@ -346,14 +343,7 @@ class CausalLM(TextModel):
         self, folder: Path, values: Mapping[str, Tensor] | None = None
     ) -> None:
         self.tokenizer.save_pretrained(folder)
-        if isinstance(self.critic, ValueModel):
-            critic = with_values(self.critic.network, with_prefix(values, "network."))
-            with no_bars():
-                critic.save_pretrained(folder / VALUE_MODEL_FOLDER)
-        else:
-            state = with_values(self.critic, values).state_dict()
-            saved = {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()}
-            save_file(saved, folder / VALUE_HEAD_FILE)
+        save_critic(self.critic, folder, values)
 
 
 def _call(work: Callable[..., Any], *arguments: Any) -> Any:

@@ -269,6 +269,13 @@ class WeightSets:
         if self.gathering is not None:
             self.gathering.values_changed()
 
+    def expected(self, name: str) -> dict[str, Tensor]:
+        """The parameters whose values a saved set `name` holds, under `set/parameter`: a critic's
+        are in the policy's alone.
+        """
+        parameters = self.parameters if name == POLICY else self._policy
+        return {f"{name}/{key}": parameter for key, parameter in parameters.items()}
+
     def sharded_state_dict(self) -> dict[str, Tensor]:
         """`state_dict` with DTensors in the place of shards, on the same memory.
 

@@ -49,7 +49,7 @@ class Coefficient(ABC):
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Restore the value from a `state_dict`."""
-        self._value = state["value"]
+        self._value = float(state["value"])
 
 
 @final

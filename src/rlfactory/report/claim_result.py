@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rlfactory.report.verdicts import Verdict
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.claims import Claim
+from rlfactory.utils.data_files import read_json
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class ClaimResult:
     digits: int = 3
 
 
+class _Content(TypedDict):
+    """What the file holds."""
+
+    claims: list[ClaimResult]
+
+
 CLAIMS_FILE = "claims.json"
 
 
@@ -56,5 +63,5 @@ def _plain(result: ClaimResult) -> dict[str, Any]:
 
 def read_claims(path: Path) -> list[ClaimResult]:
     """Read what `write_claims` wrote."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path, _Content, remedy="write it again with rlfactory report")
     return [ClaimResult(**(node | {"claim": Claim(**node["claim"])})) for node in content["claims"]]

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rlfactory.run.atomic_write import write_text
+from rlfactory.utils.data_files import read_json
 
 ENTRIES_FILE = "leaderboard.json"
 
@@ -39,4 +40,5 @@ def write_entries(entries: Sequence[Entry], path: Path) -> Path:
 
 def read_entries(path: Path) -> list[Entry]:
     """Read what `write_entries` wrote."""
-    return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    rows = read_json(path, list[Entry], remedy="write it again with rlfactory report")
+    return [Entry(**row) for row in rows]

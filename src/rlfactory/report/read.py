@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
-from rlfactory.config.compat import upgrade
+from rlfactory.config.frozen_file import read_frozen
 from rlfactory.report.typed import typed_keys
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.metrics import LARGEST, Record, parse_record
+from rlfactory.run.scores import Scores
+from rlfactory.utils.data_files import FileError, mismatch, read_bytes, read_text
 from rlfactory.utils.types import Media
-
-# the parser in C is ten times faster
-SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Array = NDArray[np.float64]
 Series = tuple[Array, Array]
@@ -79,9 +78,9 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
         Damaged: a file is missing, unreadable or half-written.
     """
     folder = RunFolder(path)
-    status = _text(folder.status).strip() or "no STATUS"
+    status = _status(folder)
     config = _config(folder.config)
-    lines = _lines(folder.metrics) if folder.metrics.is_file() else []
+    lines = _lines(folder.metrics) if folder.metrics.exists() else []
     if status == "done" and not lines:
         raise Damaged("it is done, but has no metrics.jsonl")
     at = [_iteration(number, line) for number, line in enumerate(lines, start=1)]
@@ -89,6 +88,16 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
     reached = max(at, default=0)
     better, typed = _directions(folder), typed_keys(folder)
     return RunRecord(path, status, config, series, reached, better, typed)
+
+
+def _status(folder: RunFolder) -> str:
+    """The word in STATUS; Damaged where it is no such word."""
+    if not folder.status.exists():
+        return "no STATUS"
+    try:
+        return folder.read_status()
+    except RunFolderError as error:
+        raise Damaged(str(error)) from error
 
 
 def _directions(folder: RunFolder) -> dict[str, str]:
@@ -103,36 +112,39 @@ def _directions(folder: RunFolder) -> dict[str, str]:
 
 def _declared(folder: RunFolder) -> dict[str, str]:
     try:
-        content = json.loads(folder.evaluation(0).read_text(encoding="utf-8"))
-        return dict(content.get("better") or {})
-    except (OSError, ValueError, AttributeError, TypeError):
+        return Scores.load(folder.evaluation(0)).better
+    except (FileError, FileNotFoundError):
         return {}
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         return ""
-    except (OSError, ValueError) as error:
-        raise Damaged(f"{path.name} can't be read ({error})") from error
+    except FileError as error:
+        raise Damaged(str(error)) from error
 
 
 def _config(path: Path) -> Mapping[str, Any]:
     try:
-        config = yaml.load(_text(path), SafeLoader)
-    except yaml.YAMLError as error:
-        raise Damaged(f"config.yaml is not YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(config, dict) or "iterations" not in config:
-        raise Damaged("config.yaml is missing or half-written")
-    return upgrade(config)
+        config = read_frozen(path)
+    except FileNotFoundError:
+        raise Damaged("config.yaml is missing") from None
+    except FileError as error:
+        raise Damaged(str(error)) from error
+    kinds = {"iterations": int, "seed": int}
+    wrong = (mismatch(config[key], kind, key) for key, kind in kinds.items() if key in config)
+    if problem := next(filter(None, wrong), ""):
+        raise Damaged(f"config.yaml: {problem}")
+    return config
 
 
 def _lines(path: Path) -> list[bytes]:
     try:
-        return path.read_bytes().split(b"\n")[:-1]
-    except OSError as error:
-        raise Damaged(f"metrics.jsonl can't be read ({error})") from error
+        return read_bytes(path, largest=LARGEST).split(b"\n")[:-1]
+    except FileError as error:
+        raise Damaged(str(error)) from error
 
 
 def _iteration(number: int, line: bytes) -> int:
@@ -142,17 +154,14 @@ def _iteration(number: int, line: bytes) -> int:
             return int(line[len(_BEGIN) : line.index(b",")])
         except ValueError:
             pass
-    return int(_parsed(number, line)["iteration"])
+    return int(_parsed(number, line)["iteration"] or 0)
 
 
-def _parsed(number: int, line: bytes) -> Mapping[str, Any]:
+def _parsed(number: int, line: bytes) -> Record:
     try:
-        record = json.loads(line)
-        int(record["iteration"])
-    except (ValueError, KeyError, TypeError) as error:
-        message = f"metrics.jsonl, line {number} is not a record ({type(error).__name__}: {error})"
-        raise Damaged(message) from error
-    return record  # type: ignore[no-any-return]
+        return parse_record(line, number, Path("metrics.jsonl"))
+    except FileError as error:
+        raise Damaged(str(error)) from error
 
 
 def _evaluations(lines: Sequence[bytes]) -> dict[str, Series]:
@@ -164,7 +173,7 @@ def _evaluations(lines: Sequence[bytes]) -> dict[str, Series]:
         record = _parsed(number, line)
         for name, value in record.items():
             if name.startswith("eval/") and isinstance(value, int | float) and math.isfinite(value):
-                values.setdefault(name, {})[int(record["iteration"])] = float(value)
+                values.setdefault(name, {})[int(record["iteration"] or 0)] = float(value)
     return {name: _series(by_iteration) for name, by_iteration in values.items()}
 
 

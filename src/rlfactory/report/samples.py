@@ -1,7 +1,7 @@
 """Samples that runs left: images, responses, and the same prompts drawn by several runs."""
 
-import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from rlfactory.run.figures.image_grid import strip
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.page.content import main_score
 from rlfactory.run.samples import Sample, sample_pairs
+from rlfactory.run.scores import Scores
+from rlfactory.utils.data_files import FileError, read_json
 
 _TEXTS = 4
 _ROWS = 6
+NAME = re.compile(r"\d+_\d+")
 
 
 def sample_images(groups: Iterable[Group]) -> list[SampleImage]:
@@ -32,8 +35,8 @@ def _images_of(row: str, run: Path, seed: int) -> list[SampleImage]:
     folder = RunFolder(run)
     grids = sorted(folder.samples.glob("eval_*.png"))
     captions = [(folder.strip, f"the same prompts over training, seed {seed}")]
-    if grids:
-        iteration = int(grids[-1].stem.removeprefix("eval_"))
+    if grids and (number := grids[-1].stem.removeprefix("eval_")).isdecimal():
+        iteration = int(number)
         captions.append((grids[-1], f"samples after {iteration} iterations, seed {seed}"))
     return [SampleImage(row, caption, path) for path, caption in captions if path.is_file()]
 
@@ -65,16 +68,11 @@ def responses(run: Path) -> list[tuple[str, str, str]]:
     """A run's first evaluation prompts, its responses before training, and those at the end."""
     kept = sorted((RunFolder(run).samples / "strip").glob("*.json"))
     try:
-        moments = [json.loads(p.read_text(encoding="utf-8")) for p in (kept[0], kept[-1])]
-        prompts = _evaluation_prompts(run)
-    except (OSError, ValueError, LookupError, TypeError):
+        moments = [read_json(path, list[str]) for path in (kept[0], kept[-1])]
+        prompts = Scores.load(RunFolder(run).evaluation(0)).prompts
+    except (FileError, FileNotFoundError, IndexError):
         return []
-    return [(p, str(b), str(a)) for p, b, a in zip(prompts, *moments, strict=False)]
-
-
-def _evaluation_prompts(run: Path) -> list[str]:
-    text = RunFolder(run).evaluation(0).read_text(encoding="utf-8")
-    return [str(prompt) for prompt in json.loads(text)["prompts"]]
+    return [*zip(prompts, *moments, strict=False)]
 
 
 def draw_prompt_grid(
@@ -100,7 +98,8 @@ def draw_prompt_grid(
 
 def last_images(run: Path) -> list[Path]:
     """The images that a run kept of its last evaluation, in the order of the prompts."""
-    kept = [*(RunFolder(run).samples / "strip").glob("*_*.png")]
+    folder = RunFolder(run).samples / "strip"
+    kept = [path for path in folder.glob("*_*.png") if NAME.fullmatch(path.stem)]
     moments = sorted({path.stem.partition("_")[0] for path in kept})
     last = [path for path in kept if path.stem.startswith(f"{moments[-1]}_")] if moments else []
     return sorted(last, key=lambda path: int(path.stem.partition("_")[2]))[:_ROWS]

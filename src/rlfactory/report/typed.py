@@ -5,8 +5,11 @@ import shlex
 
 from rlfactory.config.problems import override_key
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.data_files import read_text
 
 _PYTHON = "rlfactory.train"
+LARGEST = 2**20
+"""Bytes of a command."""
 
 
 def typed_keys(folder: RunFolder) -> frozenset[str] | None:
@@ -17,8 +20,8 @@ def typed_keys(folder: RunFolder) -> frozenset[str] | None:
     if folder.objects.exists():
         return None
     try:
-        words = _words(folder.command.read_text(encoding="utf-8").strip())
-    except (OSError, ValueError, SyntaxError):
+        words = _words(read_text(folder.command, largest=LARGEST).strip())
+    except (FileNotFoundError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return frozenset(override_key(word.lstrip("-")) for word in words if "=" in word)
 

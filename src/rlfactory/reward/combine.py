@@ -56,8 +56,8 @@ class RunningStats:
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Restore what `state_dict` returned."""
-        self.count, self.mean = state["count"], state["mean"]
-        self.squares = state["squares"]
+        self.count, self.mean = int(state["count"]), float(state["mean"])
+        self.squares = float(state["squares"])
 
 
 @final

@@ -1,9 +1,11 @@
 """The evaluations in a run folder: those on its own prompts, and those on further prompt sets."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
+from rlfactory.utils.data_files import FileError
 
 SetPairs = Mapping[str, tuple[Scores, Scores | None]]
 """The first and the last scores of each prompt set; None where there is no pair of them."""
@@ -13,11 +15,9 @@ def read_evaluations(folder: RunFolder) -> dict[int, Scores]:
     """The scores of a folder's evaluations in training by iteration, those that can be read."""
     found = {}
     for path in folder.evaluations.glob("*.json"):
-        if path.stem.isdigit():
-            try:
+        if path.stem.isdecimal():
+            with suppress(FileError, FileNotFoundError):
                 found[int(path.stem)] = Scores.load(path)
-            except (OSError, ValueError, LookupError, TypeError):
-                continue
     return dict(sorted(found.items()))
 
 

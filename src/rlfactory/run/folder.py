@@ -10,8 +10,11 @@ from typing import Literal, get_args
 
 from rlfactory.run.atomic_write import is_unfinished, write_text
 from rlfactory.utils.console import size
+from rlfactory.utils.data_files import FileError, read_text
 from rlfactory.utils.errors import UserError
 
+LARGEST_STATUS = 1000
+"""Bytes."""
 Status = Literal["running", "done", "failed", "interrupted", "preempted"]
 
 
@@ -197,13 +200,19 @@ class RunFolder:
         write_text(self.status, f"{status}\n")
 
     def read_status(self) -> Status:
-        """The status; RunFolderError if this is not a run folder."""
-        word = self.status.read_text(encoding="utf-8").strip() if self.status.is_file() else None
+        """The status; RunFolderError if this is not a run folder, or STATUS can't be read."""
+        words = ", ".join(get_args(Status))
+        remedy = f"it holds one of the words {words}; write that of this run there"
+        try:
+            word = read_text(self.status, remedy=remedy, largest=LARGEST_STATUS).strip()
+        except FileNotFoundError:
+            raise RunFolderError(f"{self.path} is not a run folder: it has no STATUS") from None
+        except FileError as error:
+            raise RunFolderError(str(error)) from error
         for status in get_args(Status):
             if word == status:
                 return status  # type: ignore[no-any-return]
-        reason = "has no STATUS" if word is None else f"has the unknown STATUS {word!r}"
-        raise RunFolderError(f"{self.path} is not a run folder: it {reason}")
+        raise RunFolderError(f"{self.status}: the status {ascii(word[:40])} is unknown; {remedy}")
 
 
 def require_unused(path: Path) -> None:

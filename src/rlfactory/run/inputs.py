@@ -11,10 +11,11 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.data_files import read_json
 from rlfactory.utils.path_keys import file_of, path_values, with_file, with_values
 
 GROUPS = ("prompts", "reward", "eval_rewards", "eval_sets")
@@ -24,6 +25,16 @@ LARGEST = 64 * 2**20
 INDEX, MOVED = "index.json", "moved.json"
 
 Config = Mapping[str, Any]
+
+
+class _Entry(TypedDict):
+    """An input file: where it was, the name of its copy, and the checksum of both."""
+
+    original: str
+    copy: str
+    sha256: str
+
+
 log = logging.getLogger(__name__)
 
 
@@ -49,10 +60,10 @@ def with_inputs(
         folder: the run folder.
         moved: paths by key that replace those of the configuration; besides those of `remember`.
     """
-    config = with_values(config, {**_read(folder.inputs / MOVED), **(moved or {})})
+    config = with_values(config, {**_read(folder.inputs / MOVED, str), **(moved or {})})
     values, found = path_values(config), {}
-    for key, entry in _read(folder.inputs / INDEX).items():
-        copy = folder.inputs / entry["copy"]
+    for key, entry in _read(folder.inputs / INDEX, _Entry).items():
+        copy = folder.inputs / Path(entry["copy"]).name
         file = file_of(key, values.get(key, ""))
         if key not in values or not copy.is_file():
             continue
@@ -68,7 +79,7 @@ def remember(folder: RunFolder, moved: Mapping[str, str]) -> None:
     """Keep paths by key in the run folder, where `with_inputs` finds them from now on."""
     if moved:
         folder.inputs.mkdir(exist_ok=True)
-        known = {**_read(folder.inputs / MOVED), **moved}
+        known = {**_read(folder.inputs / MOVED, str), **moved}
         write_text(folder.inputs / MOVED, json.dumps(known, indent=1) + "\n")
 
 
@@ -86,5 +97,9 @@ def _input_files(config: Config) -> Iterator[tuple[str, Path]]:
             yield key, file
 
 
-def _read(file: Path) -> dict[str, Any]:
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+def _read(file: Path, kind: Any) -> dict[str, Any]:
+    """The entries of a file, by key; none where there is no file."""
+    try:
+        return dict(read_json(file, dict[str, kind], remedy="restore it from a copy, or remove it"))
+    except FileNotFoundError:
+        return {}

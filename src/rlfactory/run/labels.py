@@ -70,5 +70,6 @@ def plural(number: int, thing: str) -> str:
 
 def run_choices(config: Mapping[str, Any]) -> str:
     """What a run trains, in a few words: `tiny_sd3, nft, shapes`; empty where nothing says so."""
-    chosen = config.get("choices") or {}
+    chosen = config.get("choices")
+    chosen = chosen if isinstance(chosen, Mapping) else {}
     return ", ".join(str(chosen[key]) for key in ("model", "algo", "reward") if key in chosen)

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rlfactory.run.atomic_write import flush, write_text
 from rlfactory.run.folder import RunFolderError
+from rlfactory.utils.data_files import FileError, read_json
 
 if TYPE_CHECKING:
     from filelock import FileLock  # imported where it is needed: `check` reads this module only
@@ -24,6 +25,14 @@ OWNER_FILE, LOCK_FILE, TAKE_OVER = "OWNER", ".lock", "--take-over"
 PROBE_SECONDS = 0.3
 """How long to wait for the kernel lock: another process may hold it for an instant to probe it."""
 Owner = Mapping[str, Any]
+
+
+class _Owner(TypedDict, total=False):
+    """What OWNER holds."""
+
+    pid: int
+    host: str
+    since: str
 
 
 @contextmanager
@@ -143,11 +152,15 @@ def _create(path: Path, owner: Owner) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """An OWNER file; {} where it is damaged, None where there is none."""
+    """An OWNER file; {} where it is damaged, None where there is none.
+
+    RunFolderError where something else lies in its place.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return dict(read_json(path, _Owner))
     except FileNotFoundError:
         return None
-    except ValueError:
+    except FileError as error:
+        if not path.is_file():
+            raise RunFolderError(f"{error}; remove it, if no process trains this run") from error
         return {}
-    return content if isinstance(content, dict) else {}

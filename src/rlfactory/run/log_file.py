@@ -1,13 +1,17 @@
 """The log file of a run: messages, warnings and the traceback of a failure."""
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.data_files import read_shown, require_file
 
+LARGEST = 2**30
+"""Bytes of a log that are read for its last line."""
 log = logging.getLogger(__name__)
 
 
@@ -32,6 +36,8 @@ def attach_log(folder: RunFolder, rank: int = 0) -> Iterator[None]:
     Ranks other than 0 write errors alone, to `log_rankN.txt`, made with the first one.
     """
     path = folder.log if rank == 0 else folder.path / f"log_rank{rank}.txt"
+    if os.path.lexists(path):
+        require_file(path, remedy="remove it")
     handler = _Log(path, encoding="utf-8", delay=rank > 0)
     handler.setLevel(logging.ERROR if rank else logging.NOTSET)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -56,9 +62,7 @@ def attach_log(folder: RunFolder, rank: int = 0) -> Iterator[None]:
 
 def last_line(log: Path) -> str:
     """The last line of a log, which is the error if a traceback ends it; "" if there is none."""
-    if not log.is_file():
-        return ""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = read_shown(log, LARGEST).strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 

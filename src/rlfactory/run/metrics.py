@@ -7,10 +7,23 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlfactory.run.loggers import Logger
+from rlfactory.utils.data_files import (
+    FileError,
+    mismatch,
+    parse_json,
+    read_bytes,
+    read_text,
+    require_file,
+)
 
 Record = dict[str, float | None]
+NO_ITERATION = "iteration is missing"
+REMEDY = "restore it from a copy, or remove that line"
+LARGEST = 4 * 2**30
+"""Bytes of a metrics file that are read: of millions of iterations."""
 
 
 class MetricsLog:
@@ -27,7 +40,7 @@ class MetricsLog:
             _cut_torn_line(path)
         past = read(path) if path is not None and path.exists() else []
         self.lines = len(past)
-        self._start = time.monotonic() - ((past[-1]["time"] or 0.0) if past else 0.0)
+        self._start = time.monotonic() - ((past[-1].get("time") or 0.0) if past else 0.0)
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
         """Write an iteration's values, non-finite ones as null, and pass them on to the loggers."""
@@ -48,22 +61,44 @@ class MetricsLog:
 
 
 def read(path: Path) -> list[Record]:
-    """All complete lines of a metrics file; ValueError if one is not JSON."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    records: list[Record] = []
+    """All complete lines of a metrics file.
+
+    Raises:
+        FileError: it can't be read, or a line is no record: an object of numbers and nulls with an
+            `iteration`, a whole number.
+    """
+    lines = read_text(path, remedy=REMEDY, largest=LARGEST).split("\n")
     # a last line without a newline was torn by a kill
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
-    return records
+    return [parse_record(line, number, path) for number, line in enumerate(lines[:-1], start=1)]
+
+
+def parse_record(line: str | bytes, number: int, path: Path) -> Record:
+    """Line `number` of a metrics file; FileError if it is no record."""
+    if isinstance(line, bytes):
+        line = line.decode("utf-8", errors="replace")
+    record = parse_json(line, path, line=number, remedy=REMEDY)
+    if problem := _problem(record):
+        raise FileError(path, f"line {number}: {problem}", REMEDY)
+    return record  # type: ignore[no-any-return]
+
+
+def _problem(record: Any) -> str:
+    if not isinstance(record, dict):
+        return mismatch(record, dict)
+    if type(iteration := record.get("iteration")) is not int:
+        return mismatch(iteration, int, "iteration") if iteration is not None else NO_ITERATION
+    kinds = {*map(type, record.values())}
+    if kinds <= {float, int, type(None)}:
+        return ""
+    wrong = ((k, v) for k, v in record.items() if type(v) not in (float, int, type(None)))
+    return next(f"{ascii(key)[1:-1]} is {ascii(value)[:40]}, not a number" for key, value in wrong)
 
 
 def keep_lines(path: Path, count: int) -> int:
     """Truncate a file after its first `count` lines; returns how many of them there are."""
     if not path.exists():
         return 0
+    require_file(path, remedy=REMEDY)
     with path.open("rb+") as file:
         kept = [len(line) for line in itertools.islice(file, count) if line.endswith(b"\n")]
         file.truncate(sum(kept))
@@ -85,6 +120,6 @@ def _append(path: Path, line: bytes) -> None:
 def _cut_torn_line(path: Path) -> None:
     if not path.exists():
         return
-    data = path.read_bytes()
+    data = read_bytes(path, remedy=REMEDY, largest=LARGEST)
     if data and not data.endswith(b"\n"):
         os.truncate(path, data.rfind(b"\n") + 1)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlfactory.run.notebook_display import NotebookDisplay
-from rlfactory.utils.console import can_rewrite_lines, clock, number
+from rlfactory.utils.console import can_rewrite_lines, clock, number, printable
 from rlfactory.utils.notebook import notebook_shell
 
 _SPLIT = ("sample", "score", "learn")
@@ -110,7 +110,7 @@ class Progress:
         now = time.monotonic()
         self._seconds.append(metrics.get("time/iteration", now - self._marked))
         self._marked = now
-        self._facts = "  ".join(_facts(metrics, reward_name))
+        self._facts = printable("  ".join(_facts(metrics, reward_name)))
         if self.is_live:
             self._live.refresh()
         else:
@@ -121,6 +121,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line that stays, above the live ones."""
+        text = printable(text)
         if isinstance(self._live, Live) and self.is_live:
             self._live.console.print(Text(text))
         else:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import SampleTable
+from rlfactory.utils.data_files import FileError
 
 SHOWN = 4
 """How many samples each kind of choice shows."""
@@ -43,14 +44,14 @@ def image_file(samples: Path, iteration: int, row: int) -> Path:
 def evaluated(folder: RunFolder) -> list[int]:
     """The iterations of which the folder has a table of samples, in order."""
     stems = [path.stem.removeprefix("eval_") for path in folder.samples.glob("eval_*.json")]
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
 def samples_at(folder: RunFolder, iteration: int, main: str) -> list[tuple[str, Sample]]:
     """Prompt and sample of each row of an evaluation's table; none where it can't be read."""
     try:
         table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
-    except (OSError, ValueError, LookupError, TypeError):
+    except (FileError, FileNotFoundError):
         return []
     place = {name: number for number, name in enumerate(table.columns)}
     found = []

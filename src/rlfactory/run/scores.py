@@ -3,11 +3,29 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfactory.run.atomic_write import write_text
+from rlfactory.utils.data_files import FileError, read_json
+
+REMEDY = "remove it, or restore it from a copy"
+
+
+class _Content(TypedDict):
+    """What a file of scores holds; those of older versions have fewer keys."""
+
+    prompts: list[str]
+    scores: dict[str, list[float | None]]
+    categories: list[str] | None
+    diversity: float | None
+    kl: NotRequired[float | None]
+    texts: NotRequired[dict[str, float | None]]
+    better: NotRequired[dict[str, str]]
+    separate: NotRequired[bool]
+    noises: NotRequired[int]
 
 
 @dataclass(frozen=True)
@@ -85,8 +103,20 @@ class Scores:
 
     @classmethod
     def load(cls, path: Path) -> "Scores":
-        """Read what `save` wrote; equal to the last bit."""
-        content = json.loads(path.read_text(encoding="utf-8"))
+        """Read what `save` wrote, equal to the last bit.
+
+        Raises:
+            FileNotFoundError: there is none.
+            FileError: it is no file of scores.
+        """
+        content = read_json(path, _Content, remedy=REMEDY)
+        try:
+            return cls._from(content)
+        except ValueError as error:
+            raise FileError(path, str(error), REMEDY) from error
+
+    @classmethod
+    def _from(cls, content: _Content) -> "Scores":
         # as float64, numpy reads None as NaN
         values = {k: np.array(v, dtype=np.float64) for k, v in content["scores"].items()}
         return cls(
@@ -95,7 +125,7 @@ class Scores:
             categories=content["categories"],
             diversity=_number(content["diversity"]),
             kl=_number(content.get("kl")),
-            texts=content.get("texts", {}),
+            texts={k: _number(v) for k, v in content.get("texts", {}).items()},
             better=content.get("better", {}),
             separate=bool(content.get("separate")),  # older files do not say
             noises=content.get("noises", 1),

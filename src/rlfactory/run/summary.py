@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from rlfactory.run.atomic_write import write_text
@@ -16,7 +17,8 @@ from rlfactory.run.labels import evaluation_label, plural
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import Array, Change, bootstrap_interval, paired_change
-from rlfactory.utils.console import clock, number
+from rlfactory.utils.console import clock, number, printable
+from rlfactory.utils.data_files import read_shown
 
 NO_INTERVAL = "–"
 _PHASES = ("sample", "score", "learn")
@@ -64,9 +66,10 @@ def means_table(evaluated: Mapping[str, Scores]) -> Table:
             indent = "  "
         for name in scores.values:
             values = scores.by_prompt(name)
-            table.add_row(f"{indent}{name}", *_mean_cells(values))
+            table.add_row(f"{indent}{escape(printable(name))}", *_mean_cells(values))
             for kind, mask in scores.category_masks().items():
                 cells = _mean_cells(values[mask[: len(values)]])
+                kind = escape(printable(kind))
                 table.add_row(f"{indent}  {kind}", *cells, style="dim")
     return table
 
@@ -80,13 +83,13 @@ def _empty_table(*headings: str) -> Table:
 
 
 def _set_title(name: str) -> str:
-    return f"[bold]on {name}[/bold]"
+    return f"[bold]on {escape(printable(name))}[/bold]"
 
 
 def _add_changes(table: Table, before: Scores, after: Scores, indent: str = "") -> None:
     for name, rows in changes(before, after).items():
         for kind, change in rows.items():
-            label = name if kind == "all" else f"  {kind}"
+            label = escape(printable(name if kind == "all" else f"  {kind}"))
             first, second, difference, interval, count = _cells(change)
             shown = f"[bold]{difference}[/bold]" if change.is_clear else difference
             style = None if kind == "all" else "dim"
@@ -212,8 +215,8 @@ def provenance(folder: RunFolder) -> dict[str, str]:
     facts = {}
     if kept:
         facts["device"] = ", then ".join(dict.fromkeys(map(_device, kept)))
-    if folder.command.is_file():
-        facts["command"] = f"`{folder.command.read_text(encoding='utf-8').strip()}`"
+    if command := read_shown(folder.command).strip():
+        facts["command"] = f"`{command}`"
     if commits := [row.commit for row in kept if row.commit]:
         note = " (+: with changes)" if any("+" in commit for commit in commits) else ""
         facts["git commit"] = ", then ".join(dict.fromkeys(commits)) + note

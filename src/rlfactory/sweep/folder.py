@@ -1,10 +1,9 @@
 """A sweep's folder: `sweep.json`, a run folder for each job, and the status read from it."""
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,9 @@ from typing import Literal
 from filelock import lock_descriptor
 
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.run.metrics import parse_record
 from rlfactory.sweep.table import TABLE_FILE, Job, Table
+from rlfactory.utils.data_files import FileError, read_shown, read_text, require_file
 
 State = Literal["done", "resume", "retry", "new"]
 TAIL = 65536
@@ -35,8 +36,8 @@ class JobStatus:
 def state_of(run: Path) -> State:
     """The state of a run's folder, as in `JobStatus`."""
     try:
-        word = (run / "STATUS").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        word = read_text(run / "STATUS").strip()
+    except (FileError, FileNotFoundError):
         return "new"
     if word in ("done", "failed"):
         return "done" if word == "done" else "retry"
@@ -64,19 +65,18 @@ def _score(line: Mapping[str, float | None], name: str) -> float:
 def last_line(path: Path) -> dict[str, float | None] | None:
     """The last complete line of metrics.jsonl with a training reward, if there is one."""
     try:
+        require_file(path)
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL))
             lines = file.read().split(b"\n")[:-1]
-    except OSError:
+    except (OSError, FileError):
         return None
     for line in reversed(lines):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and any(str(key).startswith("reward/") for key in record):
-            return record
+        with suppress(FileError):
+            record = parse_record(line, 0, path)
+            if any(key.startswith("reward/") for key in record):
+                return record
     return None
 
 
@@ -92,11 +92,8 @@ def failure(run: Path, output: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return [line for line in text[-TAIL:].splitlines() if line.strip()]
+    text = read_shown(path, 2**30)[-TAIL:]
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def default_folder(name: str, size: str) -> Path:
@@ -129,7 +126,7 @@ def _former(folder: Path) -> Table | None:
         pass
     except ValueError as error:
         fix = f"sweep_dir={folder}_2"
-        raise PlanError([Problem("sweep_dir", f"{error}, so it is damaged", fix)]) from error
+        raise PlanError([Problem("sweep_dir", str(error), fix)]) from error
     except OSError as error:
         raise PlanError([Problem("sweep_dir", f"{folder} can't be read: {error}")]) from error
     # names with a leading dot are the lock and files left by a kill

@@ -11,10 +11,10 @@ from rlfactory.config.diff import format_value
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, unknown_key
-from rlfactory.config.schema.typecheck import describe, matches
 from rlfactory.config.words import normalise_words
 from rlfactory.sweep.sweep_file import Line, SweepFile, Words
 from rlfactory.sweep.table import Column, Job, Row
+from rlfactory.utils.typecheck import describe, matches
 
 Axes = Mapping[str, Sequence[Any]]
 

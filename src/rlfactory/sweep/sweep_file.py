@@ -10,9 +10,9 @@ import yaml
 
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, closest, unknown_key
-from rlfactory.config.schema.typecheck import describe, matches
 from rlfactory.sweep.claims import Claim, claim_problems
 from rlfactory.sweep.table import TableInfo, Task
+from rlfactory.utils.typecheck import describe, matches
 
 Node = Mapping[str, Any]
 Words = list[str]

@@ -4,15 +4,18 @@ It is saved as `sweep.json` in a sweep's folder; reports read only this file and
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from rlfactory.run.atomic_write import write_text
-from rlfactory.sweep.claims import Claim
+from rlfactory.sweep.claims import Claim, claim_problems
+from rlfactory.utils.data_files import FileError, read_json
 
 TABLE_FILE = "sweep.json"
+REMEDY = "restore it from a copy, or run the sweep with another sweep_dir"
 
 
 @dataclass(frozen=True)
@@ -125,19 +128,46 @@ class Table:
 
     @classmethod
     def load(cls, folder: Path) -> "Table":
-        """Read `sweep.json`; FileNotFoundError if there is none, ValueError if it is damaged."""
+        """Read `sweep.json`; FileNotFoundError if there is none, FileError if it is damaged."""
         path = folder / TABLE_FILE
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            return cls(
-                name=content["name"],
-                size=content["size"],
-                about=TableInfo(**content["about"]),
-                columns=[Column(**column) for column in content["columns"]],
-                rows=[Row(**row) for row in content["rows"]],
-                jobs=[Job(**job) for job in content["jobs"]],
-                claims=[Claim(**claim) for claim in content.get("claims", [])],
-                tasks={name: Task(**task) for name, task in content.get("tasks", {}).items()},
-            )
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is not the table of a sweep ({error})") from error
+        content = read_json(path, cls, remedy=REMEDY)
+        table = cls(
+            name=content["name"],
+            size=content["size"],
+            about=TableInfo(**content["about"]),
+            columns=[Column(**column) for column in content["columns"]],
+            rows=[Row(**row) for row in content["rows"]],
+            jobs=[Job(**job) for job in content["jobs"]],
+            claims=[Claim(**claim) for claim in content.get("claims", [])],
+            tasks={name: Task(**task) for name, task in content.get("tasks", {}).items()},
+        )
+        if problem := next(_problems(table), ""):
+            raise FileError(path, problem, REMEDY)
+        return table
+
+
+def _problems(table: Table) -> Iterator[str]:
+    """What is wrong with a table whose parts are each well-formed."""
+    jobs = {job.name: job for job in table.jobs}
+    rows = {row.name for row in table.rows}
+    for job in table.jobs:
+        if job.folder in ("", ".", "..") or "/" in job.folder or "\0" in job.folder:
+            yield f"the folder of a job is {ascii(job.folder)[:60]}, not a name"
+        if job.row not in rows or (job.after is not None and job.after not in jobs):
+            yield f"the job {ascii(job.name)[:60]} is of a row, or after a job, that is not there"
+        if len(list(islice(_chain(job, jobs), len(jobs) + 1))) > len(jobs):
+            yield f"the job {ascii(job.name)[:60]} comes after itself"
+    if len(jobs) != len(table.jobs) or len(rows) != len(table.rows):
+        yield "two rows or two jobs have one name"
+    if table.jobs and not table.columns:
+        yield "it has no columns"
+    if table.jobs:
+        columns = {c.name: asdict(c) | {table.size: c.measure} for c in table.columns}
+        yield from map(str, claim_problems(table.claims, [*rows], columns, [table.size]))
+
+
+def _chain(job: Job | None, jobs: Mapping[str, Job]) -> Iterator[Job]:
+    """A job and those that it comes after."""
+    while job is not None:
+        yield job
+        job = jobs.get(job.after or "")

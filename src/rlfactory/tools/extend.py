@@ -10,6 +10,7 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import all_checkpoints
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.data_files import read_yaml
 
 Config = Mapping[str, Any]
 
@@ -47,7 +48,7 @@ def extended(
 def write_iterations(run: Path, iterations: int) -> None:
     """Change the number of iterations in config.yaml; the former file is kept."""
     folder = RunFolder(run)
-    content = yaml.safe_load(folder.config.read_text(encoding="utf-8")) | {"iterations": iterations}
+    content = read_yaml(folder.config) | {"iterations": iterations}
     keep_config(folder)
     write_text(folder.config, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 

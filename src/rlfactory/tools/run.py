@@ -1,13 +1,11 @@
 """A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from rlfactory.config.frozen_file import read_frozen
 from rlfactory.config.live import LiveArguments
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.prompts.ops.chat import Message, as_prompt
@@ -18,6 +16,7 @@ from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
 from rlfactory.tools.extend import extended, write_iterations
 from rlfactory.utils.console import silenced_notices
+from rlfactory.utils.data_files import read_json
 from rlfactory.utils.live_objects import live_objects, references_in
 from rlfactory.utils.notebook import notebook_shell, show_html
 
@@ -78,7 +77,7 @@ class Run:
     def after(self) -> dict[str, float]:
         """The mean scores of the last evaluation."""
         files = sorted(self.folder.evaluations.glob("[0-9]*.json"))
-        numbered = [int(file.stem) for file in files if file.stem.isdigit()]
+        numbered = [int(file.stem) for file in files if file.stem.isdecimal()]
         return self._means(max(numbered)) if numbered else {}
 
     def _means(self, iteration: int) -> dict[str, float]:
@@ -207,10 +206,10 @@ class Run:
         if others:
             raise PlanError([Problem(key, "is no live object of a run") for key in others])
         objects = {**self._objects, **arguments.objects}
-        frozen = yaml.safe_load(self.folder.config.read_text(encoding="utf-8"))
+        frozen = read_frozen(self.folder.config)
         missing = [name for name in references_in(frozen) if name not in objects]
         if missing:
-            described = json.loads(self.folder.objects.read_text(encoding="utf-8"))
+            described = read_json(self.folder.objects, dict[str, str])
             raise PlanError(
                 Problem(name, f"was {described.get(name)} in memory; hand it over: {_how(name)}")
                 for name in missing

@@ -20,6 +20,7 @@ from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.utils.console import printable
 from rlfactory.utils.images import batch_to_pil, save_animation, to_pil
 from rlfactory.utils.markdown import plain
 
@@ -105,7 +106,7 @@ def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path) -> Non
     if samples.texts is not None:
         pairs = [*zip(map(before_answer, texts), samples.texts, strict=True)]
         for prompt, response in pairs:
-            print(f"{prompt}{response}\n")
+            print(printable(f"{prompt}{response}\n"))
         page = "\n\n".join(f"**{plain(prompt)}** {plain(response)}" for prompt, response in pairs)
         (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
-from rlfactory.config.schema.targets import instantiate
+from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
 from rlfactory.model.pipelines.embedding_cache import PromptCache
@@ -22,8 +22,8 @@ from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompts
 from rlfactory.reward.base import Reward
-from rlfactory.run.loggers import Logger, NoLogger
-from rlfactory.run.loggers.fault_tolerant import fault_tolerant
+from rlfactory.run.loggers import Logger, NoLogger, Several
+from rlfactory.run.loggers.fault_tolerant import fault_tolerant, made_tolerant
 from rlfactory.train.components import (
     Components,
     NoProgress,
@@ -212,8 +212,17 @@ def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None])
 
     `say` shows a line if it fails.
     """
-    logger = instantiate_group(config, "logger") if hardware.rank == 0 else NoLogger()
-    return fault_tolerant(logger, say)
+    if hardware.rank != 0:
+        return fault_tolerant(NoLogger(), say)
+    node = config["logger"]
+    target = locate(node["_target_"], "logger")
+    if target is Several:
+        nodes = {name: node["parts"][name] for name in node["of"]}
+    else:
+        nodes = {getattr(target, "__name__", type(target).__name__): node}
+    return made_tolerant(
+        {n: partial(instantiate, part, "logger") for n, part in nodes.items()}, say
+    )
 
 
 def _with_score_weights(config: Config, reward: Reward) -> Config:

@@ -29,6 +29,9 @@ GROWTH = 4.0
 square of time, at most 2.7-fold after the first two windows; in healthy runs it stayed below 2.2.
 """
 
+KEPT = 50
+"""Iterations that are kept of the first and of the latest ones, more than any rule reads."""
+
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +54,7 @@ class HealthMonitor(Listener):
     ) -> None:
         self.main, self.given, self.say = main, dict(given), say
         self._history = [self._select(line) for line in past if "time/iteration" in line]
+        del self._history[KEPT:-KEPT]
 
     def after_iteration(self, iteration: Iteration) -> None:
         """Check the metrics of an iteration."""
@@ -59,6 +63,7 @@ class HealthMonitor(Listener):
     def observe(self, done: int, metrics: Values) -> None:
         """Check the metrics after `done` iterations; new warnings are logged and shown."""
         self._history.append(self._select(metrics))
+        del self._history[KEPT:-KEPT]  # or a long run would look through ever more of them
         for kind, rule in RULES.items():
             if kind not in self.given and (advice := rule(self._history, self.main)):
                 self.given[kind] = f"after iteration {done}: {advice}"

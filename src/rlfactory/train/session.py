@@ -10,7 +10,7 @@ from typing import Any
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.run.checkpoint.load import load_initial_weights
+from rlfactory.run.checkpoint.load import explained_state, load_initial_weights
 from rlfactory.run.checkpoint.retention import Best
 from rlfactory.run.checkpoint.snapshot import AUTO_LIMIT, Snapshot, snapshot_bytes
 from rlfactory.run.disk_errors import DiskError
@@ -182,8 +182,9 @@ class Session:
         """Restore everything from a checkpoint; `lines` of metrics are left in the folder."""
         state = resume.state
         resume.load_tensors(self.components.model, self.components.optimizer, self.config)
-        self.trainer.load_state_dict(state)
-        self.manager.best.load_state_dict(state["best"])
+        with explained_state(resume.checkpoint):
+            self.trainer.load_state_dict(state)
+            self.manager.best.load_state_dict(state["best"])
         self.logger.resume(state["logger"], state["iterations"])
         self.done = self.manager.saved = state["iterations"]
         self.manager.scheduled = set(state["timely"])

@@ -82,5 +82,5 @@ class RunStop:
         """Restore a `state_dict`; a threshold added since then begins with an empty window."""
         for name, past in self._past.items():
             past.clear()
-            past.extend(state["past"].get(name, []))
-        self._count = state["count"]
+            past.extend(map(float, state["past"].get(name, [])))
+        self._count = int(state["count"])

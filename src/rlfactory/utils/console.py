@@ -14,11 +14,21 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may have it: its control characters, which would move the cursor, change
+    colours or the direction of writing, as escapes that are read.
+    """
+    return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def print_status(message: str) -> None:
     """Print a line to standard error."""
     from rich.console import Console  # imported late: commands that print nothing start faster
 
-    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(printable(message), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_error(message: str) -> None:

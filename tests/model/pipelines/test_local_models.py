@@ -21,7 +21,7 @@ from rlfactory.model.pipelines.local_models import (
 
 
 def test_shipped_models_are_folders() -> None:
-    texts = ("tiny_gpt2", "sentiment", "randomwalks")
+    texts = ("tiny_gpt2", "sentiment", "randomwalks", "arithmetic")
     for name in ("tiny_sd3", "tiny_sd", "tiny_flux", *texts, "shapes_scorer"):
         assert (zoo_path(name) / "README.md").is_file(), "each has its card"
     assert resolve("zoo:tiny_sd3", "model_index.json") == str(zoo_path("tiny_sd3"))

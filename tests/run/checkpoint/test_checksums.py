@@ -126,3 +126,30 @@ def test_what_is_no_file_is_never_opened(folder: Path) -> None:
     os.mkfifo(folder / "deep" / "er" / "empty")
     with pytest.raises(DamagedError, match="not a regular file"):
         verify(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": []},
+        {"files": {"a.bin": 3}},
+        {"files": {"a.bin": {"size": "40", "sha256": ""}}},
+        {"files": {"a.bin": {"size": 40, "sha256": None}}},
+        {"versions": []},
+        {"format": "1"},
+        {"files": None},
+    ],
+)
+def test_a_manifest_of_other_types_is_damage(folder: Path, change: dict[str, object]) -> None:
+    content = read_manifest(folder) | change
+    signed = content | {"digest": digest(content)}
+    (folder / MANIFEST_FILE).write_text(json.dumps(signed, indent=1) + "\n")
+    with pytest.raises(DamagedError, match="MANIFEST.json can't be read"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 10_000, "[]", "3", "{}", "\ud800"])
+def test_a_manifest_that_is_none_is_damage(folder: Path, text: str) -> None:
+    (folder / MANIFEST_FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(DamagedError, match="MANIFEST.json can't be read"):
+        verify(folder)

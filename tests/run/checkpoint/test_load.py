@@ -1,5 +1,6 @@
 """Loading a checkpoint, and starting from the weights of another run."""
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE, WeightSets
 from rlfactory.run.checkpoint.checksums import write_manifest
-from rlfactory.run.checkpoint.find import WEIGHTS_FILE, checkpoint_of
+from rlfactory.run.checkpoint.find import OPTIMIZER_FILE, STATE_FILE, WEIGHTS_FILE, checkpoint_of
 from rlfactory.run.checkpoint.load import (
     load_checkpoint,
     load_initial_weights,
@@ -26,8 +28,6 @@ Step = Callable[..., torch.optim.Optimizer]
 
 
 def saved(run: Path, model: Any, step: int = 3) -> Path:
-    from safetensors.torch import save_file
-
     place = checkpoint_of(RunFolder(run).checkpoints, step)
     place.mkdir(parents=True)
     save_file({k: v.clone() for k, v in model.weights.state_dict().items()}, place / WEIGHTS_FILE)
@@ -150,3 +150,105 @@ def test_the_state_comes_back_as_it_was(stepped: Step, model: ImageModel, tmp_pa
     state = {"score": -math.inf, "prompts": {"$": [0.1]}, "step": None}
     save_checkpoint(tmp_path / "a", model, EMA, state, stepped(model))
     assert load_state(tmp_path / "a") == state
+
+
+def _with(place: Path, file: str, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    """Change the tensors of a file."""
+    tensors = load_file(place / file)
+    change(tensors)
+    save_file({name: t.contiguous().clone() for name, t in tensors.items()}, place / file)
+
+
+WRONG_WEIGHTS: dict[str, Callable[[dict[str, torch.Tensor]], None]] = {
+    "another shape": lambda t: t.update({"policy/weight": torch.zeros(3)}),
+    "whole numbers": lambda t: t.update({"policy/weight": torch.zeros((), dtype=torch.int64)}),
+    "one more": lambda t: t.update({"policy/more": torch.zeros(())}),
+    "one less": lambda t: t.pop("policy/weight") and None,
+    "a set of another shape": lambda t: t.update({"old/weight": torch.zeros(2, 2)}),
+    "a set that nobody knows": lambda t: t.update({"x/weight": torch.zeros(())}),
+    "none": lambda t: t.clear(),
+}
+
+
+@pytest.mark.parametrize("change", WRONG_WEIGHTS.values(), ids=WRONG_WEIGHTS.keys())
+def test_weights_that_are_not_the_models_are_refused_before_any_is_copied(
+    linear: Callable[..., Any],
+    tmp_path: Path,
+    change: Callable[[dict[str, torch.Tensor]], None],
+) -> None:
+    place = saved(tmp_path, linear(5.0))
+    _with(place, WEIGHTS_FILE, change)
+    fresh = linear(0.25)
+    with pytest.raises(RunFolderError, match="begin a new run with begin_from"):
+        load_checkpoint(place, fresh)
+    assert fresh.weight.item() == 0.25
+
+
+@pytest.mark.parametrize("length", [0, 7, 2**31, 2**63, 2**64 - 1, 10**8 + 1])
+def test_a_header_of_another_length_is_an_error(
+    linear: Callable[..., Any], tmp_path: Path, length: int
+) -> None:
+    place = saved(tmp_path, linear(5.0))
+    file = place / WEIGHTS_FILE
+    file.write_bytes(length.to_bytes(8, "little") + file.read_bytes()[8:])
+    with pytest.raises(RunFolderError, match="weights.safetensors can't be read"):
+        load_checkpoint(place, linear())
+
+
+def _moment(name: str, value: torch.Tensor) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda tensors: tensors.update({f"state/0/{name}": value})
+
+
+WRONG_MOMENTS: dict[str, Callable[[dict[str, torch.Tensor]], None]] = {
+    "another shape": _moment("exp_avg", torch.zeros(3)),
+    "much larger": _moment("exp_avg_sq", torch.zeros(1000, 1000)),
+    "empty": _moment("exp_avg", torch.zeros(0)),
+    "whole numbers": _moment("exp_avg", torch.zeros((), dtype=torch.int8)),
+    "steps of a shape": _moment("step", torch.zeros(2)),
+    "one more": _moment("more", torch.zeros(())),
+    "one less": lambda tensors: tensors.pop("state/1/exp_avg") and None,
+}
+
+
+@pytest.mark.parametrize("change", WRONG_MOMENTS.values(), ids=WRONG_MOMENTS.keys())
+def test_moments_of_other_shapes_are_refused(
+    stepped: Step,
+    model: ImageModel,
+    tmp_path: Path,
+    change: Callable[[dict[str, torch.Tensor]], None],
+) -> None:
+    optimizer = stepped(model)
+    save_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)
+    _with(tmp_path / "a", OPTIMIZER_FILE, change)
+    again = torch.optim.AdamW(model.weights.parameters.values(), lr=0.7)
+    with pytest.raises(RunFolderError, match="another state than this run's"):
+        load_optimizer(tmp_path / "a", again)
+    assert again.state_dict()["state"] == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.pop("optimizer"),
+        lambda s: s.update(optimizer=[]),
+        lambda s: s["optimizer"].update(param_groups=[]),
+        lambda s: s["optimizer"].update(state=3),
+        lambda s: s["optimizer"]["param_groups"][0].update(params=[0]),
+        lambda s: s["optimizer"]["param_groups"][0].update(lr="fast"),
+        lambda s: s["optimizer"]["param_groups"][0].update(betas=[0.9]),
+        lambda s: s["optimizer"]["param_groups"][0].pop("eps"),
+        lambda s: s["optimizer"]["state"].update(items=[[{"$": "x"}, 1]]),
+        lambda s: s["optimizer"]["state"]["items"][0].__setitem__(0, 7),
+        lambda s: s["optimizer"]["state"]["items"].pop(),
+    ],
+)
+def test_an_optimizers_state_of_another_form_is_refused(
+    stepped: Step, model: ImageModel, tmp_path: Path, change: Callable[[Any], object]
+) -> None:
+    save_checkpoint(tmp_path / "a", model, "policy", {}, stepped(model))
+    state = json.loads((tmp_path / "a" / STATE_FILE).read_text())
+    change(state)
+    (tmp_path / "a" / STATE_FILE).write_text(json.dumps(state))
+    again = torch.optim.AdamW(model.weights.parameters.values(), lr=0.7)
+    with pytest.raises(RunFolderError, match="remove that checkpoint"):
+        load_optimizer(tmp_path / "a", again)

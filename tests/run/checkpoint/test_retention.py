@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlfactory.run.checkpoint.retention import Best, Retention, best_step, remove
+from rlfactory.run.checkpoint.retention import BEST_FILE, Best, Retention, best_step, remove
 from rlfactory.run.scores import Scores
+from rlfactory.utils.data_files import FileError
 
 
 def scores(value: float, kl: float = float("nan")) -> Scores:
@@ -90,3 +91,10 @@ def test_what_is_half_removed_is_no_checkpoint_by_its_name(
     monkeypatch.setattr("shutil.rmtree", lambda path: None)
     remove(tmp_path / "step_000001")
     assert [p.name for p in tmp_path.iterdir()] == [".step_000001.removed"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "3"}', '{"step": 1e999}', "\x00"])
+def test_a_damaged_name_of_the_best_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / BEST_FILE).write_text(text)
+    with pytest.raises(FileError, match="best.json: .*; leave out --best"):
+        best_step(tmp_path)

@@ -1,16 +1,20 @@
 """A service that fails, at each of the things that it is told."""
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from rlfactory.run.loggers import fault_tolerant as module
 from rlfactory.run.loggers.base import Logger, SampleTable
-from rlfactory.run.loggers.fault_tolerant import fault_tolerant
+from rlfactory.run.loggers.fault_tolerant import fault_tolerant, made_tolerant
 from rlfactory.run.loggers.several import Several
 from rlfactory.run.metrics import MetricsLog, read
+from rlfactory.utils.errors import UserError
 
 STEPS = ["resume", "start", "log", "images", "table", "finish"]
 
@@ -82,3 +86,81 @@ def test_metrics_stay_when_the_network_goes(noting: Callable[..., Logger], tmp_p
         log.log(i, {"x": float(i)})
     assert [record["x"] for record in read(tmp_path / "m.jsonl")] == [0.0, 1.0, 2.0]
     assert len(said) == 1
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
+
+
+class Unprintable(Exception):
+    """An error whose text is an error."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+ODD_STATES: list[Callable[[], Any]] = [
+    lambda: _raise(RuntimeError("no")),
+    lambda: _raise(Unprintable()),
+    lambda: _raise(SystemExit(3)),
+    lambda: object(),
+    lambda: {"a": object()},
+    lambda: {"a": {1, 2}},
+    lambda: {"a": torch.zeros(3)},
+    lambda: {"a": "\ud800"},
+    lambda: [1],
+]
+
+
+@pytest.mark.parametrize("state", ODD_STATES)
+def test_an_odd_state_is_left_out_of_the_checkpoint(
+    noting: Callable[..., Logger], monkeypatch: pytest.MonkeyPatch, state: Callable[[], Any]
+) -> None:
+    bad, good = noting([], "bad"), noting([], "good")
+    monkeypatch.setattr(bad, "state_dict", state)
+    said: list[str] = []
+    both = Several(of=["bad", "good"], parts={"bad": bad, "good": good})
+    logger = fault_tolerant(both, said.append)
+    assert logger.state_dict() == {"good": "id of good"}
+    assert logger.state_dict() == {"good": "id of good"}
+    assert len(said) == 1
+
+
+def test_one_that_can_not_be_made_is_left_out(noting: Callable[..., Logger]) -> None:
+    told: list[Any] = []
+    said: list[str] = []
+    makers: dict[str, Callable[[], Any]] = {
+        "bad": lambda: _raise(OSError("no server")),
+        "none": lambda: 3,
+        "good": lambda: noting(told),
+    }
+    tell(made_tolerant(makers, said.append))
+    assert [t[0] for t in told] == STEPS
+    assert [line.split(";")[0] for line in said] == [
+        "logger bad failed (no server)",
+        "logger none failed (int is no Logger)",
+    ]
+
+
+def test_one_that_may_not_be_made_is_an_error() -> None:
+    with pytest.raises(UserError, match="trust"):
+        made_tolerant({"bad": lambda: _raise(UserError("needs trust"))}, pytest.fail)
+
+
+def test_one_that_hangs_is_left_alone(
+    noting: Callable[..., Logger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.05)
+    monkeypatch.setattr(module, "FINISH_SECONDS", 0.05)
+    bad, release = noting([]), threading.Event()
+    monkeypatch.setattr(bad, "log", lambda *_: release.wait())
+    said: list[str] = []
+    logger = fault_tolerant(bad, said.append)
+    logger.start(Path("run"), {})
+    for iteration in range(3):
+        logger.log(iteration, {})
+    assert logger.state_dict() == {}
+    logger.finish()
+    release.set()
+    (line,) = said
+    assert line.startswith("logger Noting failed (no answer within 0.05 s); the run continues")

@@ -110,6 +110,6 @@ def test_afterwards_it_is_told_what_it_was_told_before(run: RunFolder, media: st
 def test_a_damaged_record_is_named_before_anything_is_told(run: RunFolder) -> None:
     run.metrics.write_text(json.dumps({"iteration": 0, "time": 0.0}) + "\n{\n")
     logger = Noting()
-    with pytest.raises(ValueError, match=r"metrics.jsonl, line 2"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl: line 2"):
         replay_run(logger, run, {})
     assert logger.told == []

@@ -72,7 +72,10 @@ class PromptTracker(Advantage):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the rewards of each prompt."""
-        self._rewards = {p: deque(rewards, self.buffer_size) for p, rewards in state.items()}
+        self._rewards = {
+            prompt: deque(map(float, rewards), self.buffer_size)
+            for prompt, rewards in state.items()
+        }
 
 
 def mean_and_std(values: Tensor) -> tuple[float, float]:

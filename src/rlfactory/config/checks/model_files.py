@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.compat import upgrade
 from rlfactory.config.memory.model_parts import published_pipeline
@@ -34,6 +32,7 @@ from rlfactory.model.pipelines.local_models import (
     takes_guidance,
 )
 from rlfactory.model.pipelines.scheduler_config import flow_scheduler_fault, scheduler_of
+from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
 
@@ -282,8 +281,8 @@ def incompatible_model(former: Mapping[str, Any], model: Mapping[str, Any]) -> s
 def _model_of(run: Path) -> Mapping[str, Any] | None:
     """The `model` node of a run's configuration; None if it is no run folder."""
     try:
-        content = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-        model = upgrade(content)["model"]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+        content = read_yaml(run / "config.yaml")
+    except (FileError, FileNotFoundError):
         return None
+    model = upgrade(content).get("model") if isinstance(content, dict) else None
     return model if isinstance(model, Mapping) else None

@@ -1,11 +1,15 @@
 """The critic of a language model: a value head on its hidden states, or a network of its own."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
+from rlfactory.model.export_state import with_prefix, with_values
 from rlfactory.model.lm.loading import (
     disable_dropout,
     fuse_activations,
@@ -18,6 +22,7 @@ from rlfactory.model.pipelines.loading import no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.utils.errors import ModelError
 
+VALUE_HEAD_FILE, VALUE_MODEL_FOLDER = "value_head.safetensors", "value_model"
 Shape = Literal["mlp", "linear"]
 Start = Literal["zero", "orthogonal", "default"]
 
@@ -141,3 +146,21 @@ def _token_fault(path: str, tokenizer: Any) -> str | None:
         f"has another tokenizer than the policy: {token!r}, token {number}, {place} there; train"
         " the reward model from the policy's own base with rlfactory reward-model"
     )
+
+
+def save_critic(
+    critic: ValueHead | ValueModel, folder: Path, values: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write a value head to a file of a folder, or a value model to a folder below it.
+
+    Args:
+        values: tensors by the names of the critic's parameters; None: those in use.
+    """
+    if isinstance(critic, ValueModel):
+        network = with_values(critic.network, with_prefix(values, "network."))
+        with no_bars():
+            network.save_pretrained(folder / VALUE_MODEL_FOLDER)
+        return
+    state = with_values(critic, values).state_dict()
+    saved = {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()}
+    save_file(saved, folder / VALUE_HEAD_FILE)

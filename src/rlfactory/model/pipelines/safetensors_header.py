@@ -1,12 +1,24 @@
 """The header of a safetensors file, read without torch."""
 
-import json
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+from rlfactory.utils.data_files import mismatch, parse_json, require_file
 
 LARGEST_HEADER = 100_000_000
 """Bytes, the limit of the format."""
+
+
+METADATA = "__metadata__"
+
+
+class _Entry(TypedDict):
+    """What the header says of a tensor."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
 
 
 def read_header(file: Path) -> dict[str, Any]:
@@ -17,9 +29,13 @@ def read_header(file: Path) -> dict[str, Any]:
         OSError: it can't be read.
         struct.error: it is shorter than 8 bytes.
     """
+    require_file(file)
     with file.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         if length > LARGEST_HEADER:
             raise ValueError(f"{file} is no safetensors file")
-        header: dict[str, Any] = json.loads(stream.read(length))
+        header: dict[str, Any] = parse_json(stream.read(length).decode(), file)
+    wrong = (mismatch(entry, _Entry, name) for name, entry in header.items() if name != METADATA)
+    if problem := next(filter(None, wrong), ""):
+        raise ValueError(f"{file} is no safetensors file: {problem}")
     return header

@@ -6,13 +6,31 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from rlfactory.run.atomic_write import flush
+from rlfactory.utils.data_files import FileError, parse_json, read_text, require_kind
 from rlfactory.utils.version import __version__
 
 MANIFEST_FILE, FORMAT = "MANIFEST.json", 1
 LIBRARIES = ("torch", "diffusers", "transformers", "rlfactory")
+
+
+class _Entry(TypedDict):
+    """What is known of a file."""
+
+    size: int
+    sha256: str
+
+
+class _Manifest(TypedDict):
+    """What the manifest holds, besides entries about the checkpoint."""
+
+    format: int
+    versions: NotRequired[dict[str, str | None]]
+    files: dict[str, _Entry]
+    numerics: NotRequired[dict[str, Any]]
+    digest: str
 
 
 class DamagedError(RuntimeError):
@@ -66,15 +84,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise DamagedError(f"it has no {MANIFEST_FILE}, so it was never finished")
-    data = path.read_bytes()
     try:
-        content = json.loads(data)
-        content.pop("digest")
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise DamagedError(f"{MANIFEST_FILE} can't be read ({error})") from error
-    if _signed(content) != data:
+        text = read_text(path)
+        content = dict(parse_json(text, path))
+        require_kind(content, _Manifest, path)
+    except (FileError, TypeError, ValueError) as error:
+        problem = error.problem if isinstance(error, FileError) else "it is no mapping"
+        raise DamagedError(f"{MANIFEST_FILE} can't be read ({problem})") from error
+    content.pop("digest")
+    if _signed(content) != text.encode():
         raise DamagedError(f"{MANIFEST_FILE} has other content than was written")
-    return dict(content)
+    return content
 
 
 def versions() -> dict[str, str | None]:

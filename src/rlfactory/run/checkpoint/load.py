@@ -1,20 +1,18 @@
 """Loads a checkpoint: weights, optimizer state, plain state; and the weights of another run."""
 
-import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.pipelines.adapter_files import AdapterFile, find_adapters, read_adapters
 from rlfactory.model.text_base import TextModel
-from rlfactory.model.weight_sets import EMA, OLD, POLICY
+from rlfactory.model.weight_sets import EMA, OLD, POLICY, REFERENCE
 from rlfactory.run.checkpoint.find import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -25,11 +23,28 @@ from rlfactory.run.checkpoint.find import (
 from rlfactory.run.checkpoint.optimizer_state import (
     load_local_optimizer_state,
     map_optimizer_state,
+    require_groups,
+    require_moments,
 )
 from rlfactory.run.checkpoint.serialization import unflatten
+from rlfactory.run.checkpoint.tensor_files import (
+    Form,
+    first_difference,
+    form_of,
+    read_forms,
+    read_tensors,
+)
 from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.utils.data_files import FileError, read_json
 
 log = logging.getLogger(__name__)
+
+OTHER = (
+    "choose the model as it was trained (model.finetune, model.lora_rank, algo), or begin a new run"
+    " with begin_from=RUN"
+)
+REMOVE = "remove that checkpoint, to use the one before"
+STATE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError)
 
 
 def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
@@ -40,16 +55,34 @@ def load_checkpoint(folder: Path, model: ImageModel | TextModel) -> None:
     Raises:
         RunFolderError: the average of the weights is wanted, and the run kept none.
     """
-    sets = {key.partition("/")[0] for key in _shapes(folder)}
+    saved = _forms(folder)
+    sets = {key.partition("/")[0] for key in saved}
     if EMA in model.weights and EMA not in sets:
         raise RunFolderError(
             f"{folder} holds no average of the weights, since nothing read it while it was saved;"
             " type --weights policy or evaluation.weights=policy"
         )
+    _require_weights_of(folder, model, saved, sets)
     if is_sharded(folder):
         _shards_module().load_weights(folder, model, sorted(sets))
     else:
-        model.weights.load_full_state_dict(load_file(folder / WEIGHTS_FILE))
+        model.weights.load_full_state_dict(read_tensors(folder / WEIGHTS_FILE))
+
+
+def _require_weights_of(
+    folder: Path, model: ImageModel | TextModel, saved: Mapping[str, Form], sets: Collection[str]
+) -> None:
+    """RunFolderError unless a checkpoint has the policy, and each set has the model's tensors."""
+    if unknown := sorted({*sets} - {POLICY, REFERENCE, OLD, EMA}):
+        raise RunFolderError(f"{folder}: the weights have a set {ascii(unknown[0])}; {OTHER}")
+    for name in sorted({POLICY, *sets}):
+        expected = {key: form_of(p) for key, p in model.weights.expected(name).items()}
+        own = {key: form for key, form in saved.items() if key.startswith(f"{name}/")}
+        if (found := first_difference(own, expected)) is not None:
+            key, there, here = found
+            raise RunFolderError(
+                f"{folder} has other weights: {key} is {there} there and {here} here; {OTHER}"
+            )
 
 
 def load_optimizer(
@@ -66,13 +99,20 @@ def load_optimizer(
         keep_options: keep the optimizer's own learning rate, betas and so on, not the saved ones.
         model: the model that it trains; needed where that, or the checkpoint, is sharded.
     """
-    plain = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))["optimizer"]
+    plain = _read_state(folder).get("optimizer")
     saved_shards = is_sharded(folder)
-    state = unflatten(plain, {} if saved_shards else load_file(folder / OPTIMIZER_FILE))
+    tensors = {} if saved_shards else read_tensors(folder / OPTIMIZER_FILE)
+    with explained_state(folder):
+        state = unflatten(plain, tensors)
+        require_groups(state, optimizer)
+        if len(tensors) != sum(len([*_tensors_of(v)]) for v in state["state"].values()):
+            raise ValueError(f"{OPTIMIZER_FILE} has tensors that it does not name")
     if saved_shards:
         assert model is not None
         moments = _shards_module().load_moments(folder, model, optimizer)
         state["state"] = {n: {**state["state"].get(n, {}), **v} for n, v in moments.items()}
+    with explained_state(folder):
+        require_moments(state, optimizer)
     if keep_options:
         for saved, current in zip(state["param_groups"], optimizer.param_groups, strict=True):
             # the schedule sets it anew, from the current learning rate
@@ -87,9 +127,32 @@ def load_optimizer(
 
 def load_state(folder: Path) -> dict[str, Any]:
     """The plain `state` that a checkpoint was saved with."""
-    content = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+    content = _read_state(folder)
     content.pop("optimizer", None)
-    return dict(unflatten(content, {}))
+    with explained_state(folder):
+        return dict(unflatten(content, {}))
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(read_json(folder / STATE_FILE, dict[str, Any]))
+    except (FileError, FileNotFoundError) as error:
+        raise RunFolderError(f"{error}; {REMOVE}") from error
+
+
+@contextmanager
+def explained_state(folder: Path) -> Iterator[None]:
+    """What a state that does not fit raises where it is restored, as one error with its file."""
+    try:
+        yield
+    except STATE_ERRORS as error:
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        message = f"{folder / STATE_FILE} holds another state than this run's ({reason[:200]})"
+        raise RunFolderError(f"{message}; {REMOVE}") from error
+
+
+def _tensors_of(values: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    return (value for value in values.values() if isinstance(value, torch.Tensor))
 
 
 def load_initial_weights(run: Path, model: ImageModel | TextModel) -> None:
@@ -111,21 +174,20 @@ def load_initial_weights(run: Path, model: ImageModel | TextModel) -> None:
         raise RunFolderError(
             f"begin_from: {run} holds no undamaged checkpoint; type rlfactory resume {run}"
         )
-    shapes = {k: v for k, v in _shapes(checkpoint).items() if k.startswith(f"{POLICY}/")}
-    current = model.weights.sharded_state_dict()  # a DTensor has the full shape
-    expected = {k: v.shape for k, v in current.items() if k.startswith(f"{POLICY}/")}
-    if shapes != expected:
-        key = min(k for k in shapes.keys() | expected.keys() if shapes.get(k) != expected.get(k))
+    forms = {k: v for k, v in _forms(checkpoint).items() if k.startswith(f"{POLICY}/")}
+    expected = {k: form_of(p) for k, p in model.weights.expected(POLICY).items()}
+    if (found := first_difference(forms, expected)) is not None:
+        key, there, here = found
         raise RunFolderError(
             f"begin_from: {run} trained other weights: {key.removeprefix(f'{POLICY}/')} is"
-            f" {_shape(shapes.get(key))} there and {_shape(expected.get(key))} here; choose the"
+            f" {there} there and {here} here; choose the"
             " model as that run did, or type begin_from=null"
         )
     if is_sharded(checkpoint):
         _shards_module().load_weights(checkpoint, model, [POLICY])
     else:
-        saved = load_file(checkpoint / WEIGHTS_FILE)
-        model.weights.load_full_state_dict({key: saved[key] for key in shapes})
+        saved = read_tensors(checkpoint / WEIGHTS_FILE)
+        model.weights.load_full_state_dict({key: saved[key] for key in forms})
     _follow_policy(model)
     log.info("starting with the weights of %s", checkpoint)
 
@@ -144,7 +206,7 @@ def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict
         RunFolderError: the file has adapters of other layers, or of other shapes.
     """
     expected = {k: v for k, v in model.weights.full_state_dict().items() if k.startswith(POLICY)}
-    saved = load_file(adapters.path)
+    saved = read_tensors(adapters.path)
     state = {}
     for key, values in expected.items():
         if "lora_" not in key:
@@ -175,13 +237,12 @@ def _shards_module() -> ModuleType:
     return sharded
 
 
-def _shapes(checkpoint: Path) -> Mapping[str, torch.Size]:
-    """The shapes of all tensors of a checkpoint's weight sets, from the headers of its files."""
+def _forms(checkpoint: Path) -> Mapping[str, Form]:
+    """The forms of all tensors of a checkpoint's weight sets, from the headers of its files."""
     if is_sharded(checkpoint):
-        shapes: Mapping[str, torch.Size] = _shards_module().saved_shapes(checkpoint)
-        return shapes
-    with safe_open(checkpoint / WEIGHTS_FILE, "pt") as file:
-        return {key: torch.Size(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+        forms: Mapping[str, Form] = _shards_module().saved_forms(checkpoint)
+        return forms
+    return read_forms(checkpoint / WEIGHTS_FILE)
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

@@ -6,14 +6,21 @@ import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import all_checkpoints, checkpoint_of
 from rlfactory.run.scores import Scores
+from rlfactory.utils.data_files import read_json
 from rlfactory.utils.fault_injection import fault_point
 
 BEST_FILE = "best.json"
+
+
+class _Content(TypedDict):
+    """What best.json holds, besides the score by its name."""
+
+    step: int
 
 
 @dataclass
@@ -53,13 +60,19 @@ class Best:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.step, self.score = state["step"], state["score"]
+        step, score = state["step"], state["score"]
+        self.step, self.score = None if step is None else int(step), float(score)
 
 
 def best_step(checkpoints: Path) -> int | None:
-    """The step in best.json; None where a run has kept no best checkpoint."""
-    path = checkpoints / BEST_FILE
-    return int(json.loads(path.read_text(encoding="utf-8"))["step"]) if path.is_file() else None
+    """The step in best.json; None where a run has kept no best checkpoint, FileError where it
+    can't be read.
+    """
+    remedy = "leave out --best, or remove it: the next checkpoint writes it again"
+    try:
+        return int(read_json(checkpoints / BEST_FILE, _Content, remedy=remedy)["step"])
+    except FileNotFoundError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,10 @@ def flatten(
 
 
 def unflatten(values: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The tree that `flatten` was called with; its tensors are copies on the CPU."""
+    """The tree that `flatten` was called with; its tensors are copies on the CPU.
+
+    KeyError, TypeError or ValueError where the values are not what `flatten` returned.
+    """
     if isinstance(values, list):
         return [unflatten(value, tensors) for value in values]
     if not isinstance(values, dict):
@@ -59,6 +62,8 @@ def unflatten(values: Any, tensors: Mapping[str, Tensor]) -> Any:
             return float(values["value"])
         case "dict":
             return {unflatten(k, tensors): unflatten(v, tensors) for k, v in values["items"]}
+        case kind if KIND in values:
+            raise ValueError(f"{KIND} stands for nothing that is known: {ascii(kind)[:40]}")
     return {key: unflatten(value, tensors) for key, value in values.items()}
 
 

@@ -30,6 +30,7 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.run.checkpoint.find import SHARDS_FOLDER
 from rlfactory.run.checkpoint.optimizer_state import parameter_names
 from rlfactory.run.checkpoint.serialization import copy_to_cpu
+from rlfactory.run.checkpoint.tensor_files import Form
 
 WEIGHTS, OPTIMIZER = "weights/", "optimizer/"
 """The beginnings of the names of tensors in the files."""
@@ -74,10 +75,12 @@ def begin_shards(
     return finish
 
 
-def saved_shapes(checkpoint: Path) -> dict[str, torch.Size]:
-    """The shape of each full tensor of the weight sets, under `set/parameter`."""
+def saved_forms(checkpoint: Path) -> dict[str, Form]:
+    """The form of each full tensor of the weight sets, under `set/parameter`."""
     return {
-        key.removeprefix(WEIGHTS): tensor.size
+        key.removeprefix(WEIGHTS): Form(
+            tuple(tensor.size), tensor.properties.dtype.is_floating_point
+        )
         for key, tensor in _tensors(checkpoint).items()
         if key.startswith(WEIGHTS)
     }

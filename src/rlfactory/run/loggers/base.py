@@ -10,14 +10,25 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, TypedDict
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.utils.console import number
+from rlfactory.utils.data_files import FileError, read_json, read_text
 from rlfactory.utils.markdown import plain
 
 Cell = str | float | None
+REMEDY = "remove it: it shows samples, and nothing is computed from it"
+
+
+class _Content(TypedDict):
+    """What the file of a table holds."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    pictures: list[str]
 
 
 @dataclass(frozen=True)
@@ -60,11 +71,22 @@ class SampleTable:
 
     @classmethod
     def load(cls, path: Path) -> "SampleTable":
-        """Read what `save` wrote; without images if one of their files is missing."""
-        content = json.loads(path.read_text(encoding="utf-8"))
-        files = [path.parent / name for name in content["pictures"]]
+        """Read what `save` wrote; without images if one of their files is missing.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            FileError: it is no table, or names images outside its folder.
+        """
+        content = read_json(path, _Content, remedy=REMEDY)
+        columns, rows = content["columns"], content["rows"]
+        if any(len(row) != len(columns) for row in rows) or "prompt" not in columns:
+            raise FileError(path, "has rows of other columns than it names", REMEDY)
+        names = [PurePosixPath(name) for name in content["pictures"]]
+        files = [path.parent / name for name in names]
+        if len(files) > len(rows) or any(n.is_absolute() or ".." in n.parts for n in names):
+            raise FileError(path, "names images that are not its own", REMEDY)
         pictures = files if all(file.is_file() for file in files) else []
-        return cls(content["title"], content["columns"], content["rows"], pictures)
+        return cls(content["title"], columns, rows, pictures)
 
 
 def sample_table(
@@ -90,6 +112,13 @@ def _markdown(cell: Cell) -> str:
     if isinstance(cell, str):
         return plain(cell)
     return number(math.nan if cell is None else cell)
+
+
+class _Sweep(TypedDict):
+    """What of a sweep's table names it."""
+
+    name: str
+    size: str
 
 
 SWEEP, SWEEP_FILE = "RLFACTORY_SWEEP", "sweep.json"
@@ -209,16 +238,16 @@ def group_of(run_dir: Path) -> str | None:
     if group := os.environ.get(SWEEP):
         return group
     try:
-        table = json.loads((run_dir.absolute().parent / SWEEP_FILE).read_text(encoding="utf-8"))
-        return f"{table['name']}-{table['size']}"
-    except (OSError, ValueError, KeyError, TypeError):
+        table = read_json(run_dir.absolute().parent / SWEEP_FILE, _Sweep)
+    except (FileError, FileNotFoundError):
         return None
+    return f"{table['name']}-{table['size']}"
 
 
 def known_id(path: Path, saved: str | None = None) -> str:
     """The run id in the file `path`, else the `saved` one of a checkpoint, else a new one."""
-    kept = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
-    return kept or saved or new_id()
+    kept = read_text(path, remedy="remove it").strip() if path.exists() else ""
+    return kept or (saved if isinstance(saved, str) else None) or new_id()
 
 
 def new_id() -> str:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from rlfactory.run.atomic_write import write_text
+from rlfactory.utils.data_files import read_json
 
 FILE = "links.json"
 
@@ -24,5 +25,7 @@ def save_link(run_dir: Path, name: str, url: str | None) -> None:
 def logger_links(run_dir: Path) -> dict[str, str]:
     """The addresses that `save_link` has written, by the services' names."""
     path = run_dir / FILE
-    links: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.exists():
+        return {}
+    links: dict[str, str] = read_json(path, dict[str, str], remedy="remove it")
     return links

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlfactory.run.evaluations import read_evaluations, read_sets, set_pairs
 from rlfactory.run.figures.curves import RunCurves
-from rlfactory.run.folder import RunFolder
+from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.labels import evaluation_label, plural, run_choices
 from rlfactory.run.loggers.base import SampleTable
 from rlfactory.run.metrics import Record, read
@@ -18,6 +16,8 @@ from rlfactory.run.samples import SamplePair, choose, evaluated, sample_pairs
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import Change
 from rlfactory.run.summary import changes, cost, provenance, results
+from rlfactory.utils.data_files import FileError, read_shown
+from rlfactory.utils.data_files import read_yaml as read_yaml_file
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run_content(
     `status` and `advice` are those in STATUS and in summary.md where they are not given.
     """
     config = read_yaml(folder.config)
-    metrics = read(folder.metrics) if folder.metrics.is_file() else []
+    metrics = read(folder.metrics) if folder.metrics.exists() else []
     evaluations, sets = read_evaluations(folder), read_sets(folder)
     main = main_score(folder)
     moments = sorted(evaluations)
@@ -111,8 +111,8 @@ def _changes(before: Scores, after: Scores | None) -> dict[str, dict[str, Change
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """A configuration; empty where it can't be read."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        content = read_yaml_file(path)
+    except (FileError, FileNotFoundError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -122,14 +122,17 @@ def main_score(folder: RunFolder) -> str:
     for iteration in evaluated(folder):
         try:
             table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
-        except (OSError, ValueError, LookupError, TypeError):
+        except (FileError, FileNotFoundError):
             continue
         return next((name for name in table.columns if name not in ("prompt", "response")), "")
     return ""
 
 
 def _status(folder: RunFolder) -> str:
-    return folder.status.read_text(encoding="utf-8").strip() if folder.status.is_file() else "–"
+    try:
+        return folder.read_status()
+    except RunFolderError:
+        return "–"
 
 
 def _facts(
@@ -137,7 +140,8 @@ def _facts(
 ) -> dict[str, str]:
     done = max((int(r["iteration"] or 0) for r in metrics), default=0)
     wanted = config.get("iterations")
-    samples = math.prod(int(config.get(k) or 0) for k in ("prompts_per_iteration", "group_size"))
+    sizes = (config.get(key) for key in ("prompts_per_iteration", "group_size"))
+    samples = math.prod(size if type(size) is int else 0 for size in sizes)
     facts = {
         "Status": f"{status}, iteration {done} of {wanted}" if wanted else status,
         "Samples": f"{plural(samples, 'sample')} an iteration" if samples else "",
@@ -165,7 +169,7 @@ def _kinds(pairs: list[SamplePair]) -> tuple[dict[str, list[SamplePair]], dict[i
 
 def _advice(folder: RunFolder) -> list[str]:
     """The advice in summary.md."""
-    text = folder.summary.read_text(encoding="utf-8") if folder.summary.is_file() else ""
+    text = read_shown(folder.summary)
     _, _, rest = text.partition("\n## Advice\n")
     lines = rest.partition("\n## ")[0].splitlines()
     return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
@@ -173,11 +177,7 @@ def _advice(folder: RunFolder) -> list[str]:
 
 def _texts(folder: RunFolder) -> dict[str, str]:
     files = {"Command": folder.command, "Configuration": folder.config, "Plan": folder.plan}
-    return {
-        title: path.read_text(encoding="utf-8", errors="replace").rstrip()
-        for title, path in files.items()
-        if path.is_file()
-    }
+    return {title: text for title, path in files.items() if (text := read_shown(path).rstrip())}
 
 
 def _links(folder: RunFolder) -> list[tuple[str, str]]:

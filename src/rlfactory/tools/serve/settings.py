@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.config.schema.typecheck import describe, matches
+from rlfactory.utils.typecheck import describe, matches
 from rlfactory.utils.types import NonNegative, NonNegativeInt, Positive, PositiveInt
 
 MIB = 2**20

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 
@@ -16,11 +16,18 @@ from rlfactory.config.diff import differences, format_diff
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
-from rlfactory.run.checkpoint.find import newest, remove_unfinished
-from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer, load_state
+from rlfactory.run.checkpoint.find import checkpoint_of, newest, remove_unfinished
+from rlfactory.run.checkpoint.load import (
+    explained_state,
+    load_checkpoint,
+    load_optimizer,
+    load_state,
+)
 from rlfactory.run.checkpoint.numerics import changes, numerics
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.rewind import rewind
+from rlfactory.utils.data_files import mismatch
+from rlfactory.utils.types import NonNegative, NonNegativeInt
 
 Config = Mapping[str, Any]
 
@@ -42,7 +49,13 @@ class ResumePoint:
         Options of the optimizer that were changed since (with `--force`) stay changed.
         """
         load_checkpoint(self.checkpoint, model)
-        has_new_options = self.state["config"]["optimizer"] != config["optimizer"]
+        former, own = self.state["config"].get("optimizer") or {}, config["optimizer"]
+        if former.get("_target_") != own["_target_"]:
+            raise RunFolderError(
+                f"{self.checkpoint} has the moments of {former.get('_target_')}, and optimizer is"
+                f" {own['_target_']}; begin a new run with begin_from={self.checkpoint.parents[1]}"
+            )
+        has_new_options = former != own
         load_optimizer(self.checkpoint, optimizer, bool(has_new_options), model)
 
     def warn_of_changes(
@@ -83,7 +96,9 @@ def find_resume_point(
         return None
     checkpoint = folder.checkpoints / name
     state = load_state(checkpoint)
-    state["config"] = upgrade(state["config"])
+    with explained_state(checkpoint):
+        _require_state(state, checkpoint)
+        state["config"] = upgrade(state["config"])
     changes = differences(state["config"], config)
     if config["learning_rate"]["final_scale"] == 1:
         # a longer run goes through the same states; with a decay it has other learning rates
@@ -94,6 +109,38 @@ def find_resume_point(
             " add --force to resume with this one all the same"
         )
     return ResumePoint(checkpoint, state)
+
+
+class _Counts(TypedDict):
+    """What every checkpoint's state has, besides what the components remember."""
+
+    iterations: NonNegativeInt
+    looked: int | None
+    lines: NonNegativeInt
+    timely: list[int]
+    best: dict[str, Any]
+    logger: dict[str, Any]
+    updates: NonNegativeInt
+    evaluations: NonNegativeInt
+    seconds: NonNegative
+    ended: str | None
+    coefficients: dict[str, Any]
+    advantage: dict[str, Any] | None
+    reward: dict[str, Any]
+    stop: dict[str, Any]
+    hardware: dict[str, Any]
+    config: dict[str, Any]
+    advice: NotRequired[dict[str, str]]
+    skipped: NotRequired[NonNegativeInt]
+
+
+def _require_state(state: Mapping[str, Any], checkpoint: Path) -> None:
+    """ValueError unless a state has what a run goes on from, and is that of its checkpoint."""
+    if problem := mismatch(state, _Counts):
+        raise ValueError(problem)
+    step = checkpoint_of(checkpoint.parent, state["iterations"])
+    if step != checkpoint:
+        raise ValueError(f"it is that of {step.name}")
 
 
 def rewind_run_folder(folder: RunFolder, hardware: Hardware, resume: ResumePoint | None) -> int:

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-import yaml
 
-from rlfactory.config.compat import check_frozen, missing_keys, upgrade, with_defaults
+from rlfactory.config.compat import missing_keys, with_defaults
+from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
 from rlfactory.config.memory.device_memory import is_out_of_memory
 from rlfactory.config.memory.suggestions import explain_out_of_memory
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
@@ -39,11 +39,11 @@ REQUEUE_SECONDS = 60
 
 def read_config(folder: RunFolder) -> Config:
     """The frozen configuration of a run; RunFolderError if there is none that can be read."""
-    if not folder.config.is_file():
+    if not folder.config.exists():
         raise RunFolderError(f"{folder.path} is no run folder: it holds no config.yaml")
-    config: Config = upgrade(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
-    if problems := check_frozen(config) or untrusted_code(folder, config):
-        raise RunFolderError("; ".join(map(str, problems)))
+    config: Config = read_frozen(folder.config)
+    if problems := frozen_file_problems(config) or untrusted_code(folder, config):
+        raise RunFolderError(f"{folder.config}: {'; '.join(map(str, problems))}")
     if missing := missing_keys(config):
         log.warning("config.yaml lacks %s: this version's defaults apply", ", ".join(missing))
     return with_defaults(config)
@@ -80,7 +80,7 @@ def run_main_process(
                 folder.set_status(status)
     except KeyboardInterrupt:
         return stop.code
-    except (RunFolderError, OSError) as error:  # nothing has begun
+    except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
     return 1 if status == "failed" else _report_end(path, status, stop, config)

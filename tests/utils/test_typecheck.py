@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from rlfactory.config.schema.typecheck import describe, matches
+from rlfactory.utils.typecheck import describe, matches
 from rlfactory.utils.types import (
     BelowOne,
     Fraction,

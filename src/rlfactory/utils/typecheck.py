@@ -31,7 +31,7 @@ def matches(value: object, kind: Any) -> bool:
     if origin in (list, tuple, Sequence):
         item = args[0] if args else Any
         return isinstance(value, list | tuple) and all(matches(v, item) for v in value)
-    if origin is dict or kind is dict:
+    if origin in (dict, Mapping) or kind is dict:
         key, item = args or (Any, Any)
         return isinstance(value, dict) and all(
             matches(k, key) and matches(v, item) for k, v in value.items()
@@ -91,9 +91,9 @@ def describe(kind: Any) -> str:
         return f"a list, each {describe(args[0])}" if args else "a list"
     if kind is TargetNode:
         return "a mapping with a _target_"
-    if origin is dict and args[1] is not Any:
+    if origin in (dict, Mapping) and args[1] is not Any:
         return f"a mapping of {describe(args[0])}, each {describe(args[1])}"
-    if origin is dict or kind is dict or is_dataclass(kind):
+    if origin in (dict, Mapping) or kind is dict or is_dataclass(kind):
         return "a mapping"
     return _NAMES.get(kind, "anything")
 
