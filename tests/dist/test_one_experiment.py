@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from rlfactory.run.checkpoint.find import is_sharded
-from rlfactory.run.checkpoint.sharded import saved_shapes
+from rlfactory.run.checkpoint.sharded import saved_forms
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(900)]
 
@@ -74,7 +74,8 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     place = newest(run)
     if not is_sharded(place):
         return load_file(place / "weights.safetensors")
-    whole: dict[str, Any] = {f"weights/{k}": torch.empty(s) for k, s in saved_shapes(place).items()}
+    forms = saved_forms(place)
+    whole: dict[str, Any] = {f"weights/{k}": torch.empty(f.shape) for k, f in forms.items()}
     load(whole, storage_reader=HuggingFaceStorageReader(str(place / "shards")), no_dist=True)
     return {key.removeprefix("weights/"): tensor for key, tensor in whole.items()}
 

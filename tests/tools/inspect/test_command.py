@@ -86,9 +86,13 @@ def test_the_base_is_what_the_run_began_with(
 
 
 def test_without_a_difference_in_reward_there_is_no_direction(
-    gpt2_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gpt2_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = train(tmp_path / "run", gpt2_folder)
+    monkeypatch.setenv("RLFACTORY_TRUST", str(tmp_path / "judge.py"))  # its config is edited
     config = RunFolder(run).config
     config.write_text(config.read_text().replace(":letters", ":nothing"))
     (run / "inspect").mkdir()

@@ -31,7 +31,7 @@ def test_the_chosen_one_is_the_reference_unless_there_is_one(tmp_path: Path) -> 
         ({**ROW, "chosen": None}, "pair 2: `chosen` must be a text, and it is None"),
         ({**ROW, "chosen": " b "}, "pair 2: `chosen` and `rejected` are equal.*remove the line"),
         ({**ROW, "reference": 3}, "pair 2: `reference` must be a text"),
-        ({"chosen": " a", "rejected": " b"}, ":2: `prompt` must be a text"),
+        ({"chosen": " a", "rejected": " b"}, ":2: has no `prompt`"),
     ],
 )
 def test_a_row_that_is_no_pair_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:

@@ -17,7 +17,7 @@ def test_a_requested_stop_is_no_failure_to_torchrun(
 ) -> None:
     former = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(rank, "terminate_with_parent", lambda _: None)
-    monkeypatch.setattr(rank, "add_cwd_to_path", lambda: None)
+    monkeypatch.setattr(rank, "leave_current_folder", lambda: None)
     monkeypatch.setenv("RANK", str(number))
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
     file = tmp_path / "code"
