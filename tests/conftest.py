@@ -49,6 +49,7 @@ from rlfactory.train.evaluation import schedule as reporter
 from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
 from rlfactory.train.scoring import build as scoring_build
 from rlfactory.train.trainer import Trainer
+from rlfactory.utils.current_folder import TRUST
 
 sys.path.append(str(Path(__file__).parent))  # for `tiny_pipelines`
 
@@ -75,6 +76,18 @@ def pytest_collection_finish() -> None:
 def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The key that signs runs isn't the user's."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(autouse=True)
+def _own_import_path() -> Iterator[None]:
+    """What a command in this process sets for the processes that it starts ends with its test."""
+    names = ("PYTHONSAFEPATH", TRUST)
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 @pytest.fixture(scope="module", autouse=True)
