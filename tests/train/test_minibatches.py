@@ -73,3 +73,9 @@ def test_texts_of_like_length_are_neighbours() -> None:
     rows = torch.tensor([4, 3, 0, 1, 5])
     assert longest_first(rows, lengths).tolist() == [3, 1, 5, 0, 4]
     assert longest_first(rows, torch.ones(6)).tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize("kind", ["random", "even", "groups"])
+def test_without_samples_every_update_is_empty(kind: Shares) -> None:
+    found = split_minibatches(kind, GROUPS[:0], 3, seed=0, key=[0])
+    assert [len(share) for share in found] == [0, 0, 0]

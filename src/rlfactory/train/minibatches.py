@@ -35,8 +35,9 @@ def split_minibatches(
         return order.tensor_split(updates)
     if kind == "groups":
         numbers = torch.unique(groups)
-        # of every `updates` neighbours one for each update
-        turns = [torch.randperm(updates, generator=generator) for _ in numbers[::updates]]
+        # of every `updates` neighbours one for each update; at least once, as there may be no group
+        starts = range(0, max(len(numbers), 1), updates)
+        turns = [torch.randperm(updates, generator=generator) for _ in starts]
         dealt = torch.cat(turns)[torch.searchsorted(numbers, groups)]
         return [order[dealt[order] == k] for k in range(updates)]
     by_group = order[groups[order].argsort(stable=True)]
