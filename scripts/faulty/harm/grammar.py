@@ -122,11 +122,12 @@ def _sign(path: Path, chance: random.Random) -> None:
         content = json.loads(manifest.read_bytes())
     except (OSError, ValueError):
         return
+    if not isinstance(content, dict):
+        return
     if path.name == MANIFEST_FILE:
-        if isinstance(content, dict):
-            content.pop("digest", None)
-            remove(manifest)
-            manifest.write_bytes(_signed(content))
+        content.pop("digest", None)
+        remove(manifest)
+        manifest.write_bytes(_signed(content))
         return
     if not all(p.is_dir() or (p.is_file() and not p.is_symlink()) for p in folder.rglob("*")):
         return  # no checkpoint is written with these

@@ -1,7 +1,9 @@
 """Atomic writes: a file has its old or its new content, never a part of it."""
 
 import os
+import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 UNFINISHED = ".unfinished"
@@ -26,6 +28,18 @@ def write_text(path: Path, text: str) -> None:
 def is_unfinished(path: Path) -> bool:
     """Whether a file is a temporary one, being written now or left by a killed process."""
     return path.name.startswith(".") and path.name.endswith(UNFINISHED)
+
+
+def remove_all(path: Path) -> None:
+    """Remove a folder with all in it, as far as that is possible, or what else lies there.
+
+    Not by `rmtree` alone, which would wait for a pipe.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:

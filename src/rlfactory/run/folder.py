@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlfactory.run.atomic_write import is_unfinished, write_text
+from rlfactory.run.atomic_write import is_unfinished, remove_all, write_text
 from rlfactory.utils.console import size
 from rlfactory.utils.data_files import FileError, read_text
 from rlfactory.utils.errors import UserError
@@ -182,7 +182,7 @@ class RunFolder:
     def _clear(self) -> None:
         """Remove what a run wrote; other files stay."""
         for part in (*self.parts, self.inputs, self.evidence, self.prompt_sets):
-            shutil.rmtree(part, ignore_errors=True)
+            remove_all(part)
         made = (self.plan, self.command, self.objects, self.signature)
         own = (*made, self.metrics, self.curves, self.summary)
         configs = self.path.glob("config*.yaml")

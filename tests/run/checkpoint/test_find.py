@@ -1,5 +1,7 @@
 """The newest undamaged checkpoint."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,12 @@ def test_what_was_never_finished_is_swept_away(model: ImageModel, tmp_path: Path
     assert newest(tmp_path) is None
     remove_unfinished(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.touch, Path.mkdir])
+def test_what_was_never_finished_goes_whatever_it_is(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / ".step_000009")
+    remove_unfinished(tmp_path)
+    assert not [*tmp_path.iterdir()]

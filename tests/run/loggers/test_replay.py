@@ -1,6 +1,7 @@
 """What a logger is told as a run goes on, and once more afterwards."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,11 @@ def test_a_damaged_record_is_named_before_anything_is_told(run: RunFolder) -> No
     with pytest.raises(ValueError, match=r"metrics.jsonl: line 2"):
         replay_run(logger, run, {})
     assert logger.told == []
+
+
+def test_a_pipe_in_the_place_of_an_image_is_not_waited_for(run: RunFolder) -> None:
+    run.metrics.write_text('{"iteration": 20}\n')
+    os.mkfifo(run.samples / "eval_000009.png")
+    logger = Noting()
+    replay_run(logger, run, {})
+    assert "eval_000009" not in repr(logger.told)

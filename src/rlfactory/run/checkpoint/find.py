@@ -2,10 +2,10 @@
 
 import logging
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from rlfactory.run.atomic_write import remove_all
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
 
 WEIGHTS_FILE, OPTIMIZER_FILE = "weights.safetensors", "optimizer.safetensors"
@@ -65,4 +65,4 @@ def is_sharded(checkpoint: Path) -> bool:
 def remove_unfinished(checkpoints: Path) -> None:
     """Remove checkpoints that were never finished; only the owner of a run may."""
     for folder in checkpoints.glob(".step_*"):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_all(folder)

@@ -21,7 +21,7 @@ from torch import Tensor
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import POLICY
-from rlfactory.run.atomic_write import flush
+from rlfactory.run.atomic_write import flush, remove_all
 from rlfactory.run.checkpoint.checksums import versions, write_manifest
 from rlfactory.run.checkpoint.find import OPTIMIZER_FILE, STATE_FILE, WEIGHTS_FILE
 from rlfactory.run.checkpoint.serialization import flatten
@@ -74,7 +74,7 @@ def begin_checkpoint(
     if optimizer is not None:
         plain["optimizer"] = plain_optimizer
     unfinished = folder.with_name(f".{folder.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)  # of an earlier attempt
+    remove_all(unfinished)  # of an earlier attempt
     if is_sharded:
         write_tensors = begin_shards(unfinished, model, optimizer)
     else:

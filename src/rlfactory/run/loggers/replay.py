@@ -47,7 +47,9 @@ def replay_run(logger: Logger, folder: RunFolder, config: Mapping[str, Any]) -> 
 def _evaluations(folder: RunFolder) -> dict[int, Path]:
     """The file of samples of each evaluation, by its iteration."""
     paths = sorted([*folder.samples.glob("eval_*.png"), *folder.samples.glob("eval_*.md")])
-    matches = {path: re.fullmatch(r"eval_(\d+)", path.stem) for path in paths}
+    # a pipe, for one, would be waited for
+    files = [path for path in paths if path.is_file()]
+    matches = {path: re.fullmatch(r"eval_(\d+)", path.stem) for path in files}
     return {int(match[1]): path for path, match in matches.items() if match}
 
 
