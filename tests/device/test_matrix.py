@@ -20,6 +20,8 @@ REPLAYING = {"grpo", "branch_grpo", "grpo_guard", "flow_dppo", "ddpo", "ddpo_sf"
 """Ratios of replayed steps begin at 1, so they can't learn in another precision than they draw."""
 SMALL_TREE = ("branches=2", "tree.splits=[0]")
 """A tree as large as the groups of these runs."""
+GRADED = ("reward=compressibility", "prompts=shapes")
+"""A score that differs within each small group, so that there are pairs to learn from."""
 OF_FULL_SIZE = (
     *("recipe=none", "reward=compressibility", "prompts=shapes", "evaluation.prompts=2"),
     *("prompts_per_iteration=2", "group_size=2", "updates_per_iteration=1", "schedule.steps=6"),
@@ -87,6 +89,7 @@ def test_images_train_without_a_mismatch(
         *(f"precision={precision}", f"model.finetune={finetune}", f"memory={memory}"),
         *((*OF_FULL_SIZE, *small(model)) if small(model) else ()),
         *(("prompts=edits",) if model == "flux_kontext" else ()),
+        *(GRADED if algorithm == "diffusion_dpo" else ()),
     )
     assert found["units"]["update"] == 1
 

@@ -252,3 +252,17 @@ def test_an_optimizers_state_of_another_form_is_refused(
     again = torch.optim.AdamW(model.weights.parameters.values(), lr=0.7)
     with pytest.raises(RunFolderError, match="remove that checkpoint"):
         load_optimizer(tmp_path / "a", again)
+
+
+def test_a_parameter_without_a_gradient_yet_has_no_moments(
+    linear: Callable[..., ImageModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = linear()
+    monkeypatch.setattr(model, "export", lambda folder, values: None)
+    optimizer = torch.optim.AdamW(model.weights.parameters.values(), lr=0.1)
+    model.bias.grad = torch.ones_like(model.bias)
+    optimizer.step()
+    save_checkpoint(tmp_path / "a", model, "policy", {}, optimizer)
+    again = torch.optim.AdamW(linear().weights.parameters.values(), lr=0.7)
+    load_optimizer(tmp_path / "a", again)
+    assert len(again.state) == 1

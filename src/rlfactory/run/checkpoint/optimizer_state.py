@@ -84,7 +84,8 @@ def _alike(saved: object, current: object) -> bool:
 
 def require_moments(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
     """ValueError unless the moments in a state dict are those of an optimizer's parameters: the
-    same ones of each, of its shape or one number, and floating-point numbers.
+    same ones of each, of its shape or one number, and floating-point numbers. A parameter that had
+    no gradient yet has none.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     kinds: dict[frozenset[str], int] = {}
@@ -97,8 +98,8 @@ def require_moments(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) 
         kinds.setdefault(frozenset(values), number)
     is_adam = type(optimizer) in (torch.optim.AdamW, torch.optim.Adam)
     wrong = [number for names, number in kinds.items() if is_adam and not names >= OF_ADAM]
-    if wrong or (kinds and len(state["state"]) != len(parameters)):
-        raise ValueError(f"the optimizer lacks moments of parameter {wrong[0] if wrong else 0}")
+    if wrong:
+        raise ValueError(f"the optimizer lacks moments of parameter {wrong[0]}")
 
 
 def _moment_problem(name: object, value: object, parameter: Tensor) -> str:
