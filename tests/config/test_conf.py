@@ -85,11 +85,11 @@ OF_TEXTS = {
     *("algo/dapo", "algo/dr_grpo", "algo/gspo", "algo/cispo"),
     *("algo/reinforce_pp", "algo/reinforce_pp_baseline"),
     *("regularizer/kl_token", "regularizer/kl_token_adaptive", "prompts/randomwalks"),
-    "prompts/arithmetic",
+    *("prompts/arithmetic", "engine/transformers", "engine/vllm_server"),
     *("reward/sentiment", "reward/negative_sentiment", "reward/length", "reward/repetition"),
     *("reward/lexicon", "reward/randomwalks", "reward/coherence", "reward/json"),
 }
-NOT_INSTALLED = {"optimizer/adamw_8bit", "logger/trackio"}
+NOT_INSTALLED = {"optimizer/adamw_8bit", "logger/trackio", "engine/vllm"}
 """What needs a package that the tests do without: their own tests have stand-ins."""
 UNREADABLE = {"optimizer/adamw_8bit"}
 """Whose class is in that package."""
