@@ -204,7 +204,7 @@ def accept_rlfactory(words: list[str]) -> None:
     parsers = {
         **{"sample": arguments.sample_arguments, "resume": arguments.resume_arguments},
         **{"inspect": arguments.inspect_arguments, "export": arguments.export_arguments},
-        "reward-model": arguments.reward_model_arguments,
+        **{"reward-model": arguments.reward_model_arguments, "verify": arguments.verify_arguments},
         "report": report_commands.report_arguments,
         "compare": report_commands.compare_arguments,
     }
