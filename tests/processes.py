@@ -15,6 +15,7 @@ import torch
 
 from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.sd3 import SD3
 from rlfactory.run.checkpoint import save
 from rlfactory.run.folder import RunFolder
@@ -82,7 +83,7 @@ def after(owner: Any, name: str, call: Callable[..., None], before: bool = False
 def watch(moment: Moment) -> None:
     """Have the product tell what it does."""
     after(Progress, "phase", lambda _, name, **__: moment.begin(name))
-    for owner, name in ((SD3, "_predict"), (CausalLM, "_hidden")):
+    for owner, name in ((SD3, "_predict"), (CausalLM, "_hidden"), (GPT2Step, "__call__")):
         after(owner, name, lambda *_: moment.pass_())
     after(Learner, "_update", lambda _: moment.update())
     after(RunFolder, "set_status", lambda _, status: status == "preempted" and moment.saved())
