@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
+from rlfactory.utils.data_files import read_bytes, read_text
 
 KEY_BYTES = 32
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def sign(folder: RunFolder, named: Named) -> None:
 def is_signed(folder: RunFolder, named: Named) -> bool:
     """Whether this user began a run with just this code."""
     with suppress(OSError, ValueError):
-        written = folder.signature.read_text(encoding="utf-8").strip()
+        written = read_text(folder.signature).strip()
         return hmac.compare_digest(written, _mac(_key(make=False), folder, named))
     return False
 
@@ -50,7 +51,7 @@ def key_file() -> Path:
 
 def _mac(key: bytes, folder: RunFolder, named: Named) -> str:
     copies = sorted([*folder.inputs.glob("*.py"), *folder.inputs.glob("moved.json")])
-    kept = {copy.name: hashlib.sha256(copy.read_bytes()).hexdigest() for copy in copies}
+    kept = {copy.name: hashlib.sha256(read_bytes(copy)).hexdigest() for copy in copies}
     content = json.dumps([sorted(map(list, named)), kept], sort_keys=True)
     return hmac.new(key, content.encode(), hashlib.sha256).hexdigest()
 
