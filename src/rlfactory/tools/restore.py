@@ -20,6 +20,8 @@ from rlfactory.train.process.worker import read_config
 from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
 
+OWN_ENGINE = {"_target_": "rlfactory.engine.own.Own"}
+
 
 def located_config(path: Path, moved: Mapping[str, str] | None = None) -> Config:
     """The configuration of a run folder, with the paths at which its model and files are now.
@@ -69,7 +71,8 @@ def restored_components(
         config: the run's configuration.
         sets: weight sets that are needed, beside those that the configuration trains with.
     """
-    config = single_process_config(config)
+    # an engine is for rollouts: evaluations and samples are drawn by our own loop
+    config = {**single_process_config(config), "engine": OWN_ENGINE}
     components = build(config)
     for name in sets:
         components.model.weights.add(name)
