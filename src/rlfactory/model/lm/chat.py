@@ -61,27 +61,31 @@ class PromptFormat:
         Raises:
             ModelError: a prompt is empty, or a conversation, which the template can't write.
         """
-        # the prompts of a group are equal
-        known = {prompt: self._prompt_ids(prompt) for prompt in dict.fromkeys(prompts)}
+        # the prompts of a group are equal; a tokenizer is fast on many texts at once
+        known: dict[str, list[int]] = {}
+        given = {prompt: self.messages(prompt) for prompt in dict.fromkeys(prompts)}
+        conversations = {prompt: m for prompt, m in given.items() if m is not None}
+        texts = [prompt for prompt, messages in given.items() if messages is None]
+        if not self.begin and "" in texts:
+            raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
+        if texts:
+            ids = self.tokenizer([self.begin + text for text in texts]).input_ids
+            known.update(zip(texts, ids, strict=True))
+        written = [self._written(messages) for messages in conversations.values()]
+        known.update(zip(conversations, self._ids(written), strict=True))
         return [known[prompt] for prompt in prompts]
 
     def completion_ids(self, prompts: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
         """The token ids of given completions, each with the token that ends it."""
-        pairs = zip(prompts, texts, strict=True)
-        return [self._completion_ids(prompt, text) for prompt, text in pairs]
+        pairs = [self._reply(p, text) for p, text in zip(prompts, texts, strict=True)]
+        ids = self._ids([reply for reply, _ in pairs])
+        return [[*row, end] for row, (_, end) in zip(ids, pairs, strict=True)]
 
-    def _prompt_ids(self, prompt: str) -> list[int]:
-        if (messages := self.messages(prompt)) is not None:
-            return self._ids(self._written(messages))
-        if not self.begin and not prompt:
-            raise ModelError("a prompt is empty; say more, or set model.begin_with_end=true")
-        ids: list[int] = self.tokenizer(self.begin + prompt).input_ids
-        return ids
-
-    def _completion_ids(self, prompt: str, text: str) -> list[int]:
+    def _reply(self, prompt: str, text: str) -> tuple[str, int]:
+        """A completion as it follows its prompt, and the token that ends it."""
         messages = self.messages(prompt)
         if messages is None:
-            return [*self._ids(text), self.tokenizer.eos_token_id]
+            return text, int(self.tokenizer.eos_token_id)
         # As the template writes the answer after the prompt. Where it does not go on as its prompt
         # ends (some templates leave out the thoughts of an answer), the text itself follows.
         start, answer = self._written(messages), {"role": "assistant", "content": text}
@@ -90,7 +94,7 @@ class PromptFormat:
             answer = {**begun, "content": begun.get("content", "") + text}
         whole = self._written([*messages, answer], done=True)
         reply = whole.removeprefix(start) if whole.startswith(start) else text
-        return [*self._ids(reply.rpartition(self.turn_end)[0] or reply), self.turn_end_id]
+        return reply.rpartition(self.turn_end)[0] or reply, self.turn_end_id
 
     def messages(self, prompt: str) -> list[Message] | None:
         """The messages that a prompt is given as; None: it is given as it is."""
@@ -137,8 +141,10 @@ class PromptFormat:
         """The id of `turn_end`."""
         return int(self.tokenizer.convert_tokens_to_ids(self.turn_end))
 
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        ids: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False).input_ids
         return ids
 
     def _written(self, messages: Sequence[Message], done: bool = False) -> str:
