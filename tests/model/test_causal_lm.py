@@ -225,9 +225,9 @@ def test_ends_of_generation_config_end_texts(model: CausalLM) -> None:
     ends = {5, 7, model.tokenizer.eos_token_id}
     assert end_ids(model.network, model.tokenizer) == sorted(ends)
     model._end_ids = sorted(ends)
-    stop = model._stop_ids(Token(stop_at_end=True)).tolist()
+    stop = model.stop_ids(Token(stop_at_end=True)).tolist()
     assert stop == sorted(ends)
-    assert model._stop_ids(Token(stop_at_end=False)).tolist() == []
+    assert model.stop_ids(Token(stop_at_end=False)).tolist() == []
 
 
 def test_only_texts_like_gpt2s_begin_with_their_end(model: CausalLM) -> None:

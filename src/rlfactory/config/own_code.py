@@ -66,10 +66,6 @@ def _names_code(name: object, value: str) -> bool:
     return (name == TARGET and not is_installed(value)) or (name == FUNCTION and _is_import(value))
 
 
-def _how(value: str) -> str:
-    return f"type trust=[{_place(value)}]"
-
-
 def _is_import(spec: str) -> bool:
     return spec != "???" and not is_reference(spec)
 

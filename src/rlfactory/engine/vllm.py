@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +112,15 @@ class Vllm(Engine):
             self._temporary = None
 
 
-class _explained:
-    """Turns what vLLM raises in mid-run into an EngineError."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            raise EngineError(
-                f"engine=vllm stopped: {error}; the run can be resumed from its last checkpoint"
-            ) from error
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What vLLM raises in mid-run as an EngineError."""
+    try:
+        yield
+    except Exception as error:
+        raise EngineError(
+            f"engine=vllm stopped: {error}; the run can be resumed from its last checkpoint"
+        ) from error
 
 
 def _completion(output: Any) -> Completion:

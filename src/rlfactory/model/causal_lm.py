@@ -185,7 +185,7 @@ class CausalLM(TextModel):
             # a value model reads the complete responses in one pass, below
             return self._logits(hidden), hidden if has_head else hidden.new_zeros(len(hidden))
 
-        stop = to_device(self._stop_ids(dynamics), self.device)
+        stop = to_device(self.stop_ids(dynamics), self.device)
         pad = int(self.tokenizer.pad_token_id)
         # one context for all tokens, within which autocast casts each trained weight once
         with self.precision.sampling(), self.precision.autocast(self.device):
@@ -287,7 +287,8 @@ class CausalLM(TextModel):
         # log-softmax over a vocabulary is inexact in half precision
         return finished(self.network.config.get_text_config(), logits).float()
 
-    def _stop_ids(self, dynamics: Token) -> Tensor:
+    def stop_ids(self, dynamics: Token) -> Tensor:
+        """Ids of the tokens that end a response, on the CPU."""
         ids = [*self._end_ids] if dynamics.stop_at_end else []
         for text in dynamics.stop:
             encoded = self.tokenizer(text, add_special_tokens=False).input_ids

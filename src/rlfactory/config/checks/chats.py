@@ -75,8 +75,7 @@ def require_answers_of_conversations(config: Config, traits: Traits) -> Iterator
 
 def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
     """A response leaves room for a prompt in the model's context."""
-    path, length = config["model"].get("path"), config["dynamics"].get("length")
-    folder = folder_of(path) if isinstance(path, str) and not is_reference(path) else None
+    folder, length = _model_folder(config), config["dynamics"].get("length")
     if folder is None or traits["model"].get("media") != "texts" or not isinstance(length, int):
         return
     own = read_json(folder / "config.json")
@@ -106,10 +105,15 @@ def _are_conversations(config: Config, traits: Traits) -> bool:
     return rows is not None and any(isinstance(row.get(column), ChatText) for row in rows.rows)
 
 
+def _model_folder(config: Config) -> Path | None:
+    """The folder of the model; None where it is not here, or handed over from Python."""
+    path = config["model"].get("path")
+    return folder_of(path) if isinstance(path, str) and not is_reference(path) else None
+
+
 def _has_template(config: Config) -> bool | None:
     """Whether a model's folder holds a chat template; None where there is no folder here."""
-    path = config["model"].get("path")
-    folder = folder_of(path) if isinstance(path, str) and not is_reference(path) else None
+    folder = _model_folder(config)
     if folder is None or not os.path.isfile(folder / "tokenizer_config.json"):
         return None
     if "chat_template" in read_json(folder / "tokenizer_config.json"):

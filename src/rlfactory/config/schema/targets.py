@@ -43,8 +43,11 @@ def where_to_get(target: str) -> str:
 
 def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
     """The packages that a `_target_` may come from: ours, optimisers, plug-ins, trusted ones."""
-    own = [package.split(".")[0] for package in plugins().values()]
-    return [*ALLOWED_PACKAGES, *own, *trust, *trusted_packages()]
+    return [*_installed_roots(), *trust, *trusted_packages()]
+
+
+def _installed_roots() -> list[str]:
+    return [*ALLOWED_PACKAGES, *(package.split(".")[0] for package in plugins().values())]
 
 
 @cache
@@ -59,15 +62,14 @@ def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
     """
     if is_reference(target):
         return True
-    return any(_below(target, [root]) for root in allowed_roots(trust) if root != "rlfactory")
+    return _below(target, [root for root in allowed_roots(trust) if root != "rlfactory"])
 
 
 def is_installed(target: str) -> bool:
     """Whether a target is a part of this package, of an optimiser's or of an installed plug-in; or
     an object that the caller of the Python interface handed over.
     """
-    own = [package.split(".")[0] for package in plugins().values()]
-    return is_reference(target) or _below(target, [*ALLOWED_PACKAGES, *own])
+    return is_reference(target) or _below(target, _installed_roots())
 
 
 def locate(target: str, key: str) -> Any:

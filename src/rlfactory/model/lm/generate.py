@@ -61,6 +61,8 @@ def decode(
 
     def write_values(end: int) -> None:
         """Of the tokens since the last call, which end before column `end`."""
+        if not states:
+            return
         columns = slice(end - len(states), end)
         value[rows, columns] = critic(torch.stack(states)).T * mask[rows, columns]
         states.clear()
@@ -87,15 +89,13 @@ def decode(
         if not len(running):
             break
         if len(running) <= SHRINK_AT * len(ended):
-            if states:
-                write_values(t + 1)
+            write_values(t + 1)
             all_ended[rows] = ended
             keep(running)
             rows, ids, ended, attention, noise, positions = (
                 tensor[running] for tensor in (rows, ids, ended, attention, noise, positions)
             )
-    if states:
-        write_values(t + 1)
+    write_values(t + 1)
     all_ended[rows] = ended
     return Tokens(prompt, prompt_mask, response, mask, all_ended, log_prob, value)
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from rlfactory.run.checkpoint.checksums import MANIFEST_FILE
 from rlfactory.run.checkpoint.find import OPTIMIZER_FILE, STATE_FILE, WEIGHTS_FILE
 from rlfactory.run.checkpoint.load import load_state
+from rlfactory.run.checkpoint.tensor_files import read_tensors
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record
+from rlfactory.utils.data_files import read_json
 
 CLOCKS = ("time", "memory")
 """How the names of metrics begin that no two runs share."""
@@ -77,7 +78,7 @@ def checkpoint_differences(recorded: Path, remade: Path) -> Iterator[str]:
         elif name == STATE_FILE:
             yield from state_differences(recorded, remade)
         elif name.endswith(".safetensors"):
-            yield from tensor_differences(load_file(former), load_file(new), name)
+            yield from tensor_differences(read_tensors(former), read_tensors(new), name)
         elif former.read_bytes() != new.read_bytes():
             yield f"{name} has other content"
 
@@ -151,7 +152,7 @@ def _line_differences(recorded: Record, remade: Record, where: str) -> Iterator[
 
 
 def _optimizer_options(folder: Path) -> Any:
-    return json.loads((folder / STATE_FILE).read_text(encoding="utf-8")).get("optimizer")
+    return read_json(folder / STATE_FILE, dict[str, Any]).get("optimizer")
 
 
 def _are_equal(one: object, other: object) -> bool:

@@ -54,7 +54,7 @@ class EngineSampler(TextSampler):
         settings = SamplingSettings(
             self.dynamics.length,
             self.dynamics.temperature,
-            tuple(self._model._stop_ids(self.dynamics).tolist()),
+            tuple(self._model.stop_ids(self.dynamics).tolist()),
         )
         self.engine.load(self._model)
         drawn = checked(
