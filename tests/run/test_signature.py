@@ -1,4 +1,4 @@
-"""Whether a run folder is signed by this user; tests/cli/test_hostile_inputs.py has received ones."""
+"""Whether this user signed a run folder; tests/cli/test_hostile_inputs.py has received ones."""
 
 import os
 from pathlib import Path
