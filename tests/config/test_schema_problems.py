@@ -53,3 +53,48 @@ def test_a_number_in_the_place_of_a_coefficient_is_mended() -> None:
     words = ["check", "regularizer.coefficient=0.001"]
     (problem,) = caught.value.problems
     assert fix_command(problem, words) == "rlfactory check regularizer.coefficient.value=0.001"
+
+
+@pytest.mark.parametrize("model", ["tiny_sd", "tiny_gpt2"])
+@pytest.mark.parametrize(
+    ("group", "keys"),
+    [
+        ("schedule", ["steps"]),
+        ("precision", ["weights", "rollout", "learning"]),
+        ("memory", ["gradient_checkpointing", "offload_weights", "vae_slicing", "attention"]),
+        ("model", ["path", "finetune"]),
+        *((group, []) for group in ("window", "times", "reward", "engine", "logger")),
+    ],
+)
+def test_an_own_component_must_take_what_the_plan_reads(
+    model: str, group: str, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "takes_nothing.py").write_text("class Own:\n    def __init__(self): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    composed = compose([f"model={model}", "trust=[takes_nothing]"])
+    config = {**composed.values, group: {"_target_": "takes_nothing.Own"}}
+    try:
+        make_plan(config, composed.choices)
+        found = []
+    except PlanError as error:
+        found = [p.key for p in error.problems if p.key.startswith(f"{group}.")]
+    assert found == [f"{group}.{key}" for key in keys]
+
+
+def test_own_dynamics_of_texts_have_a_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no_length.py").write_text(
+        "class Own:\n    process = 'tokens'\n    def __init__(self): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    composed = compose(["model=tiny_gpt2", "trust=[no_length]"])
+    with pytest.raises(PlanError, match=r"dynamics\.length: is missing"):
+        make_plan({**composed.values, "dynamics": {"_target_": "no_length.Own"}}, composed.choices)
+
+
+def test_a_key_that_the_plan_reads_must_have_a_value() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_from_words("~schedule.steps")
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.fix) == ("schedule.steps", "schedule.steps=10")

@@ -88,8 +88,8 @@ def test_images_train_without_a_mismatch(
         *(SMALL_TREE if algorithm == "branch_grpo" else ()),
         *(f"precision={precision}", f"model.finetune={finetune}", f"memory={memory}"),
         *((*OF_FULL_SIZE, *small(model)) if small(model) else ()),
-        *(("prompts=edits",) if model == "flux_kontext" else ()),
         *(GRADED if algorithm == "diffusion_dpo" else ()),
+        *(("prompts=edits",) if model == "flux_kontext" else ()),
     )
     assert found["units"]["update"] == 1
 

@@ -64,6 +64,8 @@ EXPECTED: dict[str, Any] = {
     "e = torch.cuda.Event(); e.record(); assert e.query()": [],
     "a.normal_(generator=torch.Generator())": "DeviceMismatchError",
     "torch.nn.utils.clip_grad_norm_([a.clone().requires_grad_()], 1.0)": [],
+    "n = torch.nn.Linear(3, 3); n.q = torch.nn.Linear(3, 3); n.q.weight = n.weight;"
+    " n.to('cuda'); assert n.q.weight is n.weight and n.weight.is_cuda": ["upload (pageable)"],
 }
 """Lines on `a`, `m` (of the GPU), `c`, `s`, `i` (of the CPU), `p` (pinned): what they record."""
 

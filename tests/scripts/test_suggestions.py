@@ -38,6 +38,7 @@ CASES = [
     "~seed",
     "schedule.kind=unifrom",
     "trust=[mine] reward._target_=json.JSONDecoder",
+    "model=tiny_sd algo=awm schedule._target_=joblib.load",
 ]
 
 

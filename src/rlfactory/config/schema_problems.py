@@ -20,6 +20,13 @@ Config = Mapping[str, Any]
 MISSING = "???"
 DEFAULT = "..."
 """Stands in a fix for the default of its key, until `make_plan` fills it in."""
+READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
+    "schedule": ("steps",),
+    "precision": ("weights", "rollout", "learning"),
+    "memory": ("gradient_checkpointing", "offload_weights", "vae_slicing", "attention"),
+    "model": ("path", "finetune"),
+}
+"""Keys that each component of a group must take, a user's own one too, since the plan reads them."""
 
 
 def root_problems(config: Config) -> Iterator[Problem]:
@@ -119,10 +126,16 @@ def node_problems(
             yield unknown_key(f"{key}.{name}", signature.parameters)
         if contains_targets(value):
             yield from nested_problems(config, f"{key}.{name}", value, signatures)
+    read = READ_BY_PLAN.get(key, ())
     for name, parameter in signature.parameters.items():
-        if parameter.required and name not in node:
+        if name not in node and (parameter.required or name in read):
             message = f"is missing; type +{key}.{name}=VALUE"
             yield Problem(f"{key}.{name}", message, f"{key}.{name}={DEFAULT}")
+    for name in read:
+        if name not in node and name not in signature.parameters:
+            yield Problem(
+                f"{key}.{name}", f"is missing; {target} must take it, as the plan reads it"
+            )
 
 
 def nested_problems(

@@ -142,6 +142,29 @@ def _allow_moves_between_devices() -> None:
         return ours[0] == ours[1] and compatible(first, second)
 
     torch._has_compatible_shallow_copy_type = same_kind
+    _keep_ties()
+
+
+def _keep_ties() -> None:
+    """Parameters that modules share are one parameter after a move too, as on CUDA, where torch
+    replaces a parameter's data and not the parameter.
+    """
+    apply = torch.nn.Module._apply
+
+    def kept(module: torch.nn.Module, *args: Any, **options: Any) -> torch.nn.Module:
+        places: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+        for owner in module.modules():
+            for name, parameter in owner._parameters.items():
+                if parameter is not None:
+                    places.setdefault(id(parameter), []).append((owner, name))
+        shared = [found for found in places.values() if len(found) > 1]
+        apply(module, *args, **options)
+        for (owner, name), *others in shared:
+            for other, other_name in others:
+                other._parameters[other_name] = owner._parameters[name]
+        return module
+
+    torch.nn.Module._apply = kept  # type: ignore[method-assign, assignment]
 
 
 def _replace_constructors() -> None:

@@ -24,6 +24,10 @@ def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Proble
     elif own_process and model_process and own_process != model_process:
         message = f"these are for a {own_process} process, the model's is {model_process}"
         yield Problem("dynamics", message, f"dynamics={_fitting_dynamics(model_process, traits)}")
+    elif model_process == "tokens" and "length" not in config["dynamics"]:
+        target = config["dynamics"]["_target_"]
+        message = f"is missing; {target} must take it, as the plan reads it"
+        yield Problem("dynamics.length", message)
 
 
 def _fitting_dynamics(process: str, traits: Traits) -> str:
