@@ -26,7 +26,7 @@ READ_BY_PLAN: Mapping[str, tuple[str, ...]] = {
     "memory": ("gradient_checkpointing", "offload_weights", "vae_slicing", "attention"),
     "model": ("path", "finetune"),
 }
-"""Keys that each component of a group must take, a user's own one too, since the plan reads them."""
+"""Keys that each component of a group must take, a user's own too: the plan reads them."""
 
 
 def root_problems(config: Config) -> Iterator[Problem]:
