@@ -33,10 +33,9 @@ Found = Mapping[str, Mapping[str, Mapping[str, float]]]
 HEAD = """# Leaderboard
 
 Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
-of forward passes, each with the learning rate that a search over the same four rates chose for
-it on another seed and on training prompts (`rlfactory sweep leaderboard_search`); those of text
-draw equal numbers of samples with one learning rate, until `leaderboard_text_search` is run
-wholly: three methods on sentiment have been searched, and no run of that leaderboard was made.
+of forward passes, those of text draw equal numbers of samples, each with the learning rate that a
+search over the same four rates chose for it on another seed and on training prompts
+(`rlfactory sweep leaderboard_search`, `leaderboard_text_search`).
 `supervised` is the control: the base model trained longer by its recipe's loss, on captions that
 no run is evaluated on, for about the seconds that a run trains, 100 on one core, at the best of
 three learning rates by the loss on further scenes (`scripts/bench/supervised.py`). A row says how
