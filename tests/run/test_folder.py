@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlfactory.run import atomic_write
-from rlfactory.run.folder import RunFolder, RunFolderError, enough_space
+from rlfactory.run.folder import RunFolder, RunFolderError, enough_space, require_unused
 
 
 def test_a_fresh_folder_is_running_and_has_its_parts(tmp_path: Path) -> None:
@@ -69,6 +69,17 @@ def test_a_read_only_place_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RunFolderError, match="cannot be written"):
         RunFolder.create(tmp_path / "run")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")
+def test_a_place_that_permissions_allow_and_the_system_does_not_is_refused() -> None:
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        require_unused(Path("/proc/run"))
+
+
+def test_asking_leaves_nothing(tmp_path: Path) -> None:
+    require_unused(tmp_path / "run")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_disk_that_fails_while_the_folder_is_made(

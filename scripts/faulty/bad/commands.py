@@ -29,7 +29,6 @@ FLAGS = (
     ("resume old --until x", "--until"),
     ("resume old --until 1.5", "--until"),
     ("resume old --until", "--until"),
-    ("resume old --until 4", "--until"),
     ("resume", "RUN"),
     ("resume old other", "other"),
     ("resume old seed=3", "seed=3"),

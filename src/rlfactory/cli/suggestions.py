@@ -1,4 +1,4 @@
-"""The command that is suggested after a refusal: all fixes together, planned before it is shown."""
+"""The command that is suggested after a refusal: all fixes together, checked before it is shown."""
 
 import shlex
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
         words = fixed
         seen.add(tuple(words))
         try:
-            _plan(words[len(command) :])
+            _check(words[len(command) :])
         except PlanError as error:
             problems = error.problems
         else:
@@ -40,11 +40,11 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
     return ""
 
 
-def _plan(words: Sequence[str]) -> None:
-    """Plan a command, or each of its jobs; PlanError with its problems."""
+def _check(words: Sequence[str]) -> None:
+    """PlanError with the problems of a command, or of one of its jobs."""
     from rlfactory.cli.multirun_jobs import planned_jobs
     from rlfactory.config.overrides import compose
-    from rlfactory.config.plan import make_plan
+    from rlfactory.config.plan import checked_traits
     from rlfactory.config.words import normalise_words
 
     own = normalise_words([word for word in words if word not in MULTIRUN_FLAGS])
@@ -52,7 +52,7 @@ def _plan(words: Sequence[str]) -> None:
         planned_jobs(own)
         return
     found = compose(own)
-    make_plan(found.values, found.choices, found.problems, found.defaults)
+    checked_traits(found.values, found.problems, found.defaults)
 
 
 def _is_planned(words: Sequence[str]) -> bool:

@@ -92,6 +92,23 @@ def make_plan(
     Raises:
         PlanError: with all problems, `found` first.
     """
+    traits = checked_traits(config, found, defaults)
+    return Plan(
+        with_absolute_paths(config),
+        _visible_choices(choices, traits),
+        _derive(config, traits),
+        _run_dir(config, choices),
+        nfe_per_iteration(config, traits),
+    )
+
+
+def checked_traits(
+    config: Config, found: Sequence[Problem] = (), defaults: Config | None = None
+) -> Traits:
+    """The constants of the components' classes in a configuration that has no problem.
+
+    Arguments and errors are those of `make_plan`.
+    """
     problems = [*found, *root_problems(config)]
     signatures: dict[str, Signature] = {}
     for key in COMPONENTS:
@@ -110,13 +127,7 @@ def make_plan(
             problems += rule(config, traits)
     if problems:
         raise PlanError([_with_default(problem, defaults or {}) for problem in problems])
-    return Plan(
-        with_absolute_paths(config),
-        _visible_choices(choices, traits),
-        _derive(config, traits),
-        _run_dir(config, choices),
-        nfe_per_iteration(config, traits),
-    )
+    return traits
 
 
 def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:

@@ -1,8 +1,7 @@
 """The run folder: the paths of everything a run writes, and its status."""
 
-import errno
-import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,12 +215,12 @@ class RunFolder:
 
 
 def require_unused(path: Path) -> None:
-    """RunFolderError if no run can start in the folder `path`; touches nothing."""
+    """RunFolderError if no run can start in the folder `path`; leaves nothing there."""
     try:
         existing = _first_existing(path)
         used = next(filter(_is_used(existing), existing.iterdir()), None)
-        if not os.access(existing, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with tempfile.TemporaryFile(dir=existing):
+            pass  # permissions don't tell: root may write anywhere, and can't in /proc
     except OSError as error:
         raise _unusable(path, error) from error
     if path.exists() and used is not None:
