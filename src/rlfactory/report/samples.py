@@ -1,24 +1,20 @@
 """Samples that runs left: images, responses, and the same prompts drawn by several runs."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from PIL import Image
 
 from rlfactory.report.group import Group
 from rlfactory.report.report import SampleImage, TextSample
 from rlfactory.run.figures.image_grid import strip
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.page.content import main_score
-from rlfactory.run.samples import Sample, sample_pairs
+from rlfactory.run.samples import Sample, kept_images, read_kept, sample_pairs
 from rlfactory.run.scores import Scores
 from rlfactory.utils.data_files import FileError, read_json
 
 _TEXTS = 4
 _ROWS = 6
-NAME = re.compile(r"\d+_\d+")
 
 
 def sample_images(groups: Iterable[Group]) -> list[SampleImage]:
@@ -87,24 +83,20 @@ def draw_prompt_grid(
     None where one kept none.
     """
     columns = [last_images(run) for _, run in runs]
-    rows = min(len(prompts), *map(len, columns))
+    count = min(len(prompts), *map(len, columns))
+    read = [[read_kept(column[row]) for column in columns] for row in range(count)]
+    rows = [row for row, images in enumerate(read) if None not in images]
     if not rows:
         return None
-    images = [[_opened(column[row]) for column in columns] for row in range(rows)]
-    below = None if scores is None else [[run[row] for run in scores] for row in range(rows)]
-    strip(images, prompts[:rows], [name for name, _ in runs], path, scores=below)
+    images = [[image for image in read[row] if image] for row in rows]
+    below = None if scores is None else [[run[row] for run in scores] for row in rows]
+    shown = [prompts[row] for row in rows]
+    strip(images, shown, [name for name, _ in runs], path, scores=below)
     return path
 
 
 def last_images(run: Path) -> list[Path]:
     """The images that a run kept of its last evaluation, in the order of the prompts."""
-    folder = RunFolder(run).samples / "strip"
-    kept = [path for path in folder.glob("*_*.png") if NAME.fullmatch(path.stem)]
-    moments = sorted({path.stem.partition("_")[0] for path in kept})
-    last = [path for path in kept if path.stem.startswith(f"{moments[-1]}_")] if moments else []
-    return sorted(last, key=lambda path: int(path.stem.partition("_")[2]))[:_ROWS]
-
-
-def _opened(path: Path) -> Image.Image:
-    with Image.open(path) as image:
-        return image.convert("RGB")
+    kept = kept_images(RunFolder(run).samples)
+    last = max((iteration for iteration, _ in kept), default=0)
+    return [kept[key] for key in sorted(kept) if key[0] == last][:_ROWS]

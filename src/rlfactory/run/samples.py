@@ -1,16 +1,22 @@
 """The samples of a run's first and last evaluation, prompt by prompt, as its folder keeps them."""
 
 import math
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from PIL import Image
 
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import SampleTable
 from rlfactory.utils.data_files import FileError
+from rlfactory.utils.images import read_image
 
 SHOWN = 4
 """How many samples each kind of choice shows."""
+_IMAGE_NAME = re.compile(r"(\d+)_(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,23 @@ class SamplePair:
 def image_file(samples: Path, iteration: int, row: int) -> Path:
     """The image of an evaluation's or preview's prompt number `row`, in a folder of samples."""
     return samples / "strip" / f"{iteration:06d}_{row}.png"
+
+
+def kept_images(samples: Path) -> dict[tuple[int, int], Path]:
+    """The images that a run kept in its folder of samples, by iteration and number of the prompt.
+
+    Files of other names are somebody else's.
+    """
+    files = (samples / "strip").glob("*_*.png")
+    named = [(match, path) for path in files if (match := _IMAGE_NAME.fullmatch(path.stem))]
+    return {(int(match[1]), int(match[2])): path for match, path in named}
+
+
+def read_kept(path: Path | None) -> Image.Image | None:
+    """A kept image; None where there is none any more, or a file that holds none."""
+    with suppress(OSError):
+        return None if path is None else read_image(path)
+    return None
 
 
 def evaluated(folder: RunFolder) -> list[int]:

@@ -10,6 +10,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def read_image(path: Path) -> Image.Image:
+    """An image file in RGB; OSError if it can't be read or is none."""
+    try:
+        with Image.open(path) as opened:
+            return opened.convert("RGB")
+    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise OSError(f"{path} is not an image ({error})") from error
+
+
 def to_pil(image: "Tensor") -> Image.Image:
     """An image `[3, H, W]` uint8, on any device."""
     return Image.fromarray(image.permute(1, 2, 0).cpu().contiguous().numpy())

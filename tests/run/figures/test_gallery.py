@@ -70,6 +70,50 @@ def test_a_later_attempt_shows_the_same_strip(tmp_path: Path) -> None:
     assert np.array_equal(*strips)
 
 
+def test_a_strip_leaves_out_what_is_no_picture_any_more(tmp_path: Path) -> None:
+    images = torch.randint(0, 255, (3, 3, 16, 16), dtype=torch.uint8)
+    pages = []
+    for name, prompts in (("all", [PROMPTS[0], PROMPTS[2]]), ("damaged", PROMPTS)):
+        shown = ImageGallery(tmp_path / name, "main", 1.0, 3)
+        kept = images if name == "damaged" else images[[0, 2]]
+        for iteration in (0, 5):
+            shown.record_preview(iteration, GeneratedSamples(images=kept))
+        if name == "damaged":
+            file = shown.kept / "000005_1.png"
+            file.write_bytes(file.read_bytes()[:60])
+            (shown.kept / "x_y.png").write_bytes(b"")
+        shown.write_strip(prompts)
+        pages.append(np.array(Image.open(tmp_path / name / "strip.png")))
+    assert np.array_equal(*pages)
+
+
+def test_a_page_leaves_out_what_is_no_response_any_more(tmp_path: Path) -> None:
+    shown = TextGallery(tmp_path, "main", None, 2)
+    for iteration in (0, 5, 10):
+        shown.record_preview(iteration, GeneratedSamples(texts=[f"x{iteration}", f"y{iteration}"]))
+    (shown.kept / "000005.json").write_text("[1")
+    (shown.kept / "000010.json").write_text('["x10"]')
+    (shown.kept / "eval_000000.json").write_text('["other"]')
+    shown.write_strip(PROMPTS[:2])
+    rows = [r for r in (tmp_path / "strip.md").read_text().splitlines() if r[:3] != "| i"]
+    assert [row for row in rows if row[:3] in ("| 0", "| 1", "| 5")] == [
+        *("| 0 | x0 |", "| 10 | x10 |", "| 0 | y0 |")
+    ]
+
+
+def test_pairs_leave_out_what_is_no_picture_any_more(tmp_path: Path) -> None:
+    images = torch.randint(0, 255, (2, 3, 16, 16), dtype=torch.uint8)
+    shown = ImageGallery(tmp_path, "main", 1.0, 2)
+    for iteration in (0, 5):
+        scores = Scores(["a", "b"], {"main": np.array([0.0, 1.0]) * (iteration + 1)})
+        shown.record_evaluation(iteration, GeneratedSamples(images=images))
+        shown.show(f"eval_{iteration:06d}", "t", GeneratedSamples(images=images), scores)
+    for file in shown.kept.glob("000005_*.png"):
+        file.write_bytes(b"GIF89a")
+    shown.write_pairs()
+    assert not (tmp_path / "pairs.png").exists()
+
+
 def test_nothing_kept_is_no_strip(tmp_path: Path) -> None:
     ImageGallery(tmp_path, "main", None, 3).write_strip(PROMPTS)
     assert list(tmp_path.iterdir()) == []

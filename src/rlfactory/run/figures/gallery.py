@@ -3,6 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from PIL import Image
@@ -13,9 +14,17 @@ from rlfactory.run.figures.image_grid import grid, grid_page, pairs, strip
 from rlfactory.run.figures.sources import beside_sources
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers.base import sample_table
-from rlfactory.run.samples import choose, image_file, sample_pairs, samples_at
+from rlfactory.run.samples import (
+    choose,
+    image_file,
+    kept_images,
+    read_kept,
+    sample_pairs,
+    samples_at,
+)
 from rlfactory.run.scores import Scores
 from rlfactory.utils.console import number
+from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.images import picture, save_animation, to_pil
 from rlfactory.utils.types import Media
 
@@ -112,9 +121,8 @@ class ImageGallery(Gallery):
     def record_evaluation(self, iteration: int, drawn: GeneratedSamples) -> None:
         """Keep a column of the strip, and of the first and the last evaluation what pairs show."""
         self._keep(iteration, drawn, max(self.count, STRIP_PROMPTS))
-        for path in self.kept.glob("*_*.png"):
-            at, _, row = path.stem.partition("_")
-            if int(at) not in (0, iteration) and int(row) >= STRIP_PROMPTS:
+        for (at, row), path in kept_images(self.folder).items():
+            if at not in (0, iteration) and row >= STRIP_PROMPTS:
                 path.unlink()
 
     def _keep(self, iteration: int, drawn: GeneratedSamples, count: int) -> None:
@@ -128,20 +136,23 @@ class ImageGallery(Gallery):
 
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write strip.png, with the scores of the moments at which the weights were evaluated."""
-        columns = sorted({int(path.stem.partition("_")[0]) for path in self.kept.glob("*_*.png")})
-        count = min(STRIP_PROMPTS, len(prompts))
-        files = [[image_file(self.folder, at, row) for at in columns] for row in range(count)]
-        files = [row for row in files if all(path.is_file() for path in row)]
-        if not columns or not files:
+        kept = kept_images(self.folder)
+        columns = sorted({at for at, _ in kept})
+        images = [
+            [read_kept(kept.get((at, row))) for at in columns]
+            for row in range(len(prompts[:STRIP_PROMPTS]))
+        ]
+        rows = [row for row, shown in enumerate(images) if columns and None not in shown]
+        if not rows:
             return
-        scores = [self._scores(at, len(files)) for at in columns]
+        of_column = [self._scores(at, STRIP_PROMPTS) for at in columns]
         strip(
-            [[_opened(path) for path in row] for row in files],
-            prompts[: len(files)],
+            [[image for image in images[row] if image] for row in rows],
+            [prompts[row] for row in rows],
             [f"iteration {column}" for column in columns],
             self.folder / "strip.png",
             f"{self.main} over training, seed {self.seed}",
-            scores=[list(row) for row in zip(*scores, strict=True)],
+            scores=[[scores[row] for scores in of_column] for row in rows],
             good=self.good,
             full_text=f"eval_{columns[0]:06d}.json",
         )
@@ -156,16 +167,18 @@ class ImageGallery(Gallery):
         """Write pairs.png: the most changed, then the best and the worst samples."""
         found = sample_pairs(RunFolder(self.folder.parent), self.main)
         some = {id(pair): pair for group in choose(found, _PAIRS).values() for pair in group}
-        shown = [p for p in some.values() if p.before.image and p.after.image][: 2 * _PAIRS]
+        read = [(read_kept(p.before.image), read_kept(p.after.image), p) for p in some.values()]
+        shown = [(one, other, p) for one, other, p in read if one and other][: 2 * _PAIRS]
         if not shown:
             return
+        before, after, both = zip(*shown, strict=True)
         pairs(
-            [_opened(pair.before.image) for pair in shown if pair.before.image],
-            [_opened(pair.after.image) for pair in shown if pair.after.image],
-            [pair.prompt for pair in shown],
+            before,
+            after,
+            [pair.prompt for pair in both],
             self.folder / "pairs.png",
             f"{self.main} before and after training, seed {self.seed}",
-            scores=[(pair.before.score, pair.after.score) for pair in shown],
+            scores=[(pair.before.score, pair.after.score) for pair in both],
             good=self.good,
             full_text="../index.html",
         )
@@ -223,12 +236,15 @@ class TextGallery(Gallery):
 
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write strip.md."""
-        paths = sorted(self.kept.glob("*.json"))
-        kept = {int(p.stem): json.loads(p.read_text(encoding="utf-8")) for p in paths}
+        kept: dict[int, list[str]] = {}
+        for path in sorted(self.kept.glob("*.json")):
+            if path.stem.isdecimal():
+                with suppress(FileError, FileNotFoundError):  # changed since it was kept
+                    kept[int(path.stem)] = read_json(path, list[str])
         lines = ["# The same prompts over training", ""]
         for i, prompt in enumerate(prompts[:STRIP_PROMPTS]):
             lines += [f"## {_one_line(prompt)}", "", "| iteration | response |", "|---:|---|"]
-            lines += [f"| {k} | {_one_line(v[i])} |" for k, v in kept.items()] + [""]
+            lines += [f"| {k} | {_one_line(v[i])} |" for k, v in kept.items() if i < len(v)] + [""]
         write_text(self.folder / "strip.md", "\n".join(lines))
 
 
@@ -248,11 +264,6 @@ def gallery(
 def _small(image: Image.Image) -> Image.Image:
     image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
     return image
-
-
-def _opened(path: Path) -> Image.Image:
-    with Image.open(path) as image:
-        return image.convert("RGB")
 
 
 def _row(numbers: Sequence[float], prompt: str, text: str) -> str:

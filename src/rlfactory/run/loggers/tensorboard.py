@@ -46,10 +46,10 @@ class TensorBoard(Logger):
     def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
         """Record an image; TensorBoard has no captions."""
         import numpy as np
-        from PIL import Image
 
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("RGB"))
+        from rlfactory.utils.images import read_image
+
+        pixels = np.asarray(read_image(path))
         self._writer.add_image(name, pixels, iteration, dataformats="HWC")
 
     def table(self, iteration: int, name: str, table: SampleTable) -> None:

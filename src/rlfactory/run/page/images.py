@@ -7,6 +7,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from rlfactory.utils.images import read_image
+
 LARGEST = 1600  # pixels on a side
 QUALITY = 84
 TINY = 200  # an image this small is enlarged with hard edges
@@ -31,11 +33,7 @@ def embed(path: Path, largest: int = LARGEST) -> EmbeddedImage:
 
     Its longer side has at most `largest` pixels.
     """
-    try:
-        with Image.open(path) as opened:
-            image = opened.convert("RGB")
-    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise OSError(f"{path} is not an image ({error})") from error
+    image = read_image(path)
     image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     webp, png = io.BytesIO(), io.BytesIO()
     image.save(webp, "webp", quality=QUALITY, method=4)

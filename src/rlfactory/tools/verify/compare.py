@@ -61,7 +61,7 @@ def evaluation_differences(recorded: RunFolder, remade: RunFolder, first: int) -
         former = recorded.prompt_set(name) if name else recorded
         for path in sorted(folder.evaluations.glob("[0-9]*.json")):
             known = former.evaluations / path.name
-            if int(path.stem) < first or not known.is_file():
+            if not path.stem.isdecimal() or int(path.stem) < first or not known.is_file():
                 continue
             if known.read_bytes() != path.read_bytes():
                 yield f"{known.relative_to(recorded.path)} has other scores, prompts or samples"
