@@ -2,6 +2,7 @@
 
 import json
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,15 @@ def test_a_copy_is_taken_at_once() -> None:
     _, tensors = flatten([tensor])
     tensor.add_(1)
     assert torch.equal(tensors["0"], torch.zeros(2))
+
+
+def test_former_copies_are_not_held() -> None:
+    _, former = flatten({"a": torch.zeros(2), "b": torch.zeros(2)})
+    gone = weakref.ref(former["b"])
+    _, latter = flatten({"a": torch.ones(2)}, reused=former)
+    del former
+    assert latter["a"].tolist() == [1, 1]
+    assert gone() is None
 
 
 def test_former_copies_lend_their_memory() -> None:

@@ -41,7 +41,8 @@ def flatten(
     """
     tensors = _Copies()
     tensors.reused, tensors.copy_tensor = reused or {}, copy or copy_to_cpu
-    return _flatten(tree, "", tensors), tensors
+    values = _flatten(tree, "", tensors)
+    return values, dict(tensors)  # which holds no former copies, as `tensors` does
 
 
 def unflatten(values: Any, tensors: Mapping[str, Tensor]) -> Any:
