@@ -184,6 +184,12 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     (
         checks.sampling.require_matching_dynamics,
         {},
+        {"dynamics": {}, "model": {"process": "tokens"}},
+        "dynamics.length",
+    ),
+    (
+        checks.sampling.require_matching_dynamics,
+        {},
         {
             "model": {"process": "tokens"},
             "dynamics": {"process": None},
@@ -1168,7 +1174,7 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (checks.sampling.require_step_likelihood, {}, {"algo": {}, "dynamics": {}}),
     (
         checks.sampling.require_matching_dynamics,
-        {},
+        {"dynamics": {"length": 4}},
         {"dynamics": {}, "model": {"process": "tokens"}},
     ),
     (checks.sampling.require_matching_dynamics, {}, {"dynamics": {"process": None}}),
