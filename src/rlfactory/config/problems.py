@@ -128,6 +128,11 @@ def unknown_key(key: str, known: Iterable[str], part: str | None = None) -> Prob
     return Problem(key, f"{message}. Did you mean {meant}?", meant)
 
 
+def untaken_key(key: str, target: str) -> Problem:
+    """A key that the plan reads, and that the component `target` does not take."""
+    return Problem(key, f"is missing; {target} must take it, as the plan reads it")
+
+
 def no_such_key(known: Iterable[str]) -> str:
     """The message on a key that does not exist, beside the ones that do."""
     return f"there is no such key; known here: {', '.join(sorted(known)) or 'none'}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlfactory.config.checks import RULES
 from rlfactory.config.compat import new_path, removal_note
-from rlfactory.config.problems import Problem, closest, unknown_key
+from rlfactory.config.problems import Problem, closest, unknown_key, untaken_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
 from rlfactory.config.schema.static_names import TargetError
@@ -133,9 +133,7 @@ def node_problems(
             yield Problem(f"{key}.{name}", message, f"{key}.{name}={DEFAULT}")
     for name in read:
         if name not in node and name not in signature.parameters:
-            yield Problem(
-                f"{key}.{name}", f"is missing; {target} must take it, as the plan reads it"
-            )
+            yield untaken_key(f"{key}.{name}", target)
 
 
 def nested_problems(

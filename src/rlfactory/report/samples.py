@@ -9,7 +9,7 @@ from rlfactory.report.report import SampleImage, TextSample
 from rlfactory.run.figures.image_grid import strip
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.page.content import main_score
-from rlfactory.run.samples import Sample, kept_images, read_kept, sample_pairs
+from rlfactory.run.samples import Sample, kept_images, readable_rows, sample_pairs
 from rlfactory.run.scores import Scores
 from rlfactory.utils.data_files import FileError, read_json
 
@@ -84,14 +84,12 @@ def draw_prompt_grid(
     """
     columns = [last_images(run) for _, run in runs]
     count = min(len(prompts), *map(len, columns))
-    read = [[read_kept(column[row]) for column in columns] for row in range(count)]
-    rows = [row for row, images in enumerate(read) if None not in images]
+    rows = dict(readable_rows([column[row] for column in columns] for row in range(count)))
     if not rows:
         return None
-    images = [[image for image in read[row] if image] for row in rows]
     below = None if scores is None else [[run[row] for run in scores] for row in rows]
     shown = [prompts[row] for row in rows]
-    strip(images, shown, [name for name, _ in runs], path, scores=below)
+    strip([*rows.values()], shown, [name for name, _ in runs], path, scores=below)
     return path
 
 

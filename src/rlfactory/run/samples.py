@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from rlfactory.utils.images import read_image
 
 SHOWN = 4
 """How many samples each kind of choice shows."""
-_IMAGE_NAME = re.compile(r"(\d+)_(\d+)", re.ASCII)
+_IMAGE_NAME = re.compile(r"(\d{6,})_(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,22 @@ def kept_images(samples: Path) -> dict[tuple[int, int], Path]:
     Files of other names are somebody else's.
     """
     files = (samples / "strip").glob("*_*.png")
-    named = [(match, path) for path in files if (match := _IMAGE_NAME.fullmatch(path.stem))]
-    return {(int(match[1]), int(match[2])): path for match, path in named}
+    names = filter(None, (_IMAGE_NAME.fullmatch(path.stem) for path in files))
+    keys = ((int(name[1]), int(name[2])) for name in names)
+    return {key: image_file(samples, *key) for key in keys}
 
 
-def read_kept(path: Path | None) -> Image.Image | None:
-    """A kept image; None where there is none any more, or a file that holds none."""
-    with suppress(OSError):
-        return None if path is None else read_image(path)
-    return None
+def readable_rows(rows: Iterable[Sequence[Path]]) -> Iterator[tuple[int, list[Image.Image]]]:
+    """The number and the images of each row of files that can all be read, one row at a time.
+
+    What a run kept may have been removed or changed since.
+    """
+    for number, row in enumerate(rows):
+        try:
+            images = [read_image(path) for path in row]
+        except OSError:
+            continue
+        yield number, images
 
 
 def evaluated(folder: RunFolder) -> list[int]:

@@ -9,7 +9,7 @@ from rlfactory.config.checks.base import (
     penalties,
     steps_trained,
 )
-from rlfactory.config.problems import Problem
+from rlfactory.config.problems import Problem, untaken_key
 
 
 def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -25,9 +25,7 @@ def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Proble
         message = f"these are for a {own_process} process, the model's is {model_process}"
         yield Problem("dynamics", message, f"dynamics={_fitting_dynamics(model_process, traits)}")
     elif model_process == "tokens" and "length" not in config["dynamics"]:
-        target = config["dynamics"]["_target_"]
-        message = f"is missing; {target} must take it, as the plan reads it"
-        yield Problem("dynamics.length", message)
+        yield untaken_key("dynamics.length", config["dynamics"]["_target_"])
 
 
 def _fitting_dynamics(process: str, traits: Traits) -> str:

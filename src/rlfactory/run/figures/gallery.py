@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from PIL import Image
@@ -18,7 +19,7 @@ from rlfactory.run.samples import (
     choose,
     image_file,
     kept_images,
-    read_kept,
+    readable_rows,
     sample_pairs,
     samples_at,
 )
@@ -136,18 +137,15 @@ class ImageGallery(Gallery):
 
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write strip.png, with the scores of the moments at which the weights were evaluated."""
-        kept = kept_images(self.folder)
-        columns = sorted({at for at, _ in kept})
-        images = [
-            [read_kept(kept.get((at, row))) for at in columns]
-            for row in range(len(prompts[:STRIP_PROMPTS]))
-        ]
-        rows = [row for row, shown in enumerate(images) if columns and None not in shown]
-        if not rows:
+        columns = sorted({at for at, _ in kept_images(self.folder)})
+        count = min(STRIP_PROMPTS, len(prompts))
+        files = [[image_file(self.folder, at, row) for at in columns] for row in range(count)]
+        rows = dict(readable_rows(files))
+        if not columns or not rows:
             return
-        of_column = [self._scores(at, STRIP_PROMPTS) for at in columns]
+        of_column = [self._scores(at) for at in columns]
         strip(
-            [[image for image in images[row] if image] for row in rows],
+            [*rows.values()],
             [prompts[row] for row in rows],
             [f"iteration {column}" for column in columns],
             self.folder / "strip.png",
@@ -157,21 +155,23 @@ class ImageGallery(Gallery):
             full_text=f"eval_{columns[0]:06d}.json",
         )
 
-    def _scores(self, iteration: int, count: int) -> list[float | None]:
-        """The scores of an evaluation's first samples; None where these were not scored."""
+    def _scores(self, iteration: int) -> list[float | None]:
+        """The scores of the strip's samples; None where these were not scored."""
         rows = samples_at(RunFolder(self.folder.parent), iteration, self.main)
-        scores: list[float | None] = [sample.score for _, sample in rows[:count]]
-        return scores + [None] * (count - len(scores))
+        scores: list[float | None] = [sample.score for _, sample in rows[:STRIP_PROMPTS]]
+        return scores + [None] * (STRIP_PROMPTS - len(scores))
 
     def write_pairs(self) -> None:
         """Write pairs.png: the most changed, then the best and the worst samples."""
         found = sample_pairs(RunFolder(self.folder.parent), self.main)
         some = {id(pair): pair for group in choose(found, _PAIRS).values() for pair in group}
-        read = [(read_kept(p.before.image), read_kept(p.after.image), p) for p in some.values()]
-        shown = [(one, other, p) for one, other, p in read if one and other][: 2 * _PAIRS]
-        if not shown:
+        kept = [(p, p.before.image, p.after.image) for p in some.values()]
+        shown = [(p, (before, after)) for p, before, after in kept if before and after]
+        rows = dict(islice(readable_rows(files for _, files in shown), 2 * _PAIRS))
+        if not rows:
             return
-        before, after, both = zip(*shown, strict=True)
+        both = [shown[row][0] for row in rows]
+        before, after = zip(*rows.values(), strict=True)
         pairs(
             before,
             after,
