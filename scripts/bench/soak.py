@@ -42,7 +42,11 @@ MODELS = {
         *("model=tiny_gpt2", "model.path={folder}", "algo=rloo", "reward=length"),
         "dynamics.length=4",
     ),
-    "images": ("model=tiny_sd3", "algo=nft", "model.finetune=lora", "schedule.steps=2"),
+    # 45 prompts: the memory of a longer list grows by the embeddings of each new one, up to 4 GiB
+    "images": (
+        *("model=tiny_sd3", "algo=nft", "model.finetune=lora", "schedule.steps=2"),
+        *("prompts=animals", "reward=compressibility"),
+    ),
 }
 
 
