@@ -9,6 +9,8 @@ from tiny_language_models import save_language_model
 
 from rlfactory.algo.sft import SFT
 from rlfactory.batch import TokenBatch
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.prompts.base import Prompt, PromptError
@@ -110,6 +112,25 @@ def test_accuracy_is_the_share_of_likeliest_tokens(model: CausalLM) -> None:
 def test_a_row_without_a_completion_is_an_error(metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(PromptError, match=message):
         SFT().completion(Prompt("The film", metadata), 0)
+
+
+@pytest.mark.parametrize(
+    ("algo", "prompts", "fixes"),
+    [
+        ("sft", "arithmetic", ["algo.column=answer"]),
+        ("sft", "movies", ["algo.column=null"]),  # no column: the prompts are whole texts
+        ("dpo", "arithmetic", ["", ""]),  # a pair of equal texts is none
+    ],
+)
+def test_the_column_that_prompts_have_is_suggested(
+    algo: str, prompts: str, fixes: list[str]
+) -> None:
+    words = ["model=tiny_gpt2", f"algo={algo}", f"prompts={prompts}"]
+    with pytest.raises(PlanError, match="no such column") as found:
+        plan_from_words(*words)
+    assert [problem.fix for problem in found.value.problems] == fixes
+    if all(fixes):
+        plan_from_words(*words, *fixes)
 
 
 def test_no_score_trains() -> None:

@@ -12,6 +12,7 @@ if SCRIPTS not in sys.path:
 
 import faults  # noqa: E402
 from faulty.damage import DAMAGES, damaged  # noqa: E402
+from faulty.harm.grammar import Damage, inflict  # noqa: E402
 from faulty.runs import words  # noqa: E402
 from faulty.tally import Tally  # noqa: E402
 from faulty.traces import compared, traces  # noqa: E402
@@ -60,6 +61,27 @@ def test_a_linked_original_stays(tmp_path: Path) -> None:
         (folder / "link").hardlink_to(tmp_path / "original")
         harm(folder / "link", random.Random(0))
         assert (tmp_path / "original").read_text() == "original", kind
+
+
+@pytest.mark.parametrize("second", ["MANIFEST.json", "state.json"])
+def test_a_link_to_a_device_is_not_read(
+    second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Path.read_bytes
+
+    def read_file(path: Path) -> bytes:
+        assert path.is_file(), f"{path} has no end"
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_file)
+    checkpoint = tmp_path / "checkpoints" / "step_000001"
+    checkpoint.mkdir(parents=True)
+    for name in ("MANIFEST.json", "state.json"):
+        (checkpoint / name).write_text("{}")
+    place = checkpoint.relative_to(tmp_path).as_posix()
+    inflict(tmp_path, Damage(f"{place}/MANIFEST.json", "a link to a device", 0), tmp_path)
+    inflict(tmp_path, Damage(f"{place}/{second}", "another value", 0, signed=True), tmp_path)
+    assert (checkpoint / "MANIFEST.json").is_symlink()
 
 
 @pytest.fixture

@@ -92,6 +92,8 @@ CHANGES: Mapping[str, Change] = {**CONTENTS, **PLACES, **OF_FOLDERS, **VALUES, *
 def inflict(folder: Path, damage: Damage, other: Path) -> None:
     """Do a damage to a folder; `other` is a folder of another run."""
     path, chance = folder / damage.path, random.Random(damage.seed)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return  # an earlier damage left a pipe or a device there, which has no end to read
     try:
         _change(damage.kind, other / damage.path)(path, chance, damage.size)
     except (OSError, ValueError):  # an earlier damage left nothing there to change
@@ -118,6 +120,8 @@ def _sign(path: Path, chance: random.Random) -> None:
     """Make the manifest of a checkpoint agree with its files, and with itself."""
     folder = next(p for p in (path, *path.parents) if p.name.startswith("step_"))
     manifest = folder / MANIFEST_FILE
+    if not manifest.is_file():
+        return
     try:
         content = json.loads(manifest.read_bytes())
     except (OSError, ValueError):

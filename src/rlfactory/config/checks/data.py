@@ -102,8 +102,10 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         texts = [name for name in provided if name != config["prompts"].get("column", "prompt")]
         message = f"is {column}, and these prompts have no such column"
         message += f"; they have {', '.join(texts)}" if texts else ""
-        guess = closest(column, texts) or next(iter(texts), None)
-        fix = f"algo.{key}={guess}" if guess else "prompts=file prompts.path=FILE.jsonl"
+        guess = closest(column, texts)
+        if key == "column":  # without one, the prompts are whole texts
+            guess = guess or next(iter(texts), "null")
+        fix = f"algo.{key}={guess}" if guess else ""
         message += "; data come by prompts=file or prompts=datasets"
         yield Problem(f"algo.{key}", message, fix)
         return
