@@ -102,9 +102,12 @@ def _resident() -> float:
 
 
 def _size(folder: Path) -> float:
-    """MiB of the files of a folder but for the log of metrics, which has a line an iteration."""
+    """MiB of the files of a folder but for those of loggers, which grow with each iteration."""
+    logs = {folder / name for name in ("metrics.jsonl", "tensorboard", "wandb")}
     files = (path for path in folder.rglob("*") if path.is_file())
-    return sum(path.stat().st_size for path in files) / MIB
+    return (
+        sum(path.stat().st_size for path in files if logs.isdisjoint((path, *path.parents))) / MIB
+    )
 
 
 def run(model: str, count: int, loggers: list[str], folder: Path) -> list[Row]:
