@@ -14,6 +14,7 @@ import pytest
 from rlfactory.sweep.samplers import Space
 from rlfactory.sweep.search import Search, objective, trial_of
 from rlfactory.sweep.table import Column, Job
+from rlfactory.utils.data_files import FileError
 
 Drive = Callable[..., "subprocess.Popen[str]"]
 FOLDER = Path("outputs/sweeps/small-tiny")
@@ -91,7 +92,6 @@ LINES = """
 {"iteration": 1, "reward/a/mean": 5, "loss": 1}
 {"iteration": 2, "reward/a/mean": 9, "loss": null}
 {"iteration": 3, "reward/a/mean": 7, "loss": 4}
-damaged
 {"iteration": 3, "eval/a/mean": 0.6}
 {"iteration": 4, "eval/a/me
 """.strip()
@@ -123,6 +123,12 @@ def test_an_objective_is_scaled(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(LINES)
     assert objective(tmp_path, Column("c", "C", "eval/a", scale=100.0)) == pytest.approx(60)
     assert math.isnan(objective(tmp_path / "none", Column("c", "C", "eval/a")))
+
+
+def test_damaged_metrics_give_no_objective(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"iteration": 1, "eval/a": 0.5}\n\xff\n')
+    with pytest.raises(FileError, match="line 2 is not UTF-8"):
+        objective(tmp_path, Column("c", "C", "eval/a"))
 
 
 @pytest.mark.parametrize(("better", "best"), [("higher", 1), ("lower", 0)])

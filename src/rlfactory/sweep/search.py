@@ -3,7 +3,6 @@
 A trial's score is `objective`, the mean of the first column over its runs.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,8 @@ from typing import Any
 
 from rlfactory.config.diff import format_value
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.run import metrics
+from rlfactory.run.folder import RunFolder
 from rlfactory.sweep.arguments import SweepArguments
 from rlfactory.sweep.folder import state_of
 from rlfactory.sweep.jobs import last_words
@@ -174,13 +175,18 @@ def _spaces(sheet: SweepFile, size: str) -> dict[str, Space]:
 
 
 def objective(run: Path, column: Column) -> float:
-    """A column's number of one run, scaled; NaN where the run has none."""
+    """A column's number of one run, scaled; NaN where the run has none.
+
+    Raises:
+        FileError: its metrics can't be read.
+    """
     kind, _, name = column.measure.partition("/")
-    lines = _metrics(run / "metrics.jsonl")
+    path = RunFolder(run).metrics
+    lines = metrics.read(path) if path.exists() else []
     if kind == "iterations":
-        return float(max((line.get("iteration") or 0 for line in lines), default=0))
+        return float(max((line["iteration"] or 0 for line in lines), default=0))
     key = f"eval/{name}/mean" if kind in ("eval", "before") else name
-    values = [line[key] for line in lines if isinstance(line.get(key), int | float)]
+    values = [value for line in lines if (value := line.get(key)) is not None]
     if not values or kind not in ("eval", "before", "last", "max"):
         return math.nan
     window = values[-column.window :]
@@ -191,18 +197,3 @@ def objective(run: Path, column: Column) -> float:
         "max": max(values),
     }
     return float(column.scale * of_kind[kind])
-
-
-def _metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of metrics.jsonl that can be read; a kill may have torn the last one."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        return []
-    records = []
-    for line in text.split("\n")[:-1]:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            continue
-    return [record for record in records if isinstance(record, dict)]

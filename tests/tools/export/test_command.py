@@ -157,6 +157,15 @@ def test_nothing_is_overwritten(run: Path, refused: Callable[..., str], tmp_path
     assert "is no run folder" in refused("export", "full", "--to", "elsewhere")
 
 
+def test_a_command_that_is_no_text_is_shown_as_far_as_it_is(run: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run, damaged)
+    (damaged / "command.txt").write_bytes(b"rlfactory seed=\xe9 reward=shapes")
+    assert app.dispatch(["export", str(damaged), "--to", str(tmp_path / "left")]) == 0
+    card = (tmp_path / "left" / "README.md").read_text()
+    assert "command: `rlfactory 'seed=\ufffd' reward=shapes`" in card
+
+
 def test_an_empty_folder_is_taken(run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert export(run, tmp_path / "empty") == 0

@@ -19,6 +19,7 @@ from rlfactory.run.summary import markdown_table, set_sections
 from rlfactory.tools.export.base_model import BaseModel
 from rlfactory.tools.export.portable import command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet
+from rlfactory.utils.data_files import read_shown
 
 Config = Mapping[str, Any]
 
@@ -182,8 +183,7 @@ def _origin(info: ExportInfo) -> list[str]:
         f" `{choices['regularizer']}`, {info.step} iterations of {samples} samples,"
         f" seed {config['seed']}",
     ]
-    if info.run.command.is_file():
-        command = info.run.command.read_text(encoding="utf-8").strip()
+    if command := read_shown(info.run.command).strip():
         lines.append(f"- command: `{command_without_folders(command)}`")
     links = [f"- metrics: [{name}]({url})" for name, url in logger_links(info.run.path).items()]
     return [*lines, *links, f"- configuration: [{CONFIG_FILE}]({CONFIG_FILE})"]
