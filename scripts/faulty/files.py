@@ -20,6 +20,7 @@ from statistics import median
 
 from faulty.attempt import Attempt, start_attempt, warm_up
 from faulty.harm.grammar import Damage, drawn, inflict, shrunk
+from faulty.harm.places import OUTSIDE, RUN
 from faulty.harm.prepared import prepare
 from faulty.harm.reading import Command, commands, kept_lines, lost, snapshot
 from faulty.tally import Tally
@@ -107,6 +108,7 @@ def _tried(place: Place, number: int, case: Case) -> Answer:
         shutil.rmtree(here)
     run = _copied_run(place, case, here)
     before, sound = snapshot(run), _sound(run)
+    outside = _outside(here)
     lines = 2 * min(sound, 3) - 1 if sound else 0
     kept = kept_lines(run, lines)
     began = time.monotonic()
@@ -116,6 +118,8 @@ def _tried(place: Place, number: int, case: Case) -> Answer:
     seconds = time.monotonic() - began
     wrong = [*_wrong(attempt, ended, seconds)]
     wrong += lost(before, snapshot(run), case.command.changes)
+    if _outside(here) != outside:
+        wrong.append("a file outside was written through a link")
     if kept != kept_lines(run, lines):
         wrong.append("metrics.jsonl has lost lines that belong to a checkpoint")
     if _sound(run) < sound:
@@ -127,11 +131,17 @@ def _tried(place: Place, number: int, case: Case) -> Answer:
 
 
 def _copied_run(place: Place, case: Case, here: Path) -> Path:
-    run = here / "run"
+    run = here / RUN
     shutil.copytree(place.prepared / case.command.folder, run, copy_function=_copied)
     for damage in case.damages:
         inflict(run, damage, place.prepared / _other(case))
     return run
+
+
+def _outside(here: Path) -> bytes:
+    """What a link out of the damaged folder leads to, if there is one."""
+    path = here / OUTSIDE
+    return path.read_bytes() if path.is_file() else b""
 
 
 def _other(case: Case) -> str:

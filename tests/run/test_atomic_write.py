@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.run.atomic_write import flush, is_unfinished, write_text
+from rlfactory.run.atomic_write import flush, is_unfinished, new_file, write_text
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -37,3 +37,19 @@ def test_what_a_killed_writer_leaves_is_known(
 
 def test_names_in_a_folder_can_be_flushed(tmp_path: Path) -> None:
     flush(tmp_path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_link_or_a_pipe_is_replaced(tmp_path: Path, kind: str) -> None:
+    mine, place = tmp_path / "mine", tmp_path / "strip.png"
+    mine.write_text("mine")
+    if kind == "link":
+        place.symlink_to(mine)
+    else:
+        os.mkfifo(place)
+    with new_file(place) as file:
+        file.write(b"new")
+    assert not place.is_symlink()
+    assert place.read_bytes() == b"new"
+    assert mine.read_text() == "mine"

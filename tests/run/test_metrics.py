@@ -150,3 +150,12 @@ def test_a_log_goes_on_after_a_line_without_a_time(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"iteration": 0}\n')
     assert MetricsLog(path).lines == 1
+
+
+def test_no_lines_are_cut_through_a_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("first\nsecond\n")
+    (tmp_path / "metrics.jsonl").symlink_to(mine)
+    with pytest.raises(FileError, match="is a link, through which a run would write"):
+        keep_lines(tmp_path / "metrics.jsonl", 1)
+    assert mine.read_text() == "first\nsecond\n"

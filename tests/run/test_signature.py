@@ -28,6 +28,12 @@ def test_it_holds_for_the_code_that_was_signed_alone(folder: RunFolder) -> None:
     assert not is_signed(folder, NAMED)
 
 
+def test_letters_that_no_signature_has(folder: RunFolder) -> None:
+    sign(folder, NAMED)
+    folder.signature.write_text(folder.signature.read_text() + "\u00e9")
+    assert not is_signed(folder, NAMED)
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("place", ["signature.txt", "inputs/more.py"])
 def test_a_pipe_in_a_received_folder_is_not_waited_for(folder: RunFolder, place: str) -> None:

@@ -1,8 +1,18 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from rlfactory.utils.images import batch_to_pil, contact_sheet, evenly_spaced, picture, to_pil
+from rlfactory.utils.images import (
+    batch_to_pil,
+    contact_sheet,
+    evenly_spaced,
+    picture,
+    read_image,
+    to_pil,
+)
 
 
 def test_each_pixel_stays_where_it_is():
@@ -39,3 +49,10 @@ def test_a_contact_sheet_has_frames_in_reading_order() -> None:
 def test_a_video_of_one_frame_is_shown_as_that() -> None:
     image = torch.full((3, 2, 5), 7, dtype=torch.uint8)
     assert picture(image[None]).tobytes() == picture(image).tobytes() == to_pil(image).tobytes()
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0.png")
+    with pytest.raises(OSError, match="is no file"):
+        read_image(tmp_path / "0.png")

@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+RUN, OUTSIDE = "run", "outside"
+"""Names of the damaged folder, and of a file beside it that links lead to."""
 Change = Callable[[Path, random.Random, int], None]
 """Changes what lies at a path. The number, from 1 up, says how much where there is a size."""
 
@@ -49,6 +51,14 @@ def _linked(target: str) -> Change:
     return link
 
 
+def _linked_outside(path: Path, chance: random.Random, size: int) -> None:
+    """A link to a copy of the file beside the run folder, which nothing may write through."""
+    outside = next(parent for parent in path.parents if parent.name == RUN).parent / OUTSIDE
+    outside.write_bytes(path.read_bytes())
+    remove(path)
+    path.symlink_to(outside)
+
+
 PLACES: Mapping[str, Change] = {
     "gone": lambda path, chance, size: remove(path),
     "a folder": _folder,
@@ -57,9 +67,10 @@ PLACES: Mapping[str, Change] = {
     "a link to itself": _linked("{name}"),
     "a link to a device": _linked("/dev/zero"),
     "a link to its folder": _linked("."),
+    "a link to a file outside": _linked_outside,
 }
 OF_FOLDERS: Mapping[str, Change] = {
-    **{name: change for name, change in PLACES.items() if name != "a folder"},
+    **{name: change for name, change in PLACES.items() if change not in (_folder, _linked_outside)},
     "a file": _file,
 }
 STRANGERS = (

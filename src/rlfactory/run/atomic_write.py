@@ -3,20 +3,33 @@
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 UNFINISHED = ".unfinished"
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file: to a temporary file beside it, flushed to the disk, then renamed."""
+    with new_file(path) as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside `path` to write, which is renamed to it at the end.
+
+    It takes the place of a link or a pipe: nothing is written through those, which may come from
+    somebody else.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        with os.fdopen(handle, "wb") as file:
+            yield file
         # mkstemp makes files that only their owner reads; colleagues often read run folders
         Path(name).chmod(0o644)
         Path(name).replace(path)

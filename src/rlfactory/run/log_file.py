@@ -37,7 +37,7 @@ def attach_log(folder: RunFolder, rank: int = 0) -> Iterator[None]:
     """
     path = folder.log if rank == 0 else folder.path / f"log_rank{rank}.txt"
     if os.path.lexists(path):
-        require_file(path, remedy="remove it")
+        require_file(path, remedy="remove it", may_be_link=False)
     handler = _Log(path, encoding="utf-8", delay=rank > 0)
     handler.setLevel(logging.ERROR if rank else logging.NOTSET)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -98,7 +98,7 @@ def keep_lines(path: Path, count: int) -> int:
     """Truncate a file after its first `count` lines; returns how many of them there are."""
     if not path.exists():
         return 0
-    require_file(path, remedy=REMEDY)
+    require_file(path, remedy=REMEDY, may_be_link=False)
     with path.open("rb+") as file:
         kept = [len(line) for line in itertools.islice(file, count) if line.endswith(b"\n")]
         file.truncate(sum(kept))

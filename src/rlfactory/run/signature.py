@@ -39,7 +39,7 @@ def is_signed(folder: RunFolder, named: Named) -> bool:
     """Whether this user began a run with just this code."""
     with suppress(OSError, ValueError):
         written = read_text(folder.signature).strip()
-        return hmac.compare_digest(written, _mac(_key(make=False), folder, named))
+        return hmac.compare_digest(written.encode(), _mac(_key(make=False), folder, named).encode())
     return False
 
 

@@ -36,8 +36,15 @@ class FileError(UserError, ValueError):
         super().__init__(f"{path}: {self.told}")
 
 
-def require_file(path: Path, *, remedy: str = "", largest: int | None = None) -> None:
-    """Raise as `read_bytes` where there is no file of at most `largest` bytes; reads nothing."""
+def require_file(
+    path: Path, *, remedy: str = "", largest: int | None = None, may_be_link: bool = True
+) -> None:
+    """Raise as `read_bytes` where there is no file of at most `largest` bytes; reads nothing.
+
+    `may_be_link=False` is for files that are written in place: a link may lead to any file.
+    """
+    if not may_be_link and path.is_symlink():
+        raise FileError(path, "is a link, through which a run would write", remedy)
     try:
         about = path.stat()
     except FileNotFoundError:

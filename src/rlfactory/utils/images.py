@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from PIL import Image
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 def read_image(path: Path) -> Image.Image:
     """An image file in RGB; OSError if it can't be read or is none."""
+    if not path.is_file():  # a pipe would be waited for
+        raise OSError(f"{path} is no file")
     try:
         with Image.open(path) as opened:
             return opened.convert("RGB")
@@ -52,11 +54,11 @@ def contact_sheet(video: "Tensor", edge: int = 2) -> Image.Image:
     return sheet
 
 
-def save_animation(pages: Sequence[Image.Image], path: Path, frame_rate: int) -> None:
+def save_animation(pages: Sequence[Image.Image], file: BinaryIO | Path, frame_rate: int) -> None:
     """Write a GIF of so many pages a second that repeats."""
     first, *others = pages
     duration = round(1000 / frame_rate)
-    first.save(path, save_all=True, append_images=others, duration=duration, loop=0)
+    first.save(file, "GIF", save_all=True, append_images=others, duration=duration, loop=0)
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

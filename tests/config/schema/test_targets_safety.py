@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+from rlfactory.config.problems import PlanError
 from rlfactory.config.schema.signature import TargetError
 from rlfactory.config.schema.targets import instantiate, is_allowed, locate
 
@@ -66,6 +69,12 @@ def test_components_and_trusted_functions_are_found(
     assert locate("torch.optim.AdamW", "optimizer").__name__ == "AdamW"
     schedule = {"_target_": "rlfactory.dynamics.schedule.Schedule", "kind": "uniform"}
     assert instantiate({**schedule, "steps": 4, "shift": None}, "schedule") is not None
+
+
+def test_values_that_a_target_does_not_take_are_told_without_a_traceback() -> None:
+    node = {"_target_": "torch.optim.AdamW", "betas": [0.9]}  # of a config.yaml that was edited
+    with pytest.raises(PlanError, match="optimizer: torch.optim.AdamW does not take.*IndexError"):
+        instantiate(node, "optimizer", params=[nn.Parameter(torch.ones(1))])
 
 
 def test_a_folder_of_options_cannot_call_what_it_likes(tmp_path: Path) -> None:

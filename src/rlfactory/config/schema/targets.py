@@ -7,8 +7,10 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.utils.current_folder import trusted_packages
+from rlfactory.utils.errors import UserError
 from rlfactory.utils.live_objects import is_reference, resolve
 
 PLUGINS = "rlfactory.conf"
@@ -120,6 +122,9 @@ def instantiate(node: Mapping[str, Any], key: str, **available: object) -> Any:
         node: a mapping with a `_target_`.
         key: the node's key, for error messages.
         available: run-time objects; a target gets those that its positional parameters name.
+
+    Raises:
+        PlanError: the target can't be called with these values.
     """
     target = locate(node["_target_"], key)
     if is_reference(node["_target_"]) and not isinstance(target, type):
@@ -129,7 +134,14 @@ def instantiate(node: Mapping[str, Any], key: str, **available: object) -> Any:
         for name, value in node.items()
         if name != "_target_"
     }
-    return target(**_runtime_arguments(target, available), **values)
+    try:
+        return target(**_runtime_arguments(target, available), **values)
+    except UserError:
+        raise
+    except (TypeError, ValueError, LookupError) as error:
+        # torch's optimizers, say, and a configuration that was edited after its check
+        message = f"{node['_target_']} does not take these values: {type(error).__name__}: {error}"
+        raise PlanError([Problem(key, message)]) from error
 
 
 def _instantiate_inside(value: object, key: str, available: Mapping[str, object]) -> Any:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlfactory.run.atomic_write import new_file
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -85,7 +87,9 @@ def saved_figure(
         for path in paths:
             # without it an SVG holds the date; a PNG has no such key
             metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, dpi=140, facecolor="white", metadata=metadata)
+            kind = path.suffix[1:]
+            with new_file(path) as file:
+                figure.savefig(file, dpi=140, facecolor="white", format=kind, metadata=metadata)
             figure.set_layout_engine("none")  # the first save has settled it, which is slow
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.atomic_write import write_text
+from rlfactory.run.atomic_write import new_file, write_text
 from rlfactory.run.figures.image_grid import grid, grid_page, pairs, strip
 from rlfactory.run.figures.sources import beside_sources
 from rlfactory.run.folder import RunFolder
@@ -133,7 +133,8 @@ class ImageGallery(Gallery):
             shown = picture(sample)
             if row >= STRIP_PROMPTS:
                 shown.thumbnail((_LARGEST, _LARGEST))
-            shown.save(image_file(self.folder, iteration, row))
+            with new_file(image_file(self.folder, iteration, row)) as file:
+                shown.save(file, "PNG")
 
     def write_strip(self, prompts: Sequence[str]) -> None:
         """Write strip.png, with the scores of the moments at which the weights were evaluated."""
@@ -204,7 +205,8 @@ class VideoGallery(ImageGallery):
             )
             for frames in videos.unbind(1)
         ]
-        save_animation(pages, path.with_suffix(".gif"), drawn.frame_rate)
+        with new_file(path.with_suffix(".gif")) as file:
+            save_animation(pages, file, drawn.frame_rate)
         return path
 
 

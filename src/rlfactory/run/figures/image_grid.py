@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Union
 
 from PIL import Image, ImageDraw
 
+from rlfactory.run.atomic_write import new_file
 from rlfactory.run.figures.fonts import Face, has_missing_letters
 from rlfactory.utils.console import number
 from rlfactory.utils.images import picture as as_picture
@@ -110,7 +111,8 @@ def grid(
     page = grid_page(
         images, captions, title, columns, scores=scores, good=good, full_text=full_text
     )
-    page.save(path)
+    with new_file(path) as file:
+        page.save(file, "PNG")
 
 
 def grid_page(
@@ -207,7 +209,8 @@ def strip(
         y += (tile_height - len(lines) * line_height(text)) // 2
         for n, line in enumerate(lines):
             text.draw(pen, (_MARGIN, y + n * line_height(text)), line, INK)
-    paper.save(path)
+    with new_file(path) as file:
+        paper.save(file, "PNG")
 
 
 def pairs(
@@ -256,7 +259,8 @@ def pairs(
             y += line_height(text)
         words = f"{number(scores[i][0])} → {number(scores[i][1])}"
         bold.draw(pen, (x, y), words, _frame(scores[i][1], good) or FAINT)
-    paper.save(path)
+    with new_file(path) as file:
+        paper.save(file, "PNG")
 
 
 def _fonts(tile_width: int) -> tuple[Face, Face]:

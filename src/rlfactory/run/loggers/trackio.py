@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
+from rlfactory.run.atomic_write import write_text
 from rlfactory.run.loggers.base import Logger, SampleTable, group_of, known_id, new_id
 from rlfactory.run.loggers.links import save_link
 
@@ -58,7 +59,7 @@ class Trackio(Logger):
                 resume="allow",
                 embed=False,
             )
-        (run_dir / ID).write_text(f"{self._id}\n", encoding="utf-8")
+        write_text(run_dir / ID, f"{self._id}\n")
         if self.space:
             save_link(run_dir, "Trackio", f"{ENDPOINT}/spaces/{self.space}")
         self._last_step = self._run._next_step - 1

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, final
 
+from rlfactory.run.atomic_write import write_text
 from rlfactory.run.loggers.base import Logger, SampleTable, group_of, known_id, new_id
 from rlfactory.run.loggers.links import save_link
 
@@ -66,7 +67,7 @@ class Wandb(Logger):
                 finish_timeout_raises=True,
             ),
         )
-        (run_dir / ID).write_text(f"{self._id}\n", encoding="utf-8")
+        write_text(run_dir / ID, f"{self._id}\n")
         save_link(run_dir, "Weights & Biases", self._run.url)  # None offline
         self._run.define_metric("*", step_metric="iteration")
 
