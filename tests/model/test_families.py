@@ -245,6 +245,34 @@ def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
     assert (found - (255 * shown).round()).abs().max() <= 1
 
 
+def test_its_decoder_gets_what_its_encoder_gave(
+    case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = case.open(folder)
+    vae, seen = model.pipe.vae, dict[str, Tensor]()
+    encode, decode = vae.encode, vae.decode
+
+    def encoded(pixels: Tensor, *args: Any, **options: Any) -> Any:
+        found = encode(pixels, *args, **options)
+        own = found.latent if hasattr(found, "latent") else found.latent_dist.mode()
+        seen.update(given=own, pixels=pixels)
+        return found
+
+    def decoded(latents: Tensor, *args: Any, **options: Any) -> Any:
+        seen["read"] = latents
+        return decode(latents, *args, **options)
+
+    monkeypatch.setattr(vae, "encode", encoded)
+    monkeypatch.setattr(vae, "decode", decoded)
+    images = model.decode(start(model)[:1])
+    seen.clear()
+    latents = model.encode_images(images)
+    assert latents.shape[1:] == model.resolution.shape
+    assert (seen["pixels"].min(), seen["pixels"].max()) >= (-1, -1)
+    model.decode(latents)
+    assert_near(seen["read"], seen["given"])
+
+
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 def test_at_the_first_update_every_ratio_is_one(
     case: Case,

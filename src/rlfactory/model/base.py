@@ -218,6 +218,21 @@ class ImageModel(ABC):
             `[B, 3, H, W]` or `[B, F, 3, H, W]`, uint8, rounded, on the CPU.
         """
 
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Latents of images of the data, which `decode` turns into them again, nearly.
+
+        Args:
+            images: `[B, 3, H, W]` uint8, of the resolution; `[B, F, 3, H, W]` of videos.
+
+        Returns:
+            `[B, C, h, w]`, of videos `[B, C, t, h, w]`, float32, on the model's device.
+
+        Raises:
+            NotImplementedError: the model has no encoder of images.
+        """
+        del images
+        raise NotImplementedError(f"{type(self).__name__} does not encode images")
+
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer; all of `weights.parameters` by default."""
         return [{"params": list(self.weights.parameters.values())}]

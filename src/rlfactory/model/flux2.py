@@ -97,6 +97,10 @@ class Flux2Klein(FlowModel):
         pixels: Tensor = vae.decode(unpacked, return_dict=False)[0]
         return pixels
 
+    def _latents_of(self, pixels: Tensor) -> Tensor:
+        latents: Tensor = self.pipe._encode_vae_image(pixels.to(self.pipe.vae.dtype), None)
+        return latents
+
 
 def empirical_shift(tokens: int, steps: int) -> float:
     """The timestep shift of FLUX.2 for a number of image tokens and of sampling steps.

@@ -28,6 +28,8 @@ from rlfactory.model.pipelines.guidance import classifier_free, guided
 from rlfactory.model.pipelines.loading import (
     decode_latents,
     decode_scaled,
+    encode_pixels,
+    encode_scaled,
     load_frozen,
     no_bars,
 )
@@ -38,6 +40,7 @@ from rlfactory.model.weight_sets import WeightSets
 from rlfactory.prompts.ops.pictured import mismatch
 from rlfactory.rollout import Condition
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.pytree import to_device
 
 Finetune = Literal["lora", "full"]
 
@@ -248,6 +251,15 @@ class PipelineModel(ImageModel):
     def _decode(self, latents: Tensor) -> Tensor:
         """Pixels `[B, 3, H, W]`, of a video `[B, F, 3, H, W]`, in [-1, 1]; without gradient."""
         return decode_scaled(self.pipe.vae, latents)
+
+    def encode_images(self, images: Tensor) -> Tensor:
+        """By the pipeline's own autoencoder; of a distribution of latents the mode."""
+        with self.memory.decoding(self.pipe.vae, self.device):
+            return encode_pixels(self._latents_of, to_device(images, self.device))
+
+    def _latents_of(self, pixels: Tensor) -> Tensor:
+        """The inverse of `_decode`, as far as the autoencoder is; without gradient."""
+        return encode_scaled(self.pipe.vae, pixels)
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
         """LoRA: one folder that diffusers and PEFT load. Full: a subfolder named after `part`."""

@@ -67,6 +67,11 @@ class Sana(FlowModel):
         pixels: Tensor = vae.decode(scaled, return_dict=False)[0]
         return pixels
 
+    def _latents_of(self, pixels: Tensor) -> Tensor:
+        vae = self.pipe.vae
+        latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent
+        return latents * vae.config.scaling_factor
+
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `use_resolution_binning=False`: the pipeline would draw a size of its own list."""
         return super().pipeline_arguments() | {"use_resolution_binning": False}

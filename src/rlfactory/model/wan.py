@@ -11,7 +11,7 @@ from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS, Init
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import network_times
-from rlfactory.model.pipelines.loading import decode_normalised
+from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
@@ -125,6 +125,9 @@ class Wan(FlowModel):
 
     def _decode(self, latents: Tensor) -> Tensor:
         return decode_normalised(self.pipe.vae, latents).transpose(1, 2)
+
+    def _latents_of(self, pixels: Tensor) -> Tensor:
+        return encode_normalised(self.pipe.vae, pixels.transpose(1, 2))
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `num_frames`."""

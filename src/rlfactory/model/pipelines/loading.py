@@ -221,12 +221,40 @@ def decode_normalised(vae: Any, latents: Tensor) -> Tensor:
     """Pixels `[B, 3, F, H, W]` in [-1, 1] of latents `[B, C, t, h, w]`, of an autoencoder of videos
     whose configuration has their means and standard deviations.
     """
-    mean, std = (
-        to_device(torch.tensor(values).view(1, -1, 1, 1, 1), latents.device)
-        for values in (vae.config.latents_mean, vae.config.latents_std)
-    )
+    mean, std = _statistics(vae, latents.device)
     pixels: Tensor = vae.decode((latents * std + mean).to(vae.dtype), return_dict=False)[0]
     return pixels
+
+
+@torch.no_grad()
+def encode_pixels(encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Latents `[B, C, h, w]`, float32, of images `[B, 3, H, W]`, uint8; or of videos.
+
+    Args:
+        encode: from pixels in [-1, 1] to latents.
+        images: on the device of the autoencoder.
+    """
+    parts = torch.split(images, max(PIXELS_TOGETHER // (images[0].numel() // 3), 1))
+    return torch.cat([encode(part.float() / 127.5 - 1).float() for part in parts])
+
+
+def encode_scaled(vae: AutoencoderKL, pixels: Tensor) -> Tensor:
+    """The inverse of `decode_scaled`."""
+    latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
+    return (latents - (vae.config.shift_factor or 0.0)) * vae.config.scaling_factor
+
+
+def encode_normalised(vae: Any, pixels: Tensor) -> Tensor:
+    """The inverse of `decode_normalised`, of pixels `[B, 3, F, H, W]`."""
+    mean, std = _statistics(vae, pixels.device)
+    latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
+    return (latents - mean) / std
+
+
+def _statistics(vae: Any, device: torch.device) -> list[Tensor]:
+    """Mean and standard deviation of the latents, for `[B, C, t, h, w]`."""
+    listed = (vae.config.latents_mean, vae.config.latents_std)
+    return [to_device(torch.tensor(values).view(1, -1, 1, 1, 1), device) for values in listed]
 
 
 def _to_bytes(pixels: Tensor) -> Tensor:
