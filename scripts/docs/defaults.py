@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from generated import Generated
-from matrix import algorithms
+from matrix import algorithms, data
 from peers import line, regularizer, shown, tuned
 
 from rlfactory.config.diff import differences
@@ -99,7 +99,9 @@ def _source(plan: Plan) -> str:
 
 def by_algorithm(model: str) -> str:
     """A row an algorithm, with the model's own reward."""
-    plans = {name: plan_of(f"model={model}", f"algo={name}") for name in algorithms()}
+    plans = {
+        name: plan_of(f"model={model}", f"algo={name}", *data(model, name)) for name in algorithms()
+    }
     rows = {name: settings(plan) for name, plan in plans.items() if plan is not None}
     columns = [*next(iter(rows.values()))]
     lines = [line(["`algo`", *columns]), line(["---"] * (len(columns) + 1))]

@@ -18,7 +18,8 @@ from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.schema.root import GROUPS
 
-PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+ROOT = Path(__file__).parents[2]
+PAGE, PAIRS = ROOT / "docs" / "options.md", ROOT / "tests" / "data" / "image_pairs.jsonl"
 BEGIN, END = "<!-- matrix: python scripts/docs/matrix.py -->", "<!-- end of matrix -->"
 TESTED, NEVER = "✓", "–"
 FAMILIES: Mapping[str, tuple[str, ...]] = {
@@ -52,7 +53,7 @@ def algorithms() -> tuple[str, ...]:
 
 def _learns_from_images(name: str) -> bool:
     try:
-        plan = plan_from_words("model=tiny_sd3", f"algo={name}")
+        plan = plan_from_words("model=tiny_sd3", f"algo={name}", *data("tiny_sd3", name))
     except PlanError as error:
         return "algo" not in {problem.key for problem in error.problems}
     return plan.choices["algo"] == name  # one on texts may stand for another one
@@ -64,12 +65,20 @@ def verdict(model: str, algorithm: str) -> tuple[tuple[str, ...], str | None]:
 
     A problem whose remedy replaces no choice, such as a micro-batch too small, is no refusal.
     """
-    pair = (f"model={model}", f"algo={algorithm}")
+    pair = (f"model={model}", f"algo={algorithm}", *data(model, algorithm))
     problems = _problems(*pair)
     more = tuple(p.fix for p in problems if "=" in p.fix and p.key not in GROUPS)
     if problems and len(more) == len(problems) and not _problems(*pair, *more):
         return more, None
     return (), _reason(problems) if problems else None
+
+
+def data(model: str, algorithm: str) -> tuple[str, ...]:
+    """The prompts of an algorithm that learns from images of the data."""
+    if algorithm != "diffusion_dpo_offline":
+        return ()
+    edited = ("prompts.image_column=rejected",) if model == "flux_kontext" else ()
+    return ("prompts=file", f"prompts.path={PAIRS}", *edited)
 
 
 def _problems(*words: str) -> list[Problem]:
@@ -87,7 +96,9 @@ def _reason(problems: list[Problem]) -> str:
 def allowed() -> list[tuple[str, str, tuple[str, ...]]]:
     """Model, algorithm and the words beside them, of each pair that tests train."""
     pairs = [(models(family)[0], name) for family in FAMILIES for name in algorithms()]
-    return [(*pair, verdict(*pair)[0]) for pair in pairs if verdict(*pair)[1] is None]
+    return [
+        (*pair, (*verdict(*pair)[0], *data(*pair))) for pair in pairs if verdict(*pair)[1] is None
+    ]
 
 
 def table() -> str:

@@ -1,15 +1,20 @@
 """Diffusion-DPO: the published formula, pairs with common noise and times, the reference."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from rlfactory.algo.diffusion_dpo import DiffusionDPO
+from rlfactory.algo.diffusion_dpo import DiffusionDPO, OfflineDiffusionDPO
 from rlfactory.algo.times import UniformTimes
 from rlfactory.batch import TrainingItems
+from rlfactory.cli import app
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.problems import PlanError
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import REFERENCE
@@ -124,3 +129,88 @@ def test_the_padding_of_a_process_is_a_pair(model: ImageModel, roll: Roll) -> No
     rollout = roll(model, [0.0])
     made = algo.training_items(rollout, model, seed=0, iteration=0)
     assert algo.loss(model, next(made.split(100))).value.isfinite()
+
+
+IMAGE_PAIRS = Path(__file__).parents[1] / "data" / "image_pairs.jsonl"
+OFFLINE = ["algo=diffusion_dpo_offline", "prompts=file", f"prompts.path={IMAGE_PAIRS}"]
+
+
+def test_on_data_the_items_are_those_of_scored_samples(model: ImageModel, roll: Roll) -> None:
+    """Of groups of two whose first sample has the higher score."""
+    rollout = replace(
+        roll(model, [0.0] * 4),
+        groups=torch.tensor([0, 0, 1, 1]),
+        rewards={"main": torch.tensor([1.0, 0.0, 1.0, 0.0])},
+    )
+    online = algorithm()
+    offline = OfflineDiffusionDPO(UniformTimes(count=3), SIGMAS)
+    (one,), (other,) = (
+        algo.training_items(
+            algo.normalise_update(algo.compute_advantages(rollout, "main")),
+            model,
+            seed=0,
+            iteration=0,
+        ).split(100)
+        for algo in (online, offline)
+    )
+    assert torch.equal(one.x0, other.x0)
+    assert torch.equal(one.require_eps(), other.require_eps())
+    assert torch.equal(one.advantage, other.advantage)
+    assert offline.reward_names("main") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "message", "fix"),
+    [
+        (["algo.chosen=choosen"], "algo.chosen", "no such column", "algo.chosen=chosen"),
+        (["algo.rejected=chosen"], "algo.rejected", "equal to chosen; a pair must differ", ""),
+        (["group_size=4"], "group_size", "chosen and rejected; allowed is 2", "group_size=2"),
+        (["regularizer=kl_v"], "regularizer", "of the data", "regularizer=none"),
+        (["model=wan"], "algo", "this model makes videos", "algo=diffusion_dpo"),
+        (["model=sd35", "model.size=[512,768]"], "algo.chosen", "another aspect ratio", ""),
+    ],
+)
+def test_the_plan_names_what_does_not_fit_of_the_data(
+    words: list[str], key: str, message: str, fix: str
+) -> None:
+    with pytest.raises(PlanError) as found:
+        plan_from_words(*OFFLINE, *words)
+    problem = next(p for p in found.value.problems if p.key == key)
+    assert message in problem.message
+    assert problem.fix == fix
+
+
+def test_without_pairs_the_online_form_is_suggested() -> None:
+    with pytest.raises(PlanError, match="no such column") as found:
+        plan_from_words(OFFLINE[0])
+    assert {problem.fix for problem in found.value.problems} == {"algo=diffusion_dpo"}
+
+
+def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
+    row = {"prompt": "a circle", "chosen": "1.png", "rejected": "2.png"}
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(PlanError, match="chosen, and in prompt 1 there is no picture .*1.png"):
+        plan_from_words(*OFFLINE[:2], f"prompts.path={path}", "reward=compressibility")
+
+
+def test_sampling_takes_no_pass_of_the_network() -> None:
+    assert "0 forward passes to sample an image, 4 to compare" in plan_from_words(*OFFLINE).table()
+
+
+@pytest.mark.slow
+def test_a_model_learns_to_tell_the_pairs_apart(tmp_path: Path) -> None:
+    small = ["model=tiny_sd3", "iterations=6", "prompts_per_iteration=4", "evaluation.every=0"]
+    rest = [
+        "updates_per_iteration=1",
+        "optimizer.lr=1e-3",
+        "schedule.steps=4",
+        "evaluation.prompts=4",
+        "hardware=cpu",
+    ]
+    assert app.dispatch([*OFFLINE, *small, *rest, f"run_dir={tmp_path / 'run'}"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    learned = [line for line in lines if "preference/accuracy" in line]
+    assert learned[-1]["preference/accuracy"] > 0.9
+    assert learned[0]["loss/policy"] == pytest.approx(math.log(2), abs=1e-6)
+    assert learned[-1]["loss/policy"] < 0.3

@@ -18,6 +18,7 @@ from rlfactory.config.schema.signature import read_signature
 CONF = packaged_folder("conf")
 FILES = sorted(path for path in CONF.glob("*/**/*.yaml"))
 PAIRS = Path(__file__).parents[1] / "data" / "pairs.jsonl"
+IMAGE_PAIRS = PAIRS.with_name("image_pairs.jsonl")
 NEEDS = {
     "prompts/file": ["prompts.path=prompts.jsonl", "reward=compressibility"],
     "prompts/datasets": ["prompts.path=prompts.jsonl", "reward=compressibility"],
@@ -31,6 +32,7 @@ NEEDS = {
     "prompts/hpdv2": ["reward=compressibility"],
     "algo/sft": [*("model=gpt2", "prompts=file", "prompts.path=prompts.jsonl", "algo.column=null")],
     "algo/dpo": [*("model=gpt2", "prompts=file", f"prompts.path={PAIRS}")],
+    "algo/diffusion_dpo_offline": ["prompts=file", f"prompts.path={IMAGE_PAIRS}"],
     "experiment/four_models": [
         *("model.path=owner/sft", "model.value_path=owner/rm", "reward.path=owner/rm"),
         "prompts.path=prompts.jsonl",

@@ -84,12 +84,13 @@ def test_images_train_without_a_mismatch(
 ) -> None:
     model, algorithm, precision, finetune, memory = row
     found = pretended.measure(
-        *(f"model={model}", f"algo={algorithm}", "iterations=1", *ROWS[row]),
+        *(f"model={model}", f"algo={algorithm}", "iterations=1"),
         *(SMALL_TREE if algorithm == "branch_grpo" else ()),
         *(f"precision={precision}", f"model.finetune={finetune}", f"memory={memory}"),
         *((*OF_FULL_SIZE, *small(model)) if small(model) else ()),
         *(GRADED if algorithm == "diffusion_dpo" else ()),
         *(("prompts=edits",) if model == "flux_kontext" else ()),
+        *ROWS[row],
     )
     assert found["units"]["update"] == 1
 

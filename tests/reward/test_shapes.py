@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.scenes import COLORS, Clause, Placed, Scene, render, requirements
-from rlfactory.reward.base import Samples, check_scores
+from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.shapes import Shapes
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "validate_shapes.py"
@@ -62,6 +63,21 @@ def test_the_credit_for_a_wrong_relation_is_an_option():
     image = render([circle, square], (225, 225, 225))
     assert scored([image], scene)[0] == pytest.approx([4 / 5])
     assert scored([image], scene, relation_credit="flow_grpo")[0] == pytest.approx([5 / 6])
+
+
+@pytest.mark.parametrize(
+    ("include", "message"),
+    [
+        ([{"shape": "circle", "count": 1}], "has no `class` and `count`"),
+        ([{"class": "hexagon", "count": 1}], "knows no 'hexagon'; it knows circle, square"),
+        ([{"class": "circle", "count": 0}], "count=0"),
+    ],
+)
+def test_metadata_that_can_not_be_scored_is_told_before_a_run(include, message):
+    good = Prompt("a circle", {"include": [{"class": "circle", "count": 1}]})
+    Shapes().check_prompts([good])
+    with pytest.raises(RewardError, match=message):
+        Shapes().check_prompts([good, Prompt("a hexagon", {"include": include})])
 
 
 def test_no_samples_give_no_scores():

@@ -76,18 +76,19 @@ def test_a_pair_trains_or_is_refused(
     model: str, algorithm: str, small: Callable[[str], list[str]]
 ) -> None:
     more, reason = matrix.verdict(model, algorithm)
+    data = matrix.data(model, algorithm)
     if reason is not None:
         assert (model, algorithm) not in {pair[:2] for pair in matrix.allowed()}
         with pytest.raises(PlanError):
-            plan_from_words(f"model={model}", f"algo={algorithm}")
+            plan_from_words(f"model={model}", f"algo={algorithm}", *data)
         return
-    pair = (f"model={model}", f"algo={algorithm}")
+    pair = (f"model={model}", f"algo={algorithm}", *data)
     beside = [word for word in more if not word.startswith("micro_batch")]  # SHORT has its own
     once = [] if algorithm == "ddpo_sf" else ["updates_per_iteration=2"]
     tree = ["branches=2", "tree.splits=[0]"] if algorithm == "branch_grpo" else []
     pictures = ["prompts=edits"] if model == "flux_kontext" else []
     few = ["times.count=2"] if "times" in plan_from_words(*pair, *beside).config else []
-    words = [*pair, *beside, *once, *few, *SHORT, *tree, *pictures, *small(model)]
+    words = [*pair, *beside, *once, *few, *SHORT, *tree, *pictures, *small(model), *data]
     config = plan_from_words(*words).config
     parts = build(config)
     before = {k: p.detach().clone() for k, p in parts.model.weights.parameters.items()}

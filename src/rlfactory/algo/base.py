@@ -146,7 +146,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         """
         return [main] if self.advantage is None else self.advantage.names(main)
 
-    def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
+    def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:
         """A sample of the data, for algorithms with `samples_from = "data"`.
 
         Args:
@@ -154,7 +154,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             member: The number of the sample within the prompt's group.
 
         Returns:
-            The text that is given, and the one that is learned.
+            The text that is given, and what is learned: a text, or an image in any form that
+            `prompts.ops.pictured.pictured` takes.
 
         Raises:
             PromptError: The row lacks what the algorithm learns from.

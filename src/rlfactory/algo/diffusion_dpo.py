@@ -1,11 +1,13 @@
-"""Diffusion-DPO (arXiv 2311.12908) on the best and the worst image of each group."""
+"""Diffusion-DPO (arXiv 2311.12908): on the best and the worst image of each group, or on data."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Algorithm, Loss
+from rlfactory.algo.ops.completions import given_image
 from rlfactory.algo.ops.noised_items import noised_items
 from rlfactory.algo.ops.preference import (
     PAIR,
@@ -21,6 +23,7 @@ from rlfactory.algo.times import Times
 from rlfactory.batch import Batch, Outputs, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import REFERENCE
+from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import BelowHalf, Positive
 
@@ -98,3 +101,53 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
 def _mean_square(error: Tensor) -> Tensor:
     return error.pow(2).flatten(1).mean(1)
+
+
+class OfflineDiffusionDPO(DiffusionDPO):
+    """`DiffusionDPO` as published: the two samples of a pair are images of the data.
+
+    Each row of the data gives a pair, and evaluations draw from the policy.
+
+    Args:
+        chosen: The column of the data with the preferred image: a path, or an image.
+        rejected: The column with the other one.
+    """
+
+    samples_from = "data"
+
+    def __init__(
+        self,
+        times: Times,
+        sigmas: Tensor,
+        *,
+        loss_type: LossType = "sigmoid",
+        beta: Positive = 100.0,
+        label_smoothing: BelowHalf = 0.0,
+        chosen: str = "chosen",
+        rejected: str = "rejected",
+    ) -> None:
+        super().__init__(
+            times, sigmas, loss_type=loss_type, beta=beta, label_smoothing=label_smoothing
+        )
+        self.chosen, self.rejected = chosen, rejected
+
+    def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:
+        """The prompt, and the chosen image (member 0) or the rejected one, as the data have it."""
+        columns = {"chosen": self.chosen, "rejected": self.rejected}
+        images = [given_image(prompt, column, key) for key, column in columns.items()]
+        if images[0] == images[1]:
+            raise PromptError(
+                f"the prompt {prompt.text[:60]!r}: its {self.chosen!r} and {self.rejected!r} are"
+                " the same image; a pair must differ, so remove this row"
+            )
+        return prompt.text, images[member % PAIR]
+
+    def reward_names(self, main: str) -> list[str]:
+        """None: the scores of the data are reported only."""
+        del main
+        return []
+
+    def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
+        """1 for the chosen images, -1 for the rejected ones."""
+        del main
+        return replace(rollout, advantage=1.0 - 2.0 * (rollout.index % PAIR))

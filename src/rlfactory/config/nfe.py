@@ -177,8 +177,10 @@ def reference_of(node: Mapping[str, Any]) -> str | None:
 def nfe_sample(config: Config, traits: Traits) -> float:
     """Forward passes to sample an image, on average over branches, which share their first steps.
 
-    Of a moving window the first position is counted.
+    Of a moving window the first position is counted. None where the data give the images.
     """
+    if traits["algo"].get("samples_from") == "data":
+        return 0.0
     steps, branches = int(config["schedule"]["steps"]), int(config["branches"])
     if traits["algo"].get("requires") != "transitions":
         return steps

@@ -35,6 +35,13 @@ class Head:
     columns: tuple[str, ...] | None = None
 
 
+def folder_of_prompts(config: Mapping[str, Any]) -> Path:
+    """What paths of pictures in the prompts are relative to: the folder of their file."""
+    path = config["prompts"].get("path")
+    file = Path(path).expanduser() if isinstance(path, str) else Path()
+    return file.parent if file.is_file() else Path()
+
+
 def prompt_file_head(path: Path) -> Head:
     """The first rows of a file that `prompts=file` reads."""
     return _prompt_file_head(path, _state(path))

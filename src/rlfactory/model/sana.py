@@ -69,8 +69,8 @@ class Sana(FlowModel):
 
     def _latents_of(self, pixels: Tensor) -> Tensor:
         vae = self.pipe.vae
-        latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent
-        return latents * vae.config.scaling_factor
+        latents: Tensor = vae.config.scaling_factor * vae.encode(pixels.to(vae.dtype)).latent
+        return latents
 
     def pipeline_arguments(self) -> dict[str, object]:
         """Also `use_resolution_binning=False`: the pipeline would draw a size of its own list."""

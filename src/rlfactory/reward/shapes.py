@@ -1,12 +1,15 @@
 """GenEval's scores on scenes of coloured shapes (`prompts=shapes`). No network."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.geneval_metadata import clauses_problem
+from rlfactory.prompts.ops.scenes import SHAPES
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.reward.ops.geneval_score import Detection, RelationCredit, soft_score, strict_score
 from rlfactory.reward.ops.shape_detector import UNKNOWN, detect
 
@@ -32,6 +35,17 @@ class Shapes(Reward):
     ) -> None:
         self.relation_credit: RelationCredit = relation_credit
         self.blobs = blobs
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """RewardError that names the first prompt whose metadata can't be scored."""
+        prompts = [*prompts]
+        super().check_prompts(prompts)
+        for prompt in prompts:
+            if problem := clauses_problem(prompt.metadata, SHAPES):
+                raise RewardError(
+                    f"reward=shapes can't score the prompt {prompt.text!r}: {problem};"
+                    " prompts=shapes fits"
+                )
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
+from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.loading import network_on
+from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
@@ -33,6 +35,7 @@ from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, p
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.train.sampling.engine import EngineSampler
 from rlfactory.train.sampling.given import GivenSampler
+from rlfactory.train.sampling.given_image import GivenImageSampler
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.train.sampling.tree import TreeSpec
@@ -261,7 +264,7 @@ def _build_sampler(
 ) -> Sampler:
     batch = config["sample_batch"]
     if model.media == "texts":
-        options = {"dynamics": dynamics, "batch": batch, "advance": advance}
+        options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
         if algo.samples_from == "data":
             return GivenSampler(model, completion=algo.completion, **options)
         engine = instantiate_group(config, "engine")
@@ -273,17 +276,25 @@ def _build_sampler(
     transitions = None
     if algo.requires == "transitions":
         transitions = _transition_spec(config, algo.stores_step_mean)
-    return ImageSampler(
-        model,
-        dynamics=dynamics,
-        sigmas=sigmas,
-        evaluation_sigmas=noise_levels(schedule, resolution, steps),
-        evaluation_shape=resolution.shape,
-        policy_fraction=policy_fraction(config),
-        transitions=transitions,
-        batch=batch,
-        advance=advance,
-    )
+    options = {
+        "dynamics": dynamics,
+        "sigmas": sigmas,
+        "evaluation_sigmas": noise_levels(schedule, resolution, steps),
+        "evaluation_shape": resolution.shape,
+        "policy_fraction": policy_fraction(config),
+        "transitions": transitions,
+        "batch": batch,
+        "advance": advance,
+    }
+    if algo.samples_from == "data":
+        return GivenImageSampler(
+            model,
+            completion=algo.completion,
+            folder=folder_of_prompts(config),
+            size=height_and_width(config["model"]["size"]),
+            **options,
+        )
+    return ImageSampler(model, **options)
 
 
 def _transition_spec(config: Config, mean: bool) -> TransitionSpec:

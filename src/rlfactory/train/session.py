@@ -51,7 +51,6 @@ from rlfactory.train.listeners import (
 )
 from rlfactory.train.process.distributed import is_peer_lost
 from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgress
-from rlfactory.train.sampling.given import check_completions
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.errors import TrainingError
 
@@ -116,7 +115,7 @@ class Session:
             progress = StopAwareProgress(progress, self._raise_if_stopped)
         located = with_inputs(self.config, self.folder)
         self.components = build(located, progress.advance, self.hardware)
-        check_completions(self.components.algo, self.components.prompts)
+        self.components.sampler.check_rows(self.components.prompts)
         self.trainer = Trainer(
             self.components,
             training_budget(self.config),

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlfactory.algo.ppo import PPO
 from rlfactory.algo.sft import SFT
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.prompt_list import PromptList
-from rlfactory.train.sampling.given import GivenSampler, check_completions
+from rlfactory.train.sampling.given import Completion, GivenSampler
 from rlfactory.utils.pytree import require
 
 PROMPTS = [Prompt("a", {"of": [" one", " two"]}), Prompt("It was", {"of": [" a long text", " x"]})]
@@ -27,14 +26,13 @@ def model(gpt2_folder: Path) -> CausalLM:
     return CausalLM(torch.device("cpu"), path=str(gpt2_folder))
 
 
+def given(model: CausalLM, completion: Completion, batch: int = 100) -> GivenSampler:
+    options = {"dynamics": Token(length=6), "batch": batch, "advance": lambda count: None}
+    return GivenSampler(model, completion=completion, **options)
+
+
 def sampler(model: CausalLM, batch: int = 100) -> GivenSampler:
-    return GivenSampler(
-        model,
-        completion=listed,
-        dynamics=Token(length=6),
-        batch=batch,
-        advance=lambda count: None,
-    )
+    return given(model, listed, batch)
 
 
 def test_members_of_a_group_get_their_own_completions(model: CausalLM) -> None:
@@ -76,11 +74,11 @@ def test_rollouts_of_the_policy_are_drawn(model: CausalLM) -> None:
     assert not {*(rollout.texts or [])} & {" one", " two", " x"}
 
 
-def test_all_rows_are_checked_before_a_run() -> None:
+def test_all_rows_are_checked_before_a_run(model: CausalLM) -> None:
     rows = GivenRows([Prompt("a", {"completion": "b"}), Prompt("c", {})])
     with pytest.raises(PromptError, match="'c'.*'completion' must be a text"):
-        check_completions(SFT(), rows)
-    check_completions(PPO(Token()), rows)
+        given(model, SFT().completion).check_rows(rows)
+    given(model, SFT().completion).of_policy.check_rows(rows)
 
 
 class GivenRows(PromptList):

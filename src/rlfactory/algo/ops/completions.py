@@ -1,4 +1,6 @@
-"""Completions that the data give."""
+"""Completions and images that the data give."""
+
+from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.chat import reply_text
@@ -21,5 +23,19 @@ def given_completion(prompt: Prompt, column: str, key: str) -> str:
     actual = f"it is {text!r}" if column in prompt.metadata else "there is none"
     raise PromptError(
         f"the prompt {prompt.text[:60]!r}: its {column!r} must be a text, and {actual};"
+        f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{key})"
+    )
+
+
+def given_image(prompt: Prompt, column: str, key: str) -> Any:
+    """The image of a row of the data, not read yet; see `prompts.ops.pictured`.
+
+    Raises:
+        PromptError: The row has no such column, or nothing in it.
+    """
+    if (image := prompt.metadata.get(column)) is not None:
+        return image
+    raise PromptError(
+        f"the prompt {prompt.text[:60]!r}: it has no image under {column!r};"
         f" its columns are {', '.join(prompt.metadata) or 'none'} (algo.{key})"
     )

@@ -12,7 +12,8 @@ from rlfactory.config.checks.base import (
 )
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
-from rlfactory.model.pipelines.local_models import is_offline
+from rlfactory.config.prompt_data import folder_of_prompts
+from rlfactory.model.pipelines.local_models import height_and_width, is_offline
 from rlfactory.prompts.ops.chat import reply_text
 from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
 from rlfactory.prompts.ops.quoted_words import quotation_problem
@@ -79,12 +80,18 @@ def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -
 
 
 COMPLETIONS = ("column", "chosen", "rejected")
-"""Keys of `algo` that name a column of completions."""
+"""Keys of `algo` that name a column of completions, or of images."""
+ONLINE = "algo=diffusion_dpo"
+"""Learns from pairs of the policy's own samples."""
 
 
 def require_completions(config: Config, traits: Traits) -> Iterator[Problem]:
     """Prompts bring the columns of completions that an algorithm on data learns from."""
     if traits["algo"].get("samples_from") != "data" or is_algorithm_mismatched(traits):
+        return
+    if traits["model"].get("media") == "videos":
+        message = "learns from images of the data, and this model makes videos"
+        yield Problem("algo", message, ONLINE)
         return
     keys = [key for key in COMPLETIONS if config["algo"].get(key) is not None]
     problems = [problem for key in keys for problem in _missing_column(config, traits, key)]
@@ -105,9 +112,12 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         guess = closest(column, texts)
         if key == "column":  # without one, the prompts are whole texts
             guess = guess or next(iter(texts), "null")
-        fix = f"algo.{key}={guess}" if guess else ""
+        other = ONLINE if _are_images(traits) else ""
         message += "; data come by prompts=file or prompts=datasets"
-        yield Problem(f"algo.{key}", message, fix)
+        yield Problem(f"algo.{key}", message, f"algo.{key}={guess}" if guess else other)
+        return
+    if _are_images(traits):
+        yield from _unfitting_images(config, key, () if rows is None else rows.rows)
         return
     for row in rows.rows if rows is not None else ():
         text = reply_text(row.get(column))
@@ -115,6 +125,30 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
             where = f"the prompt {str(row.get('prompt'))[:40]!r}"
             message = f"is {column}, which is {text!r} for {where}; it must be a text"
             yield Problem(f"algo.{key}", message)
+            return
+
+
+def _are_images(traits: Traits) -> bool:
+    return traits["model"].get("media") == "images"
+
+
+def _unfitting_images(
+    config: Config, key: str, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[Problem]:
+    """The first image of the column that `algo.KEY` names that can't be read, or has no fitting
+    shape.
+    """
+    # Pillow takes a while to import
+    from rlfactory.prompts.ops.pictured import given_picture_problem
+
+    column, size = config["algo"][key], height_and_width(config["model"]["size"])
+    for number, row in enumerate(rows, start=1):
+        picture = row.get(column)
+        fault = "there is none"
+        if picture is not None:
+            fault = given_picture_problem(picture, folder_of_prompts(config), size) or ""
+        if fault:
+            yield Problem(f"algo.{key}", f"is {column}, and in prompt {number} {fault}")
             return
 
 

@@ -241,7 +241,8 @@ def encode_pixels(encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
 def encode_scaled(vae: AutoencoderKL, pixels: Tensor) -> Tensor:
     """The inverse of `decode_scaled`."""
     latents: Tensor = vae.encode(pixels.to(vae.dtype)).latent_dist.mode()
-    return (latents - (vae.config.shift_factor or 0.0)) * vae.config.scaling_factor
+    scaled: Tensor = (latents - (vae.config.shift_factor or 0.0)) * vae.config.scaling_factor
+    return scaled
 
 
 def encode_normalised(vae: Any, pixels: Tensor) -> Tensor:

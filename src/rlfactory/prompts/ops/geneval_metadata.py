@@ -33,6 +33,11 @@ def metadata_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> s
     for key in ("tag", "include"):
         if key not in metadata:
             return f"its metadata lacks {key}"
+    return clauses_problem(metadata, objects)
+
+
+def clauses_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> str | None:
+    """The same of `include` and `exclude` alone."""
     clauses = metadata["include"]
     if not isinstance(clauses, Sequence) or isinstance(clauses, str) or not clauses:
         return f"include={clauses!r} is no list of clauses"
@@ -44,7 +49,7 @@ def metadata_problem(metadata: Mapping[str, Any], objects: Collection[str]) -> s
 def _clause_problem(clause: Any, index: int, objects: Collection[str]) -> str | None:
     """What is wrong with the clause at `index` of its list; a relation's target comes earlier."""
     if not isinstance(clause, Mapping) or not {"class", "count"} <= clause.keys():
-        return f"{clause!r} has no class and count"
+        return f"{clause!r} has no `class` and `count`"
     name, count = clause["class"], clause["count"]
     if name not in objects:
         return f"the detector knows no {name!r}; it knows {', '.join(objects)}"

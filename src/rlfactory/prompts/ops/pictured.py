@@ -150,6 +150,19 @@ def size_problem(source: Source, size: tuple[int, int]) -> str | None:
     )
 
 
+def given_picture_problem(picture: object, folder: Path, size: tuple[int, int]) -> str | None:
+    """Why a picture of the data can't be learned by a model of a height and width; None if it can.
+
+    Args:
+        picture: in any form that `pictured` takes.
+        folder: what its path is relative to.
+    """
+    try:
+        return size_problem(pictured("", picture, folder).source, size)
+    except ValueError as error:
+        return str(error)
+
+
 def mismatch(texts: Iterable[str], takes_pictures: bool) -> str | None:
     """What is wrong with the first text that has a picture where the model takes none, or has none
     where it takes one.

@@ -1,6 +1,7 @@
 """The contract of samplers, which draw rollouts to learn from and samples to evaluate or show."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -8,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.rollout import GeneratedSamples, Rollout
 from rlfactory.utils.pytree import concat
 
@@ -34,6 +35,14 @@ class Sampler(ABC):
     def of_policy(self) -> "Sampler":
         """A sampler whose rollouts are drawn from the policy, also where these are of the data."""
         return self
+
+    def check_rows(self, prompts: Prompts) -> None:
+        """Check all rows of the data before anything is learned from them.
+
+        Raises:
+            PromptError: a row lacks what is learned; never where samples are drawn.
+        """
+        del prompts
 
     @abstractmethod
     def batches(
@@ -83,6 +92,15 @@ def computed_ahead(calls: Iterable[Callable[[], T]]) -> Iterator[T]:
             pending = following
         if pending is not None:
             yield pending.result()
+
+
+def members_of(groups: Tensor) -> list[int]:
+    """The number of each sample within its group."""
+    seen, members = Counter[int](), []
+    for group in groups.tolist():
+        members.append(seen[group])
+        seen[group] += 1
+    return members
 
 
 def row_numbers(count: int, rows: Tensor | None) -> Tensor:

@@ -1,15 +1,14 @@
 """The sampler of language models that learn from completions of the data."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.base import Algorithm
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.rollout import Tokens
+from rlfactory.train.sampling.base import members_of
 from rlfactory.train.sampling.text import TextSampler
 from rlfactory.utils.pytree import index_rows, to_device
 
@@ -36,6 +35,11 @@ class GivenSampler(TextSampler):
             self.model, dynamics=self.dynamics, batch=self.batch, advance=self.advance
         )
 
+    def check_rows(self, prompts: Prompts) -> None:
+        """See the contract."""
+        for prompt in prompts.known():
+            self.completion(prompt, 0)  # of a pair it looks at both
+
     def _rollout(
         self, prompts: Sequence[Prompt], groups: Tensor, index: Tensor, seed: int, iteration: int
     ) -> Iterator[Tokens]:
@@ -44,7 +48,7 @@ class GivenSampler(TextSampler):
         Completions longer than `dynamics.length` tokens are cut, and have no end.
         """
         del seed, iteration
-        members = zip(prompts, _members(groups), strict=True)
+        members = zip(prompts, members_of(groups), strict=True)
         # all rows at once, so that batches have the same width on every rank
         whole = self._tokens_of([self.completion(prompt, member) for prompt, member in members])
         for chunk in self._chunks(index):
@@ -58,22 +62,3 @@ class GivenSampler(TextSampler):
         response, mask, ended = (to_device(column, self.model.device) for column in encoded)
         zeros = torch.zeros(response.shape, device=self.model.device)
         return Tokens(prompt, prompt_mask, response, mask, ended, zeros, zeros)
-
-
-def check_completions(algo: Algorithm[Any, Any, Any], prompts: Prompts) -> None:
-    """Check all rows of the data before an algorithm learns from them.
-
-    Raises:
-        PromptError: a row lacks what the algorithm learns from.
-    """
-    for prompt in prompts.known() if algo.samples_from == "data" else ():
-        algo.completion(prompt, 0)  # of a pair it looks at both
-
-
-def _members(groups: Tensor) -> list[int]:
-    """The number of each sample within its group."""
-    seen, members = Counter[int](), []
-    for group in groups.tolist():
-        members.append(seen[group])
-        seen[group] += 1
-    return members

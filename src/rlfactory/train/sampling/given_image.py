@@ -1,0 +1,110 @@
+"""The sampler of image models that learn from pictures of the data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rlfactory.algo.ops.preference import PAIR
+from rlfactory.model.base import ImageModel
+from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.pictured import PictureError, given_picture_problem, pictured
+from rlfactory.rollout import Rollout
+from rlfactory.train.sampling.base import computed_ahead, members_of, row_numbers
+from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.utils.images import from_pil
+from rlfactory.utils.pytree import row_chunks
+
+
+class GivenImageSampler(ImageSampler):
+    """Takes the samples of a rollout from the data, and draws those of evaluations.
+
+    Pictures are resized to the model's resolution, and must have its aspect ratio.
+
+    Args:
+        completion: from a row of the data and the number of a sample in its group, the text that is
+            given, and the picture that is learned, in any form that `pictured` takes.
+        folder: what paths of pictures are relative to.
+        size: height and width of the model's images, in pixels.
+        options: those of `ImageSampler`.
+    """
+
+    def __init__(
+        self,
+        model: ImageModel,
+        *,
+        completion: Callable[[Prompt, int], tuple[str, Any]],
+        folder: Path,
+        size: tuple[int, int],
+        **options: Any,
+    ) -> None:
+        super().__init__(model, **options)
+        self.completion, self.folder = completion, folder
+        self.size = size
+        self._options = options
+
+    @property
+    def of_policy(self) -> ImageSampler:
+        """See the contract."""
+        return ImageSampler(self.model, **self._options)
+
+    def check_rows(self, prompts: Prompts) -> None:
+        """See the contract; of the pictures it reads the headers."""
+        for prompt in prompts.known():
+            for member in range(PAIR):
+                _, picture = self.completion(prompt, member)
+                if problem := given_picture_problem(picture, self.folder, self.size):
+                    raise PromptError(f"the prompt {prompt.text[:60]!r}: {problem}")
+
+    def batches(
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        *,
+        seed: int,
+        iteration: int,
+        rows: Tensor | None = None,
+    ) -> Iterator[Rollout]:
+        """Read and encode the pictures of the rows."""
+        del seed, iteration
+        selected = row_numbers(len(groups), rows)
+        members = members_of(groups)
+        conditions = self._conditions(prompts, groups[selected])
+        chunks = [*row_chunks(len(selected), self.batch)]
+
+        def read(chunk: Tensor) -> Tensor:
+            numbers = selected[chunk].tolist()
+            own = [(prompts[int(groups[number])], members[number]) for number in numbers]
+            return torch.stack([self._picture(prompt, member) for prompt, member in own])
+
+        # the next pictures are read while these are encoded
+        for chunk, images in zip(
+            chunks, computed_ahead(partial(read, chunk) for chunk in chunks), strict=True
+        ):
+            index = selected[chunk]
+            own = [prompts[group] for group in groups[index].tolist()]
+            latents = self.model.encode_images(images)
+            self.advance(len(index))
+            yield Rollout(
+                prompts=[prompt.text for prompt in own],
+                metadata=[prompt.metadata for prompt in own],
+                groups=groups[index],
+                index=index,
+                condition=conditions.select(chunk),
+                latents=latents,
+                images=images,
+            )
+
+    def _picture(self, prompt: Prompt, member: int) -> Tensor:
+        """A picture `[3, H, W]` uint8, of the model's resolution."""
+        text, source = self.completion(prompt, member)
+        try:
+            picture = pictured(text, source, self.folder).open()
+        except PictureError as error:
+            raise PromptError(f"the prompt {prompt.text[:60]!r}: {error}") from error
+        height, width = self.size
+        return from_pil(picture.resize((width, height), Image.Resampling.LANCZOS))
