@@ -42,6 +42,7 @@ def test_groups_and_options(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "algo=nonsense"], "there is no option nonsense"),
         (["explain", "seed=3"], "sets a key"),
         (["explain"], "no key named"),
+        (["explain", "="], "no key named"),
         (["list", "algo", "nonsense"], "there is no option nonsense"),
     ],
 )
