@@ -46,8 +46,8 @@ def explain_words(words: Sequence[str]) -> str:
     if option and group in GROUPS:
         return describe_option(group, option, overrides)
     if not group or option:
-        message = f"{first} sets a key" if group else "no key named"
-        raise PlanError([Problem(first if group else "KEY", message, "rlfactory explain optimizer.lr")])
+        word, message = (first, f"{first} sets a key") if group else ("KEY", "no key named")
+        raise PlanError([Problem(word, message, "rlfactory explain optimizer.lr")])
     composed = composed_config(overrides)
     keys = [first] if _has(composed.values, first) else _keys_named(first, composed)
     if not keys and (groups := [g for g in GROUPS if first in options(g, searched(overrides))]):

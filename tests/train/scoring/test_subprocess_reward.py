@@ -84,7 +84,7 @@ def test_an_error_has_its_own_message(make: Make) -> None:
 
 def test_what_prompts_must_bring_is_asked_of_the_reward_itself(make: Make) -> None:
     made = make("shapes.Shapes")
-    made.check_prompts([Prompt("a star", {"include": [{"class": "star", "count": 1}], "tag": "one"})])
+    made.check_prompts([Prompt("a star", {"include": [{"class": "star", "count": 1}]})])
     with pytest.raises(RewardError, match="'two stars': its metadata lacks include"):
         made.check_prompts([Prompt("two stars", {})])
 
