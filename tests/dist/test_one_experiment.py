@@ -20,6 +20,7 @@ Ran = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
 Traces = Callable[[Path], dict[str, Any]]
 
 PAIRS = Path(__file__).parents[1] / "data" / "pairs.jsonl"
+IMAGE_PAIRS = PAIRS.with_name("image_pairs.jsonl")
 SMALL = ["evaluation.prompts=3", "evaluation.grid=3", "checkpoint.minutes=0"]
 # Adam divides by the root of a gradient's square: at its usual eps, rounding errors of gradients
 # that should be 0 are steps of the size of lr
@@ -39,6 +40,11 @@ WORDS = {
         *("algo=dpo", "schedule.steps=3", "sample_batch=3", *SMALL, *FIRM, "group_size=3"),
         "algo.beta=1",  # it multiplies rounding errors of predictions
         *("prompts_per_iteration=6", "updates_per_iteration=2"),
+    ],
+    "diffusion_dpo_offline": [
+        *("algo=diffusion_dpo_offline", "prompts=file", f"prompts.path={IMAGE_PAIRS}"),
+        *("schedule.steps=3", "sample_batch=2", *SMALL, *FIRM, "algo.beta=1"),
+        *("prompts_per_iteration=4", "updates_per_iteration=2", "evaluation.prompts=2"),
     ],
     # three pairs an update: a process has more of them than the other
     "dpo": [

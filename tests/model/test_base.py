@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from rlfactory.model.base import ImageModel, NFECounter, evaluation_metrics
+from rlfactory.utils.errors import ModelError
 
 
 def test_rows_with_a_gradient_are_counted_apart(linear: Callable[..., ImageModel]) -> None:
@@ -47,3 +48,8 @@ def test_each_pass_is_told_before_it_is_made() -> None:
     with pytest.raises(KeyError):
         counted.add(3)
     assert counted == NFECounter()
+
+
+def test_a_model_without_an_encoder_says_so(linear: Callable[..., ImageModel]) -> None:
+    with pytest.raises(ModelError, match="LinearModel does not encode images of the data"):
+        ImageModel.encode_images(linear(), torch.zeros(1, 3, 8, 8, dtype=torch.uint8))

@@ -28,6 +28,7 @@ from rlfactory.train.scoring import build as scoring_build
 from rlfactory.train.session import Session
 from rlfactory.train.trainer import Trainer
 
+IMAGE_PAIRS = Path(__file__).parents[1] / "data" / "image_pairs.jsonl"
 SMALL = [
     "evaluation.prompts=4",
     "evaluation.grid=4",
@@ -42,6 +43,10 @@ IMAGES = {
     "awm": ["algo=awm", "regularizer=kl_ema"],
     "vgrpo": ["algo=vgrpo"],
     "diffusion_dpo": ["algo=diffusion_dpo", "epochs=2", "prompts_per_iteration=4"],
+    "diffusion_dpo_offline": [
+        *("algo=diffusion_dpo_offline", "prompts=file", f"prompts.path={IMAGE_PAIRS}"),
+        *("epochs=2", "prompts_per_iteration=4", "group_size=2"),
+    ],
     "grpo": ["algo=grpo", "regularizer=kl_gaussian", "window=random_contiguous"],
     "grpo_guard": ["algo=grpo_guard", "epochs=2"],
     "ddpo": ["algo=ddpo", "advantage.min_count=2"],

@@ -36,6 +36,7 @@ from rlfactory.dynamics.ops.forward_process import ForwardProcess
 from rlfactory.model.precision import Precision
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Condition
+from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Media, Size
 
 
@@ -228,10 +229,13 @@ class ImageModel(ABC):
             `[B, C, h, w]`, of videos `[B, C, t, h, w]`, float32, on the model's device.
 
         Raises:
-            NotImplementedError: the model has no encoder of images.
+            ModelError: the model has no encoder of images.
         """
         del images
-        raise NotImplementedError(f"{type(self).__name__} does not encode images")
+        raise ModelError(
+            f"{type(self).__name__} does not encode images of the data: its class needs the method"
+            " `encode_images`"
+        )
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer; all of `weights.parameters` by default."""

@@ -17,7 +17,7 @@ from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.loading import network_on
-from rlfactory.model.pipelines.local_models import height_and_width
+from rlfactory.model.pipelines.local_models import image_size
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
@@ -291,7 +291,7 @@ def _build_sampler(
             model,
             completion=algo.completion,
             folder=folder_of_prompts(config),
-            size=height_and_width(config["model"]["size"]),
+            size=image_size(config["model"]),
             **options,
         )
     return ImageSampler(model, **options)

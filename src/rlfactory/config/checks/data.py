@@ -13,7 +13,7 @@ from rlfactory.config.checks.base import (
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
-from rlfactory.model.pipelines.local_models import height_and_width, is_offline
+from rlfactory.model.pipelines.local_models import image_size, is_offline
 from rlfactory.prompts.ops.chat import reply_text
 from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
 from rlfactory.prompts.ops.quoted_words import quotation_problem
@@ -141,7 +141,7 @@ def _unfitting_images(
     # Pillow takes a while to import
     from rlfactory.prompts.ops.pictured import given_picture_problem
 
-    column, size = config["algo"][key], height_and_width(config["model"]["size"])
+    column, size = config["algo"][key], image_size(config["model"])
     for number, row in enumerate(rows, start=1):
         picture = row.get(column)
         fault = "there is none"

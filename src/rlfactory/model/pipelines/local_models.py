@@ -128,6 +128,11 @@ def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
     return factor * patch, factor * patch * positions
 
 
+def image_size(model: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Height and width of what a model makes, by its node; None where its adapter has no `size`."""
+    return None if model.get("size") is None else height_and_width(model["size"])
+
+
 def height_and_width(size: int | Sequence[int]) -> tuple[int, int]:
     """The edges of a size, which is that of a square or both.
 

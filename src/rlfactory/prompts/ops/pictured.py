@@ -150,15 +150,19 @@ def size_problem(source: Source, size: tuple[int, int]) -> str | None:
     )
 
 
-def given_picture_problem(picture: object, folder: Path, size: tuple[int, int]) -> str | None:
-    """Why a picture of the data can't be learned by a model of a height and width; None if it can.
+def given_picture_problem(
+    picture: object, folder: Path, size: tuple[int, int] | None
+) -> str | None:
+    """Why a picture of the data can't be learned; None if it can.
 
     Args:
         picture: in any form that `pictured` takes.
         folder: what its path is relative to.
+        size: height and width of what the model makes; None: any.
     """
     try:
-        return size_problem(pictured("", picture, folder).source, size)
+        source = pictured("", picture, folder).source
+        return None if size is None else size_problem(source, size)
     except ValueError as error:
         return str(error)
 

@@ -23,13 +23,13 @@ from rlfactory.utils.pytree import row_chunks
 class GivenImageSampler(ImageSampler):
     """Takes the samples of a rollout from the data, and draws those of evaluations.
 
-    Pictures are resized to the model's resolution, and must have its aspect ratio.
+    Pictures are resized to the model's resolution, whose aspect ratio they have.
 
     Args:
         completion: from a row of the data and the number of a sample in its group, the text that is
             given, and the picture that is learned, in any form that `pictured` takes.
         folder: what paths of pictures are relative to.
-        size: height and width of the model's images, in pixels.
+        size: height and width to which pictures are resized; None: they have the model's.
         options: those of `ImageSampler`.
     """
 
@@ -39,7 +39,7 @@ class GivenImageSampler(ImageSampler):
         *,
         completion: Callable[[Prompt, int], tuple[str, Any]],
         folder: Path,
-        size: tuple[int, int],
+        size: tuple[int, int] | None,
         **options: Any,
     ) -> None:
         super().__init__(model, **options)
@@ -106,5 +106,7 @@ class GivenImageSampler(ImageSampler):
             picture = pictured(text, source, self.folder).open()
         except PictureError as error:
             raise PromptError(f"the prompt {prompt.text[:60]!r}: {error}") from error
-        height, width = self.size
-        return from_pil(picture.resize((width, height), Image.Resampling.LANCZOS))
+        if self.size is not None:
+            height, width = self.size
+            picture = picture.resize((width, height), Image.Resampling.LANCZOS)
+        return from_pil(picture)
