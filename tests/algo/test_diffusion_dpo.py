@@ -132,6 +132,7 @@ def test_the_padding_of_a_process_is_a_pair(model: ImageModel, roll: Roll) -> No
 
 
 IMAGE_PAIRS = Path(__file__).parents[1] / "data" / "image_pairs.jsonl"
+SQUARE = "model.size=[624,624]"
 OFFLINE = ["algo=diffusion_dpo_offline", "prompts=file", f"prompts.path={IMAGE_PAIRS}"]
 
 
@@ -167,7 +168,7 @@ def test_on_data_the_items_are_those_of_scored_samples(model: ImageModel, roll: 
         (["group_size=4"], "group_size", "chosen and rejected; allowed is 2", "group_size=2"),
         (["regularizer=kl_v"], "regularizer", "of the data", "regularizer=none"),
         (["model=wan"], "algo", "this model makes videos", "algo=diffusion_dpo"),
-        (["model=sd35", "model.size=[512,768]"], "algo.chosen", "another aspect ratio", ""),
+        (["model=sd35", "model.size=[512,768]"], "algo.chosen", "another aspect ratio", SQUARE),
     ],
 )
 def test_the_plan_names_what_does_not_fit_of_the_data(

@@ -10,6 +10,7 @@ from rlfactory.config.checks.base import (
     own_rewards,
     rewards_of,
 )
+from rlfactory.config.checks.pictures import unfitting_picture
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
@@ -138,17 +139,15 @@ def _unfitting_images(
     """The first image of the column that `algo.KEY` names that can't be read, or has no fitting
     shape.
     """
-    # Pillow takes a while to import
-    from rlfactory.prompts.ops.pictured import given_picture_problem
-
     column, size = config["algo"][key], image_size(config["model"])
     for number, row in enumerate(rows, start=1):
-        picture = row.get(column)
-        fault = "there is none"
-        if picture is not None:
-            fault = given_picture_problem(picture, folder_of_prompts(config), size) or ""
-        if fault:
-            yield Problem(f"algo.{key}", f"is {column}, and in prompt {number} {fault}")
+        found: tuple[str, str] | None = ("there is none", "")
+        if (picture := row.get(column)) is not None:
+            found = unfitting_picture(picture, folder_of_prompts(config), size)
+        if found is not None:
+            yield Problem(
+                f"algo.{key}", f"is {column}, and in prompt {number} {found[0]}", found[1]
+            )
             return
 
 

@@ -66,18 +66,31 @@ def _row_problem(
     row: Mapping[str, Any], column: str, path: Path, size: tuple[int, int]
 ) -> tuple[str, str] | None:
     """What is wrong with the picture of a row, and what to type, if anything."""
-    # Pillow takes a while to import
-    from rlfactory.prompts.ops.pictured import picture_size, pictured, size_problem
-
     if row.get(column) is None:
         guess = closest(column, [*row]) if len(row) > 1 else None
         fix = f"prompts.image_column={guess}" if guess else ""
         return f"has no picture under {column}, and this model edits pictures", fix
+    return unfitting_picture(row[column], path.parent, size)
+
+
+def unfitting_picture(
+    picture: object, folder: Path, size: tuple[int, int] | None
+) -> tuple[str, str] | None:
+    """What is wrong with a picture, and what to type, if anything; None where it fits.
+
+    Args:
+        picture: in any form that `prompts.ops.pictured.pictured` takes.
+        folder: what its path is relative to.
+        size: height and width of what the model makes; None: any.
+    """
+    # Pillow takes a while to import
+    from rlfactory.prompts.ops.pictured import picture_size, pictured, size_problem
+
     try:
-        source = pictured("", row[column], path.parent).source
+        source = pictured("", picture, folder).source
     except ValueError as error:
         return str(error), ""
-    if fault := size_problem(source, size):
+    if size is not None and (fault := size_problem(source, size)):
         height, width = _fitting_size(picture_size(source), size)
         return fault, f"model.size=[{height},{width}]"
     return None
