@@ -124,7 +124,7 @@ def _sign(path: Path, chance: random.Random) -> None:
         return
     try:
         content = json.loads(manifest.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return
     if not isinstance(content, dict):
         return
