@@ -42,10 +42,7 @@ class FluxKontext(Flux):
         edges = [self.latent_pixels * edge for edge in self.resolution.shape[-2:]]
         pixels = processor.preprocess(processor.resize(picture, *edges), *edges)
         with self.memory.decoding(vae, self.device):
-            latents: Tensor = self.pipe._encode_vae_image(
-                pixels.to(self.device, vae.dtype), generator=None
-            )
-        return latents.contiguous()
+            return self._latents_of(pixels.to(self.device)).contiguous()
 
     def _tokens(self, x: Tensor, text: TextEmbeddings) -> tuple[Tensor, Tensor]:
         tokens, positions = super()._tokens(x, text)

@@ -140,10 +140,11 @@ def _unfitting_images(
     shape.
     """
     column, size = config["algo"][key], image_size(config["model"])
+    folder = folder_of_prompts(config)
     for number, row in enumerate(rows, start=1):
         found: tuple[str, str] | None = ("there is none", "")
         if (picture := row.get(column)) is not None:
-            found = unfitting_picture(picture, folder_of_prompts(config), size)
+            found = unfitting_picture(picture, folder, size)
         if found is not None:
             yield Problem(
                 f"algo.{key}", f"is {column}, and in prompt {number} {found[0]}", found[1]

@@ -84,20 +84,9 @@ def unfitting_picture(
         size: height and width of what the model makes; None: any.
     """
     # Pillow takes a while to import
-    from rlfactory.prompts.ops.pictured import picture_size, pictured, size_problem
+    from rlfactory.prompts.ops.pictured import unfitting
 
-    try:
-        source = pictured("", picture, folder).source
-    except ValueError as error:
-        return str(error), ""
-    if size is not None and (fault := size_problem(source, size)):
-        height, width = _fitting_size(picture_size(source), size)
-        return fault, f"model.size=[{height},{width}]"
-    return None
-
-
-def _fitting_size(picture: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-    """About as many pixels as `size`, in a picture's aspect ratio; multiples of 16."""
-    scale = (size[0] * size[1] / (picture[0] * picture[1])) ** 0.5
-    height, width = (max(round(edge * scale / 16), 1) * 16 for edge in picture)
-    return height, width
+    if (found := unfitting(picture, folder, size)) is None:
+        return None
+    problem, fitting = found
+    return problem, f"model.size=[{fitting[0]},{fitting[1]}]" if fitting else ""

@@ -150,21 +150,30 @@ def size_problem(source: Source, size: tuple[int, int]) -> str | None:
     )
 
 
-def given_picture_problem(
+def unfitting(
     picture: object, folder: Path, size: tuple[int, int] | None
-) -> str | None:
-    """Why a picture of the data can't be learned; None if it can.
+) -> tuple[str, tuple[int, int] | None] | None:
+    """Why a picture can't be read, or not resized to a height and width; None if it can.
 
     Args:
         picture: in any form that `pictured` takes.
         folder: what its path is relative to.
-        size: height and width of what the model makes; None: any.
+        size: the height and width; None: any.
+
+    Returns:
+        The reason, and a size of the picture's aspect ratio with about as many pixels, in multiples
+        of 16, where that is what does not fit.
     """
     try:
         source = pictured("", picture, folder).source
-        return None if size is None else size_problem(source, size)
     except ValueError as error:
-        return str(error)
+        return str(error), None
+    if size is None or not (fault := size_problem(source, size)):
+        return None
+    edges = picture_size(source)
+    scale = (size[0] * size[1] / (edges[0] * edges[1])) ** 0.5
+    height, width = (max(round(edge * scale / 16), 1) * 16 for edge in edges)
+    return fault, (height, width)
 
 
 def mismatch(texts: Iterable[str], takes_pictures: bool) -> str | None:

@@ -12,9 +12,9 @@ from torch import Tensor
 from rlfactory.algo.ops.preference import PAIR
 from rlfactory.model.base import ImageModel
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.ops.pictured import PictureError, given_picture_problem, pictured
-from rlfactory.rollout import Rollout
-from rlfactory.train.sampling.base import computed_ahead, members_of, row_numbers
+from rlfactory.prompts.ops.pictured import pictured, unfitting
+from rlfactory.rollout import PromptConditions
+from rlfactory.train.sampling.base import computed_ahead, members_of
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.utils.images import from_pil
 from rlfactory.utils.pytree import row_chunks
@@ -57,23 +57,21 @@ class GivenImageSampler(ImageSampler):
         for prompt in prompts.known():
             for member in range(PAIR):
                 _, picture = self.completion(prompt, member)
-                if problem := given_picture_problem(picture, self.folder, self.size):
-                    raise PromptError(f"the prompt {prompt.text[:60]!r}: {problem}")
+                if found := unfitting(picture, self.folder, self.size):
+                    raise PromptError(f"the prompt {prompt.text[:60]!r}: {found[0]}")
 
-    def batches(
+    def _samples(
         self,
         prompts: Sequence[Prompt],
         groups: Tensor,
-        *,
+        selected: Tensor,
+        conditions: PromptConditions,
         seed: int,
         iteration: int,
-        rows: Tensor | None = None,
-    ) -> Iterator[Rollout]:
-        """Read and encode the pictures of the rows."""
-        del seed, iteration
-        selected = row_numbers(len(groups), rows)
+    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+        """The pictures of the data, and their latents."""
+        del conditions, seed, iteration
         members = members_of(groups)
-        conditions = self._conditions(prompts, groups[selected])
         chunks = [*row_chunks(len(selected), self.batch)]
 
         def read(chunk: Tensor) -> Tensor:
@@ -82,29 +80,16 @@ class GivenImageSampler(ImageSampler):
             return torch.stack([self._picture(prompt, member) for prompt, member in own])
 
         # the next pictures are read while these are encoded
-        for chunk, images in zip(
-            chunks, computed_ahead(partial(read, chunk) for chunk in chunks), strict=True
-        ):
-            index = selected[chunk]
-            own = [prompts[group] for group in groups[index].tolist()]
-            latents = self.model.encode_images(images)
-            self.advance(len(index))
-            yield Rollout(
-                prompts=[prompt.text for prompt in own],
-                metadata=[prompt.metadata for prompt in own],
-                groups=groups[index],
-                index=index,
-                condition=conditions.select(chunk),
-                latents=latents,
-                images=images,
-            )
+        pictures = computed_ahead(partial(read, chunk) for chunk in chunks)
+        for chunk, images in zip(chunks, pictures, strict=True):
+            yield chunk, {"latents": self.model.encode_images(images), "images": images}
 
     def _picture(self, prompt: Prompt, member: int) -> Tensor:
         """A picture `[3, H, W]` uint8, of the model's resolution."""
         text, source = self.completion(prompt, member)
         try:
             picture = pictured(text, source, self.folder).open()
-        except PictureError as error:
+        except ValueError as error:  # it was there when the rows were checked
             raise PromptError(f"the prompt {prompt.text[:60]!r}: {error}") from error
         if self.size is not None:
             height, width = self.size

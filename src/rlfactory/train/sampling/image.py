@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -114,14 +114,38 @@ class ImageSampler(Sampler):
         iteration: int,
         rows: Tensor | None = None,
     ) -> Iterator[Rollout]:
-        """Draw latents and images, and store the window's transitions."""
+        """Latents and images, with the window's transitions."""
+        selected = row_numbers(len(groups), rows)
+        conditions = self._conditions(prompts, groups[selected])
+        for chunk, samples in self._samples(prompts, groups, selected, conditions, seed, iteration):
+            index = selected[chunk]
+            self.advance(len(index))
+            own = [prompts[group] for group in groups[index].tolist()]
+            yield Rollout(
+                prompts=[prompt.text for prompt in own],
+                metadata=[prompt.metadata for prompt in own],
+                groups=groups[index],
+                index=index,
+                condition=conditions.select(chunk),
+                **samples,
+            )
+
+    def _samples(
+        self,
+        prompts: Sequence[Prompt],
+        groups: Tensor,
+        selected: Tensor,
+        conditions: PromptConditions,
+        seed: int,
+        iteration: int,
+    ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+        """The rows of each batch in `selected`, and what was drawn of it: parts of its rollout."""
+        del prompts
         total = len(self.sigmas) - 1
         steps = list(range(total))
         if self.transitions is not None:
             steps = self.transitions.steps(total, seed=seed, iteration=iteration)
         unit = self._samples_per_start(steps)  # branches of a start are drawn together
-        selected = row_numbers(len(groups), rows)
-        conditions = self._conditions(prompts, groups[selected])
         chunks = [*row_chunks(len(selected), samples_together(self.batch, unit))]
         drawn = (partial(self._noise, selected[chunk], steps, seed, iteration) for chunk in chunks)
         # keys make it safe to draw the next batch's noise while a GPU computes this one's images
@@ -135,19 +159,15 @@ class ImageSampler(Sampler):
             # branches may be more than fit in the decoder at once
             parts = torch.split(latents, self.batch)
             images = torch.cat([self.model.decode(part) for part in parts])
-            self.advance(len(index))
-            own = [prompts[group] for group in groups[index].tolist()]
-            yield Rollout(
-                prompts=[prompt.text for prompt in own],
-                metadata=[prompt.metadata for prompt in own],
-                groups=groups[index],
-                index=index,
-                condition=conditions.select(chunk),
-                latents=latents,
-                images=images,
-                transitions=transitions,
-                comparison_group=self._comparison_groups(groups[index], index, steps),
-                tree=tree and replace(tree, node=index[tree.node]),
+            yield (
+                chunk,
+                {
+                    "latents": latents,
+                    "images": images,
+                    "transitions": transitions,
+                    "comparison_group": self._comparison_groups(groups[index], index, steps),
+                    "tree": tree and replace(tree, node=index[tree.node]),
+                },
             )
 
     def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> PromptConditions:
