@@ -159,3 +159,15 @@ def test_no_lines_are_cut_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="is a link, through which a run would write"):
         keep_lines(tmp_path / "metrics.jsonl", 1)
     assert mine.read_text() == "first\nsecond\n"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_line_is_written_through_a_link(tmp_path: Path, there: bool) -> None:
+    mine, path = tmp_path / "mine", tmp_path / "metrics.jsonl"
+    if there:
+        mine.write_text("torn")
+    path.symlink_to(mine)
+    for begin in (lambda: MetricsLog(path), lambda: keep_lines(path, 1)):
+        with pytest.raises(FileError, match="is a link, through which a run would write"):
+            begin()
+    assert mine.exists() is there

@@ -96,9 +96,8 @@ def _problem(record: Any) -> str:
 
 def keep_lines(path: Path, count: int) -> int:
     """Truncate a file after its first `count` lines; returns how many of them there are."""
-    if not path.exists():
+    if not _is_there(path):
         return 0
-    require_file(path, remedy=REMEDY, may_be_link=False)
     with path.open("rb+") as file:
         kept = [len(line) for line in itertools.islice(file, count) if line.endswith(b"\n")]
         file.truncate(sum(kept))
@@ -117,8 +116,16 @@ def _append(path: Path, line: bytes) -> None:
             raise
 
 
+def _is_there(path: Path) -> bool:
+    """Whether there is a file to go on with; FileError where it is a link, or no file."""
+    if not os.path.lexists(path):
+        return False
+    require_file(path, remedy=REMEDY, may_be_link=False)
+    return True
+
+
 def _cut_torn_line(path: Path) -> None:
-    if not path.exists():
+    if not _is_there(path):
         return
     data = read_bytes(path, remedy=REMEDY, largest=LARGEST)
     if data and not data.endswith(b"\n"):
