@@ -120,7 +120,7 @@ def _is_there(path: Path) -> bool:
     """Whether there is a file to go on with; FileError where it is a link, or no file."""
     if not os.path.lexists(path):
         return False
-    require_file(path, remedy=REMEDY, may_be_link=False)
+    require_file(path, remedy="restore it from a copy", may_be_link=False)
     return True
 
 
