@@ -35,17 +35,17 @@ WHOLE_TEXTS = (
     *("algo.column=null", "group_size=1", "prompts_per_iteration=4", "updates_per_iteration=2"),
 )
 """Learned as they are: the beginnings of reviews, in place of completions."""
-PAIRS = Path(__file__).parents[2] / "tests" / "data" / "pairs.jsonl"
-OF_PAIRS = (
-    *("prompts=file", f"prompts.path={PAIRS}", "group_size=2"),
-    "updates_per_iteration=2",
-)
+DATA = Path(__file__).parents[2] / "tests" / "data"
+OF_PAIRS = ("prompts=file", "group_size=2", "updates_per_iteration=2")
+PAIRS = (*OF_PAIRS, f"prompts.path={DATA / 'pairs.jsonl'}")
+IMAGE_PAIRS = (*OF_PAIRS, f"prompts.path={DATA / 'image_pairs.jsonl'}")
 ALGORITHMS = {
     **{name: words(*IMAGES, f"algo={name}", *SHORT) for name in OF_IMAGES},
     "branch_grpo": words(*IMAGES, "algo=branch_grpo", *TREE, *SHORT),
     **{name: words(*TEXTS, f"algo={name}", *SHORT, "updates_per_iteration=2") for name in OF_TEXTS},
     "diffusion_dpo": words(*IMAGES, "algo=dpo", "group_size=2", *SHORT),
-    "dpo": words(*TEXTS, "algo=dpo", *OF_PAIRS, *SHORT),
+    "diffusion_dpo_offline": words(*IMAGES, "algo=diffusion_dpo_offline", *IMAGE_PAIRS, *SHORT),
+    "dpo": words(*TEXTS, "algo=dpo", *PAIRS, *SHORT),
     "sft": words(*TEXTS, "algo=sft", *WHOLE_TEXTS, *SHORT),
 }
 OTHERS = {

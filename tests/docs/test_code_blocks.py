@@ -133,6 +133,8 @@ def files_of(page: str, folder: Path, command: str = "") -> None:
         for line in commands(block):
             if line.startswith("printf "):
                 subprocess.run(line, shell=True, cwd=folder, check=True)
+            if line.startswith("python -c "):
+                subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=folder, check=True)
             if line.startswith("python scripts/examples/"):
                 script, *rest = line.split()[1:]
                 subprocess.run([sys.executable, ROOT / script, *rest], cwd=folder, check=True)
@@ -250,6 +252,8 @@ def accept_program(program: str, rest: list[str]) -> None:
     tools = {name: [re.split(r"\W", r)[0] for r in needs] for name, needs in extras.items()}
     if program in ("#!/bin/bash", "#SBATCH", "printf", "eval", "git", "cd", "."):
         return
+    if program == "python" and rest[0] == "-c":
+        return  # `files_of` runs it
     if program == "python" and rest[:2] != ["-m", "venv"]:
         program, *rest = rest
     if (ROOT / program).is_file() or program in ("bash", "python"):
