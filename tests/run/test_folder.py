@@ -24,6 +24,19 @@ def test_an_existing_empty_folder_is_fresh(tmp_path: Path) -> None:
     RunFolder.create(tmp_path)
 
 
+def test_a_part_that_links_into_the_folder_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    folder.checkpoints.rmdir()
+    folder.checkpoints.symlink_to(tmp_path / "elsewhere")
+    folder.require_separate_parts()
+    for target in (".", "samples"):
+        folder.checkpoints.unlink()
+        folder.checkpoints.symlink_to(target)
+        with pytest.raises(RunFolderError, match=r"into the run folder.* mkdir \S*checkpoints$"):
+            folder.require_separate_parts()
+
+
 def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     used = tmp_path / "run"
     used.mkdir()

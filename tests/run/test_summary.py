@@ -112,7 +112,8 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "my_run")
     for path in (folder.grid(0), folder.grid(60), folder.strip, folder.curves):
         path.write_text("")
-    (folder.checkpoints / "000060").mkdir()
+    for name in ("step_000050", "step_000060", "best.json", "summary.md"):
+        (folder.checkpoints / name).mkdir()
     before, after = pair()
     write_summary(folder.summary, before=before, after=after, metrics=METRICS)
     text = folder.summary.read_text()
@@ -130,7 +131,7 @@ def test_the_page_has_results_cost_and_pointers(tmp_path: Path) -> None:
     assert "peak memory: 2.50 GB" in text
     links = re.findall(r"\]\((.*?)\)", text)
     names = ("samples/eval_000000.png", "samples/eval_000060.png", "samples/strip.png")
-    assert {*names, "curves.png", "checkpoints/000060"} == {*links}
+    assert {*names, "curves.png", "checkpoints/step_000060"} == {*links}
     assert all((folder.path / link).exists() for link in links)
     assert f'rlfactory sample {folder.path} --prompt "..."' in text
     assert text.startswith("# my_run\n\n2 iterations of training.")

@@ -1,5 +1,6 @@
 """The run folder: the paths of everything a run writes, and its status."""
 
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -193,6 +194,16 @@ class RunFolder:
         """Whether the run has saved anything that it learned, damaged or not."""
         names = (path.name for path in self.checkpoints.glob("*"))
         return any(name.startswith(("step_", "damaged_")) for name in names)
+
+    def require_separate_parts(self) -> None:
+        """RunFolderError if a subfolder is a link into this folder; one to another disk is fine."""
+        for part in self.parts:
+            if part.is_symlink() and part.resolve().is_relative_to(self.path.resolve()):
+                name = shlex.quote(str(part))
+                raise RunFolderError(
+                    f"{part} is a link into the run folder itself, where its files would mix with"
+                    f" others; put a folder there: rm {name} && mkdir {name}"
+                )
 
     def set_status(self, status: Status) -> None:
         """Write STATUS."""

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlfactory.run.atomic_write import write_text
+from rlfactory.run.checkpoint.find import all_checkpoints
 from rlfactory.run.environment import Environment, read_environments
 from rlfactory.run.evaluations import SetPairs, read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
@@ -150,7 +151,7 @@ def where_to_look(folder: RunFolder) -> list[str]:
 def results(folder: RunFolder) -> list[tuple[str, Path]]:
     """The result files that the folder has, by their descriptions."""
     grids = _grids(folder)
-    checkpoints = sorted(p for p in folder.checkpoints.glob("*") if not p.name.startswith("."))
+    checkpoints = all_checkpoints(folder.checkpoints)
     found = [
         ("everything on one page", folder.page),
         ("samples before", grids[0] if len(grids) > 1 else None),
@@ -160,7 +161,7 @@ def results(folder: RunFolder) -> list[tuple[str, Path]]:
         ("the same prompts over training", folder.strip),
         ("the same prompts over training", folder.strip.with_suffix(".md")),
         ("curves", folder.curves),
-        ("checkpoint", checkpoints[-1] if checkpoints else None),
+        ("checkpoint", checkpoints[max(checkpoints)] if checkpoints else None),
         *((f"samples on {name}", _shown(own)) for name, own in folder.evaluated_sets().items()),
     ]
     return [(name, path) for name, path in found if path and path.exists()]

@@ -38,9 +38,10 @@ REQUEUE_SECONDS = 60
 
 
 def read_config(folder: RunFolder) -> Config:
-    """The frozen configuration of a run; RunFolderError if there is none that can be read."""
+    """The frozen configuration of a run; RunFolderError where it can't be read or trained."""
     if not folder.config.exists():
         raise RunFolderError(f"{folder.path} is no run folder: it holds no config.yaml")
+    folder.require_separate_parts()
     config: Config = read_frozen(folder.config)
     if problems := frozen_file_problems(config) or untrusted_code(folder, config):
         raise RunFolderError(f"{folder.config}: {'; '.join(map(str, problems))}")
