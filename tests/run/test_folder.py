@@ -30,7 +30,7 @@ def test_a_part_that_links_into_the_folder_is_refused(tmp_path: Path) -> None:
     folder.checkpoints.rmdir()
     folder.checkpoints.symlink_to(tmp_path / "elsewhere")
     folder.require_separate_parts()
-    for target in (".", "samples"):
+    for target in (".", "samples", "checkpoints"):
         folder.checkpoints.unlink()
         folder.checkpoints.symlink_to(target)
         with pytest.raises(RunFolderError, match=r"into the run folder.* mkdir \S*checkpoints$"):

@@ -1,5 +1,6 @@
 """The run folder: the paths of everything a run writes, and its status."""
 
+import os
 import shlex
 import shutil
 import tempfile
@@ -197,8 +198,9 @@ class RunFolder:
 
     def require_separate_parts(self) -> None:
         """RunFolderError if a subfolder is a link into this folder; one to another disk is fine."""
+        run = os.path.realpath(self.path)  # `resolve` raises for a link to itself
         for part in self.parts:
-            if part.is_symlink() and part.resolve().is_relative_to(self.path.resolve()):
+            if part.is_symlink() and Path(os.path.realpath(part)).is_relative_to(run):
                 name = shlex.quote(str(part))
                 raise RunFolderError(
                     f"{part} is a link into the run folder itself, where its files would mix with"
