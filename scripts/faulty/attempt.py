@@ -7,10 +7,12 @@ can be killed at any moment.
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from rlfactory.utils.fault_injection import VARIABLE
 SCRIPTS = Path(__file__).parents[1]
 SOURCE = SCRIPTS.parent / "src"
 CONTEXT = multiprocessing.get_context("forkserver")
+ONE_AT_A_TIME = threading.Lock()
+"""A start reads how others ended; of two threads that read that of one at once, one gets 255."""
 
 
 @dataclass
@@ -32,8 +36,8 @@ class Attempt:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether it ended by itself, within this time if one is given."""
-        self.process.join(seconds)
-        return self.process.exitcode is not None
+        connection.wait([self.process.sentinel], seconds)
+        return self.code is not None
 
     def wait_for(self, path: Path) -> None:
         """Until there is such a file or folder, or the command has ended."""
@@ -43,12 +47,13 @@ class Attempt:
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.process.kill()
-        self.process.join()
+        self.wait()
 
     @property
     def code(self) -> int | None:
         """How it ended: the exit code, or minus the signal."""
-        return self.process.exitcode
+        with ONE_AT_A_TIME:
+            return self.process.exitcode
 
     def came_to(self) -> list[tuple[str, float]]:
         """The phases of the loop and when they began, as seconds of the clock."""
@@ -87,7 +92,8 @@ def start_attempt(
     run = partial(_run, list(words), said, phases, fault, before)
     process = CONTEXT.Process(target=run)
     began = time.time()
-    process.start()
+    with ONE_AT_A_TIME:
+        process.start()
     return Attempt(process, said, phases, began)
 
 
