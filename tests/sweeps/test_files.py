@@ -15,9 +15,9 @@ from rlfactory.config.problems import PlanError, override_key
 from rlfactory.report.claims import rises
 from rlfactory.report.derived import planned_passes
 from rlfactory.report.read import RunRecord
-from rlfactory.sweep.jobs import columns_of
+from rlfactory.sweep.jobs import columns_of, rows_of
 from rlfactory.sweep.sweep_file import read_sheet
-from rlfactory.sweep.table import Column, TableInfo
+from rlfactory.sweep.table import Column, Job, Table, TableInfo
 
 FILES = {path.stem: path for path in sorted(packaged_folder("sweeps").glob("*.yaml"))}
 SIZES = ("full", "tiny")
@@ -246,3 +246,14 @@ def test_the_plan_counts_the_evaluations_of_v_grpo_as_published() -> None:
             penalty = 10 if name == "5, OCR: V-GRPO" else 0
             nfe = published("vgrpo_table5")[name]["nfe"]
             assert planned_passes([run], "all") == nfe + penalty
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", FILES)
+def test_the_table_of_a_size_can_be_read_again(name: str, size: str, tmp_path: Path) -> None:
+    sheet = read_sheet(FILES[name])
+    rows = rows_of(sheet)
+    job = Job("first", rows[0].name, "first", [])
+    table = Table(name, size, sheet.about, columns_of(sheet, size), rows, [job], sheet.claims)
+    table.save(tmp_path)
+    assert Table.load(tmp_path) == table

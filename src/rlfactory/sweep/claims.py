@@ -77,19 +77,31 @@ def claim_problems(
     columns: Mapping[str, Mapping[str, Any]],
     sizes: Sequence[str],
 ) -> Iterator[Problem]:
-    """What is wrong with claims that are each well-formed, beside what is known."""
+    """What is wrong with claims, beside what is known of the table."""
+    yield from form_problems(claims)
     for number, claim in enumerate(claims):
         place = f"claims.{number}"
-        forms = [kind for kind in KINDS if getattr(claim, kind) is not None]
-        if len(forms) != 1:
-            named = " and ".join(forms) or "none"
-            yield Problem(place, f"has {named}; allowed is exactly one of {', '.join(KINDS)}")
+        if len(_forms(claim)) != 1:
             continue
-        yield from _of_form(claim, place)
         yield from _of_score(claim, place, columns, sizes)
         yield from _of_margin(claim, place, sizes)
         if not [*_of_form(claim, place)]:
             yield from _of_rows(claim, place, rows)
+
+
+def form_problems(claims: Sequence[Claim]) -> Iterator[Problem]:
+    """What is wrong with claims by themselves."""
+    for number, claim in enumerate(claims):
+        place, forms = f"claims.{number}", _forms(claim)
+        if len(forms) == 1:
+            yield from _of_form(claim, place)
+        else:
+            named = " and ".join(forms) or "none"
+            yield Problem(place, f"has {named}; allowed is exactly one of {', '.join(KINDS)}")
+
+
+def _forms(claim: Claim) -> list[str]:
+    return [kind for kind in KINDS if getattr(claim, kind) is not None]
 
 
 def _of_form(claim: Claim, place: str) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlfactory.run.atomic_write import write_text
-from rlfactory.sweep.claims import Claim, claim_problems
+from rlfactory.sweep.claims import Claim, form_problems
 from rlfactory.utils.data_files import FileError, read_json
 
 TABLE_FILE = "sweep.json"
@@ -161,9 +161,8 @@ def _problems(table: Table) -> Iterator[str]:
         yield "two rows or two jobs have one name"
     if table.jobs and not table.columns:
         yield "it has no columns"
-    if table.jobs:
-        columns = {c.name: asdict(c) | {table.size: c.measure} for c in table.columns}
-        yield from map(str, claim_problems(table.claims, [*rows], columns, [table.size]))
+    # a size has not every column of the file, and a report says which claims it can't test
+    yield from map(str, form_problems(table.claims))
 
 
 def _chain(job: Job | None, jobs: Mapping[str, Job]) -> Iterator[Job]:
