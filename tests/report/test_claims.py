@@ -108,6 +108,15 @@ def test_runs_without_differences_are_undecided(report: Made) -> None:
     assert verdicts == ["undecided", "agree"]
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_numbers_that_are_too_large_are_undecided(report: Made, tmp_path: Path) -> None:
+    huge = Claim("NFT is there", "shapes", equal=["NFT", 1e308], margin=1e308)
+    made = report(6, [huge])
+    (result,) = made.claims
+    assert (result.verdict, result.reason) == ("undecided", "numbers of Shapes are too large")
+    write_claims(made.claims, tmp_path / "claims.json")
+
+
 def test_more_claims_ask_for_more_evidence(report: Made) -> None:
     alone = report(5, [WINS, ABSENT, UNMEASURED], spread=0.06).claims[0]
     among = report(5, [WINS, LOSES, LEARNS, SAME], spread=0.06).claims[0]

@@ -76,6 +76,8 @@ def _estimated(
     seeds = min(estimate.seeds for estimate in estimates)
     if not seeds:
         return replace(blank, reason=_without_numbers(claim, column, groups)), None
+    if not all(np.isfinite([e.value, *(interval(e) or ())]).all() for e in estimates):
+        return replace(blank, reason=f"numbers of {column.label} are too large"), None
     parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
     least = max(range(len(parts)), key=lambda i: parts[i].claim) if parts else 0
     shown = _with_numbers(blank, estimates[least], seeds)
