@@ -120,7 +120,7 @@ def _tried(place: Place, number: int, case: Case) -> Answer:
     wrong += lost(before, snapshot(run), case.command.changes)
     if _outside(here) != outside:
         wrong.append("a file outside was written through a link")
-    if kept != kept_lines(run, lines):
+    if kept != kept_lines(run, lines)[: len(kept)]:  # lines that were gone before are not lost
         wrong.append("metrics.jsonl has lost lines that belong to a checkpoint")
     if _sound(run) < sound:
         wrong.append(f"step_{sound:06d} was sound, and no checkpoint is as new now")
