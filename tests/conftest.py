@@ -1,7 +1,6 @@
 """What tests share: a network to compute with by hand, a random SD3, and the command."""
 
 import gc
-import importlib.util
 import json
 import os
 import subprocess
@@ -324,13 +323,10 @@ def together() -> Callable[..., list[Any]]:
 @cache
 def load_recipe(name: str) -> ModuleType:
     """A script of the zoo as a module."""
-    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    from load_script import load_script
+
     sys.path.insert(0, str(RECIPES))  # the recipes import each other's parts, as scripts do
-    spec.loader.exec_module(module)
+    module = load_script(RECIPES / f"{name}.py")
     sys.path.remove(str(RECIPES))
     return module
 

@@ -65,7 +65,7 @@ def rows(prompts: Sequence[Prompt], seed: int, to: Path) -> Iterator[dict[str, A
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("to", type=Path, help="a new folder")
-    parser.add_argument("--count", type=int, default=1200, help="captions")
+    parser.add_argument("--count", type=int, default=720, help="captions")
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
     (a.to / "images").mkdir(parents=True)

@@ -1,6 +1,5 @@
 """Exports hold the trained weights, bit for bit, when opened by plain diffusers and PEFT."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from load_script import load_script
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -62,15 +62,6 @@ class Left:
     output: Tensor
     latents: Tensor
     found: dict[str, Tensor]
-
-
-def load_fresh() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fresh", FRESH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def inputs_of(model: ImageModel) -> dict[str, Tensor]:
@@ -171,7 +162,7 @@ def left(
 
 
 def together(cases: list[Case], sources: Mapping[str, Path], place: Path) -> dict[Case, Left]:
-    fresh = load_fresh()
+    fresh = load_script(FRESH)
     ours = {
         case: leave(case, sources[case[0]], place / str(i), fresh) for i, case in enumerate(cases)
     }

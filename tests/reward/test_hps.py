@@ -1,10 +1,10 @@
-import importlib.util
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from load_script import load_script
 from PIL import Image
 from transformers import CLIPImageProcessorPil
 
@@ -14,11 +14,7 @@ from rlfactory.reward.backbones.clip import clip_preprocessing
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.hps import HPS, resize_and_pad
 
-spec = importlib.util.spec_from_file_location(
-    "oc", Path(__file__).parent / "backbones" / "test_open_clip.py"
-)
-open_clip = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(open_clip)
+open_clip = load_script(Path(__file__).parent / "backbones" / "test_open_clip.py", "oc")
 
 CPU = torch.device("cpu")
 PROMPTS = ["a cat", "a dog", "a cat", "nothing at all"]

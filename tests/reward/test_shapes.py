@@ -1,9 +1,9 @@
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from load_script import load_script
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.ops.scenes import COLORS, Clause, Placed, Scene, render, requirements
@@ -11,9 +11,7 @@ from rlfactory.reward.base import RewardError, Samples, check_scores
 from rlfactory.reward.shapes import Shapes
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "validate_shapes.py"
-spec = importlib.util.spec_from_file_location("validate_shapes", SCRIPT)
-validation = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(validation)
+validation = load_script(SCRIPT)
 
 SCENES = 100
 CASES = [

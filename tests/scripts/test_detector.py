@@ -1,25 +1,18 @@
 """The detector of reward hacking: AUROC by hand, the optimum of the fit, tasks left out."""
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from load_script import load_script
 
 FILE = Path(__file__).parents[2] / "scripts" / "docs" / "detector.py"
 
 
 @pytest.fixture(scope="module")
 def detector() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("detector_script", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["detector_script"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(FILE, "detector_script")
 
 
 @pytest.mark.parametrize(

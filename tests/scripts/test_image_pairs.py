@@ -1,4 +1,3 @@
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -6,6 +5,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from load_script import load_script
 from PIL import Image
 
 from rlfactory.prompts.shapes import ShapesPrompts
@@ -15,12 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "image_pairs.py"
 
 @pytest.fixture
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("image_pairs", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def test_the_best_of_a_group_is_chosen_and_one_without_a_best_left_out(

@@ -1,13 +1,12 @@
 """The page of the leaderboards: runs are merged, and sentences follow from intervals."""
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from load_script import load_script
 
 from rlfactory.report.entry import Entry, read_entries
 
@@ -16,15 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "leaderboard_script", ROOT / "scripts" / "docs" / "leaderboard.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["leaderboard_script"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "scripts" / "docs" / "leaderboard.py", "leaderboard_script")
 
 
 def entries(gains: dict[str, float]) -> list[Entry]:

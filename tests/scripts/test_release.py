@@ -1,16 +1,15 @@
 """The Dockerfile's steps without a daemon, and what the workflows refer to."""
 
-import importlib.util
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from load_script import load_script
 
 ROOT = Path(__file__).parents[2]
 RELEASE = ROOT / "scripts" / "release"
@@ -18,13 +17,7 @@ RELEASE = ROOT / "scripts" / "release"
 
 @pytest.fixture(scope="module")
 def docker_steps() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docker_steps", RELEASE / "docker_steps.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(RELEASE / "docker_steps.py")
 
 
 def test_steps_are_carried_out_in_order(docker_steps: ModuleType, tmp_path: Path) -> None:

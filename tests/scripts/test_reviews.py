@@ -1,14 +1,10 @@
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
+from load_script import load_script
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "zoo" / "reviews.py"
-spec = importlib.util.spec_from_file_location("reviews", SCRIPT)
-reviews = importlib.util.module_from_spec(spec)
-sys.modules["reviews"] = reviews
-spec.loader.exec_module(reviews)
+reviews = load_script(SCRIPT)
 
 TEXT = "It was fine. I liked Mr. Fox! Would I go again? Perhaps."
 

@@ -78,26 +78,22 @@ def claim_problems(
     sizes: Sequence[str],
 ) -> Iterator[Problem]:
     """What is wrong with claims, beside what is known of the table."""
-    yield from form_problems(claims)
     for number, claim in enumerate(claims):
         place = f"claims.{number}"
+        wrong = [*_of_form(claim, place)]
+        yield from wrong
         if len(_forms(claim)) != 1:
             continue
         yield from _of_score(claim, place, columns, sizes)
         yield from _of_margin(claim, place, sizes)
-        if not [*_of_form(claim, place)]:
+        if not wrong:
             yield from _of_rows(claim, place, rows)
 
 
 def form_problems(claims: Sequence[Claim]) -> Iterator[Problem]:
     """What is wrong with claims by themselves."""
     for number, claim in enumerate(claims):
-        place, forms = f"claims.{number}", _forms(claim)
-        if len(forms) == 1:
-            yield from _of_form(claim, place)
-        else:
-            named = " and ".join(forms) or "none"
-            yield Problem(place, f"has {named}; allowed is exactly one of {', '.join(KINDS)}")
+        yield from _of_form(claim, f"claims.{number}")
 
 
 def _forms(claim: Claim) -> list[str]:
@@ -105,6 +101,10 @@ def _forms(claim: Claim) -> list[str]:
 
 
 def _of_form(claim: Claim, place: str) -> Iterator[Problem]:
+    if len(forms := _forms(claim)) != 1:
+        named = " and ".join(forms) or "none"
+        yield Problem(place, f"has {named}; allowed is exactly one of {', '.join(KINDS)}")
+        return
     needs_than = claim.kind not in ("equal", "order")
     if needs_than and claim.than is None:
         yield Problem(f"{place}.than", f"is missing; allowed is a row, {BEFORE} or a number")

@@ -1,14 +1,13 @@
 """`rlfactory reward-model`: from pairs to a folder, and from there to PPO with four networks."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from load_script import load_script
 
 from rlfactory.cli import app
 from rlfactory.config.overrides import plan_from_words
@@ -22,15 +21,6 @@ from rlfactory.tools.reward_model.pairs import read_pairs
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "examples" / "summaries.py"
 FEW = ["--epochs", "2", "--lr", "1e-3", "--batch", "16"]
-
-
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("summaries", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +127,7 @@ def test_pairs_that_are_too_long_are_left_out(
 
 
 def test_the_examples_score_counts_right_statements() -> None:
-    correct = loaded().correct
+    correct = load_script(SCRIPT).correct
     truth = " good plot, bad cast, good music."
     texts = [truth, " good plot, good cast, good music.", "nothing", truth + " bad story."]
     assert correct(texts, [truth] * 4) == pytest.approx([1.0, 2 / 3, 0.0, 2 / 3])
@@ -155,7 +145,7 @@ def test_the_whole_pipeline_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The commands of docs/guides/reward_models.md, small."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["summaries.py", "data", "--count", "100"])
-    loaded().main()
+    load_script(SCRIPT).main()
     gold = ["reward=function", f"reward.function={SCRIPT}:correct"]
     sft = ["model=tiny_gpt2", "algo=sft", "prompts=file", "prompts.path=data/demonstrations.jsonl"]
     assert app.dispatch([*sft, *gold, *SMALL, "run_dir=sft"]) == 0
