@@ -147,3 +147,12 @@ def test_what_a_column_draws_is_not_drawn_again() -> None:
 def test_what_was_not_trained_has_no_curve() -> None:
     found = run(eval__a__mean=series([0, 2], [0.1, 0.5]))
     assert curves([group(found, untrained=True)], [Column("a", "A", "eval/a")]) == []
+
+
+def test_columns_that_read_one_metric_share_a_panel() -> None:
+    group = Group("row", [Member(RUN.path, RUN, "done")])
+    last = Column("last", "last", "last/reward/a/mean")
+    window = Column("end", "end", "last/reward/a/mean", window=16)
+    other = Column("a", "A", "eval/a")
+    found = [(curve.metric, curve.label) for curve in curves([group], [last, window, other])]
+    assert found == [("reward/a/mean", "a in training"), ("eval/a/mean", "A")]

@@ -3,15 +3,18 @@ from pathlib import Path
 
 from PIL import Image
 
-from rlfactory.report.plot import by_metric, draw_report, panel_svg, short
+from rlfactory.report.plot import FEWEST, by_metric, draw_panel, draw_report, panel_svg, short
 from rlfactory.report.report import Curve
-from rlfactory.run.figures.figure import COLORS
+from rlfactory.run.figures.figure import COLORS, saved_figure
 
 METRICS = ("eval/x/mean", "reward/x/mean")
 
 
-def curve(row: str, metric: str = "a", paper: float | None = None) -> Curve:
-    return Curve(row, metric, [0, 1], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6], metric, paper)
+def curve(row: str, metric: str = "a", paper: float | None = None, points: int = FEWEST) -> Curve:
+    """A line from 0.1 to 0.5 with an interval of 0.1 to both sides."""
+    x = [i / (points - 1) for i in range(points)]
+    mean, low, high = ([end + 0.4 * at for at in x] for end in (0.1, 0.0, 0.2))
+    return Curve(row, metric, x, mean, low, high, metric, paper)
 
 
 def test_a_panel_a_metric_with_the_papers_value_dashed(tmp_path: Path) -> None:
@@ -88,10 +91,51 @@ def test_a_panel_for_a_page_has_css_colours_and_rows_to_select(tmp_path: Path) -
 def test_one_point_is_a_dot() -> None:
     one = Curve("one", "a", [3.0], [0.5], [0.4], [0.6])
     svg, (x0, x1, _, _) = panel_svg([one], ["one"], "p0")
-    assert (x0, x1) == (2, 4)
-    assert svg.count("<use") == 2  # the dot, and the band that has no width
+    assert x0 < 2
+    assert x1 > 4
+    assert svg.count("<use") == 3  # the dot, and the ends of its error bar
 
 
 def test_evaluations_are_marked_and_training_is_not() -> None:
     dots = [panel_svg([curve("a", metric)], ["a"], "p")[0].count("<use") for metric in METRICS]
-    assert dots[0] == dots[1] + 2
+    assert dots[0] == dots[1] + FEWEST
+
+
+def drawn(panel: list[Curve], rows: list[str]) -> list[tuple[bool, bool, list[float]]]:
+    """Of each line of a panel: whether it is joined, whether it has markers, and its x."""
+    with saved_figure((4, 3)) as figure:
+        axes = figure.subplots()
+        draw_panel(axes, panel, rows)
+        lines = [line for line in axes.get_lines() if line.get_marker() not in ("_", "|")]
+        return [
+            (line.get_linestyle() != "None", line.get_marker() == "o", [*line.get_xdata()])
+            for line in lines
+        ]
+
+
+def test_a_few_measurements_are_dots_with_error_bars_and_no_line() -> None:
+    few, many = curve("one", points=FEWEST - 1), curve("one", "eval/x/mean")
+    assert drawn([few], ["one"]) == [(False, True, few.x)]
+    assert drawn([many], ["one"]) == [(True, True, many.x)]
+    svg, (x0, x1, _, _) = panel_svg([few], ["one"], "p")
+    assert svg.count("<use") == 3 * len(few.x)  # with the two ends of each bar
+    assert x0 < 0
+    assert x1 > 1
+
+
+def test_dots_of_one_iteration_stand_beside_each_other() -> None:
+    rows = ["one", "two", "three"]
+    xs = [x for _, _, x in drawn([curve(row, points=3) for row in rows], rows)]
+    first = [x[0] for x in xs]
+    assert first[1] == 0
+    assert first[0] == -first[2] < 0
+    assert first[2] < 0.25  # nearer to its own iteration than to the next one at 0.5
+    lines = drawn([curve("one"), curve("two")], ["one", "two"])
+    assert lines[0][2] == lines[1][2] == curve("one").x
+
+
+def test_intervals_that_are_not_drawn_do_not_widen_the_axis() -> None:
+    rows = [str(i) for i in range(9)]
+    for names, is_wide in ((rows[:8], True), (rows, False)):
+        _, (_, _, low, high) = panel_svg([curve(row) for row in names], names, "p")
+        assert (low < 0) == (high > 0.6) == is_wide

@@ -101,11 +101,20 @@ _REWARDS = 2
 
 
 def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
-    """The curves of all panels: those of the columns, of training rewards, and of the KL."""
+    """The curves of all panels: those of the columns, of training rewards, and of the KL.
+
+    Columns that read one metric, such as its last value and its mean over the last ones, share a
+    panel, which has the metric's own name.
+    """
     trained = [group for group in groups if group.runs and not group.untrained]
     drawn = [c for c in columns if c.measure.partition("/")[0] in ("eval", "last", "max")]
+    readers: dict[tuple[str, float], list[Column]] = {}
+    for column in drawn:
+        metric = column.measure.partition("/")[2]
+        readers.setdefault((metric, column.scale), []).append(column)
+    titled = [own[0] if len(own) == 1 else replace(own[0], label="") for own in readers.values()]
     column_curves = [
-        curve for column in drawn for group in trained if (curve := _column_curve(group, column))
+        curve for column in titled for group in trained if (curve := _column_curve(group, column))
     ]
     shown = {curve.metric for curve in column_curves}
     others = [name for name in _others(trained) if name not in shown]

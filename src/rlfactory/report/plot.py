@@ -1,11 +1,14 @@
 """Curves drawn with matplotlib: one figure for files, and one panel as SVG for the HTML page.
 
 A panel shows one metric: for each row of the table a line with its 95 % interval as a band, and the
-paper's value dashed.
+paper's value dashed. Of a few measurements it shows dots with error bars: a line between two of
+them would suggest values that nobody measured.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +29,11 @@ if TYPE_CHECKING:
 FILE = "curves"
 SVG_SIZE = (400, 236)
 SVG_BOX = (50, 10, 388, 204)  # left, top, right, bottom of the axes in `panel_svg`
+FEWEST = 6
+"""Fewer measurements of a row than this are drawn as dots."""
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+_MARKERS = ("o", "s", "^")  # as many as dashes: what tells rows of one color apart
+_DODGE = 0.16  # how far the dots of one iteration spread, as a share of the step between two
 _LEGEND_COLUMNS = 3
 _LETTERS = 15  # to an inch of the legend
 _HANDLE = 7  # the width of a legend's line, in letters
@@ -46,7 +53,7 @@ def draw_report(curves: Sequence[Curve], folder: Path) -> list[Path]:
     legend_height = 0.22 * -(-len(rows) // legend_columns)
     paths = [folder / f"{FILE}.png", folder / f"{FILE}.svg"]
     with saved_figure((width, 3.0 * lines + legend_height), *paths) as figure:
-        add_panels(figure, [partial(_draw, panel=panel, rows=rows) for panel in panels])
+        add_panels(figure, [partial(draw_panel, panel=panel, rows=rows) for panel in panels])
         _legend(figure, rows, legend_columns)
     return paths
 
@@ -63,7 +70,7 @@ def panel_svg(
     width, height = SVG_SIZE
     left, top, right, bottom = SVG_BOX
     with saved_figure((width / 72, height / 72)) as figure:
-        add_panels(figure, [partial(_draw, panel=panel, rows=rows, tag_rows=True)])
+        add_panels(figure, [partial(draw_panel, panel=panel, rows=rows, tag_rows=True)])
         figure.set_layout_engine("none")
         (axes,) = figure.axes
         box = (left / width, 1 - bottom / height, (right - left) / width, (bottom - top) / height)
@@ -86,25 +93,20 @@ def by_metric(curves: Sequence[Curve]) -> list[list[Curve]]:
     return [*panels.values()]
 
 
-def _draw(
+def draw_panel(
     axes: "Axes", panel: Sequence[Curve], rows: Sequence[str], *, tag_rows: bool = False
 ) -> None:
-    for curve in panel:
+    """Draw the curves of one metric in the colors of their rows; `tag_rows` sets SVG ids."""
+    for curve, offset in zip(panel, _offsets(panel), strict=True):
         number = rows.index(curve.row)
-        colour, dashes = _line_style(number)
+        has_interval = curve.high != curve.mean and _has_intervals(panel)
         gid = f"row-{number}" if tag_rows else None
-        # what was measured at a few iterations is marked, and so is a single point
-        is_marked = curve.metric.startswith("eval/") or len(curve.x) == 1
-        marker = "o" if is_marked else ""
-        (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
-        line.set(marker=marker, markersize=4)
-        if curve.high != curve.mean and len(panel) <= _MOST_BANDS:
-            band = axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15)
-            band.set(linewidth=0, gid=gid)
+        draw = _draw_dots if is_sparse(curve) else _draw_line
+        draw(axes, replace(curve, x=[x + offset for x in curve.x]), number, has_interval, gid)
     for paper in _papers(panel):
         claiming = [rows.index(c.row) for c in panel if c.paper == paper]
         lone = len(claiming) == 1
-        colour = _line_style(claiming[0])[0] if lone else "#55575e"
+        colour = _row_style(claiming[0])[0] if lone else "#55575e"
         gid = f"row-{claiming[0]}" if tag_rows and lone else None
         axes.axhline(paper, color=colour, linestyle=(0, (5, 3)), linewidth=1.1, gid=gid)
     axes.set_ylim(*_y_limits(panel))
@@ -112,31 +114,86 @@ def _draw(
     axes.set_ylabel(metric_unit(panel[0].metric))
 
 
+def is_sparse(curve: Curve) -> bool:
+    """Whether a curve has so few measurements that they are drawn as dots."""
+    return len(curve.x) < FEWEST
+
+
+def _draw_dots(
+    axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
+) -> None:
+    colour, _, marker = _row_style(number)
+    low = [mean - low for mean, low in zip(curve.mean, curve.low, strict=True)]
+    high = [high - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
+    bars = axes.errorbar(
+        curve.x,
+        curve.mean,
+        yerr=[low, high] if has_interval else None,
+        fmt=marker,
+        color=colour,
+        markersize=4,
+        capsize=2,
+        elinewidth=1.2,
+    )
+    for artist in bars.get_children():
+        artist.set_gid(gid)
+
+
+def _draw_line(
+    axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
+) -> None:
+    colour, dashes, marker = _row_style(number)
+    (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
+    if curve.metric.startswith("eval/"):
+        line.set(marker=marker, markersize=4)
+    if has_interval:
+        band = axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15)
+        band.set(linewidth=0, gid=gid)
+
+
+def _offsets(panel: Sequence[Curve]) -> list[float]:
+    """By how much each curve is shifted along x, so that dots of one iteration do not cover."""
+    iterations = sorted({x for curve in panel for x in curve.x})
+    sparse = [i for i, curve in enumerate(panel) if is_sparse(curve)]
+    step = min((b - a for a, b in pairwise(iterations)), default=1.0)
+    middle = (len(sparse) - 1) / 2
+    width = _DODGE * step / max(middle, 1)
+    places = {i: width * (place - middle) for place, i in enumerate(sparse)}
+    return [places.get(i, 0.0) for i in range(len(panel))]
+
+
+def _has_intervals(panel: Sequence[Curve]) -> bool:
+    return len(panel) <= _MOST_BANDS
+
+
 def _papers(panel: Sequence[Curve]) -> list[float]:
     """The paper's values, each once; none where there are many rows, since they would be a grid."""
     claimed = [c.paper for c in panel if c.paper is not None]
-    return [*dict.fromkeys(claimed)] if len(panel) <= _MOST_BANDS else []
+    return [*dict.fromkeys(claimed)] if _has_intervals(panel) else []
 
 
 def _x_limits(panel: Sequence[Curve]) -> tuple[float, float]:
     x = [x for curve in panel for x in curve.x]
-    return (min(x), max(x)) if max(x) > min(x) else (min(x) - 1, max(x) + 1)
+    low, high = (min(x), max(x)) if max(x) > min(x) else (min(x) - 1, max(x) + 1)
+    air = 0.04 * (high - low) if any(map(is_sparse, panel)) else 0.0
+    return low - air, high + air
 
 
 def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
-    """All of the lines and some of the bands: those of two seeds would flatten the lines."""
-    lines = [*(y for c in panel for y in c.mean), *_papers(panel)]
-    low, high = min(lines), max(lines)
+    """All of the means and some of the intervals: those of two seeds would flatten the means."""
+    means = [*(y for c in panel for y in c.mean), *_papers(panel)]
+    low, high = min(means), max(means)
     air = (high - low) or abs(high) or 1.0
-    bottom = max(min(y for c in panel for y in c.low), low - _MOST_BAND * air)
-    top = min(max(y for c in panel for y in c.high), high + _MOST_BAND * air)
+    drawn = panel if _has_intervals(panel) else []
+    bottom = max(min((y for c in drawn for y in c.low), default=low), low - _MOST_BAND * air)
+    top = min(max((y for c in drawn for y in c.high), default=high), high + _MOST_BAND * air)
     return min(bottom, low) - 0.05 * air, max(top, high) + 0.05 * air
 
 
-def _line_style(number: int) -> tuple[str, object]:
-    """A row's colour, and its dashes where there are more rows than colours."""
+def _row_style(number: int) -> tuple[str, object, str]:
+    """A row's colour, dashes and marker; the last two differ where colours come again."""
     again, colour = divmod(number, len(COLORS))
-    return COLORS[colour], _DASHES[again % len(_DASHES)]
+    return COLORS[colour], _DASHES[again % len(_DASHES)], _MARKERS[again % len(_MARKERS)]
 
 
 def _legend_columns(rows: Sequence[str], width: float) -> int:
@@ -148,8 +205,11 @@ def _legend_columns(rows: Sequence[str], width: float) -> int:
 def _legend(figure: "Figure", rows: Sequence[str], columns: int) -> None:
     from matplotlib.lines import Line2D
 
-    styles = [_line_style(number) for number in range(len(rows))]
-    handles = [Line2D([], [], color=colour, linestyle=dashes) for colour, dashes in styles]
+    styles = [_row_style(number) for number in range(len(rows))]
+    handles = [
+        Line2D([], [], color=colour, linestyle=dashes, marker=marker, markersize=4)
+        for colour, dashes, marker in styles
+    ]
     where = {"loc": "outside lower left", "ncols": columns}
     figure.legend(handles, [short(row) for row in rows], **where)
 

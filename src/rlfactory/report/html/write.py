@@ -11,7 +11,7 @@ from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.html.plots import count, fixed, interval, plots, rows_with_curves
 from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
-from rlfactory.report.plot import SVG_BOX, SVG_SIZE
+from rlfactory.report.plot import FEWEST, SVG_BOX, SVG_SIZE
 from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
 from rlfactory.report.table import category_tables
 from rlfactory.run.atomic_write import write_text
@@ -55,6 +55,7 @@ def page(report: Report) -> str:
         leaderboard_note=LEADERBOARD_NOTE,
         claims=claim_table(report.claims),
         claims_note=f"{counts_text(report.claims)}. {NOTE}",
+        fewest=FEWEST,
         has_band=any(curve.high != curve.mean for curve in report.curves),
         images=images,
         notes=[*report.notes, *unreadable],
