@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from rlfactory.report.curves import (
 )
 from rlfactory.report.group import Group, Member
 from rlfactory.report.read import RunRecord, Series
-from rlfactory.run.statistics import mean_interval
+from rlfactory.run.scores import Scores
+from rlfactory.run.statistics import bootstrap_interval, mean_interval
 from rlfactory.sweep.table import Column
 
 
@@ -149,10 +151,29 @@ def test_what_was_not_trained_has_no_curve() -> None:
     assert curves([group(found, untrained=True)], [Column("a", "A", "eval/a")]) == []
 
 
-def test_columns_that_read_one_metric_share_a_panel() -> None:
-    group = Group("row", [Member(RUN.path, RUN, "done")])
+def test_columns_that_read_one_metric_share_a_panel(tmp_path: Path) -> None:
+    group = Group("row", [Member(tmp_path, replace(RUN, path=tmp_path), "done")])
     last = Column("last", "last", "last/reward/a/mean")
     window = Column("end", "end", "last/reward/a/mean", window=16)
     other = Column("a", "A", "eval/a")
     found = [(curve.metric, curve.label) for curve in curves([group], [last, window, other])]
     assert found == [("reward/a/mean", "a in training"), ("eval/a/mean", "A")]
+
+
+def test_the_evaluations_of_one_run_have_intervals_over_prompts(tmp_path: Path) -> None:
+    prompts = [f"prompt {i}" for i in range(64)]
+    values = np.random.default_rng(0).random(64)
+    Scores(prompts, {"a": values}).save(tmp_path / "evaluations" / "000020.json")
+    run = replace(RUN, path=tmp_path)
+    one = averaged([run], "eval/a/mean", "row", scale=2)
+    assert one is not None
+    low, high = bootstrap_interval(values, resamples=1000)
+    assert one.mean == [0.2, 1.8, 1.0]
+    assert one.low == [0.2, 2 * low, 1.0]  # the files of the others are missing
+    assert one.high == [0.2, 2 * high, 1.0]
+    training = averaged([run], "reward/a/mean", "row")
+    assert training is not None
+    assert training.low == training.mean
+    two = averaged([run, run], "eval/a/mean", "row")
+    assert two is not None
+    assert two.low == two.mean  # over runs, which are equal

@@ -9,7 +9,7 @@ from rlfactory.report.claim_result import ClaimResult
 from rlfactory.report.curves import before, measured_over_stages, metric_of
 from rlfactory.report.group import Group, Member
 from rlfactory.report.hierarchical import MeanDifference, SeedScores, constant, difference
-from rlfactory.report.read import RunRecord
+from rlfactory.report.read import RunRecord, prompt_scores
 from rlfactory.report.verdicts import (
     MIN_SEEDS,
     Evidence,
@@ -21,9 +21,7 @@ from rlfactory.report.verdicts import (
     less,
     verdict,
 )
-from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import plural
-from rlfactory.run.scores import Scores
 from rlfactory.sweep.claims import BEFORE, Claim
 from rlfactory.sweep.table import Column
 
@@ -192,14 +190,5 @@ def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:
         return None
     iterations = run.series[metric][0]
     at = int(iterations[0 if kind == "before" else -1])
-    prompt_set, _, name = name.rpartition("/")
-    folder = RunFolder(run.path)
-    path = (folder.prompt_set(prompt_set) if prompt_set else folder).evaluation(at)
-    try:
-        scores = Scores.load(path)
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    if name not in scores.values:
-        return None
-    values = scores.by_prompt(name)
-    return SeedScores(tuple(scores.prompts[: len(values)]), values)
+    found = prompt_scores(run, name, at)
+    return None if found is None else SeedScores(tuple(found[0]), found[1])

@@ -1,5 +1,6 @@
 """Numbers of runs in the table's columns, and training curves of rows with 95 % intervals."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -8,10 +9,10 @@ import numpy as np
 
 from rlfactory.report.derived import mean_of_scores, planned_passes
 from rlfactory.report.group import Group, Member
-from rlfactory.report.read import RunRecord, Series
+from rlfactory.report.read import RunRecord, Series, prompt_scores
 from rlfactory.report.report import Curve
 from rlfactory.run.labels import metric_name
-from rlfactory.run.statistics import Array, t_quantile
+from rlfactory.run.statistics import Array, bootstrap_interval, t_quantile
 from rlfactory.sweep.table import Column
 
 
@@ -98,6 +99,8 @@ def _after_training_began(series: Series) -> Series:
 
 MOST_POINTS = 200
 _REWARDS = 2
+_RESAMPLES = 1000
+_SCORE = re.compile(r"eval/(.+)/mean")
 
 
 def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
@@ -151,10 +154,26 @@ def averaged(
 ) -> Curve | None:
     """The mean of a metric over runs, at the iterations at which all of them measured it.
 
-    Runs without the metric are left out. None where fewer than two iterations are shared.
+    Its interval is over runs; that of a single run's evaluations is over their prompts. Runs
+    without the metric are left out. None where fewer than two iterations are shared.
     """
-    series = [run.series[metric] for run in runs if metric in run.series]
-    return mean_curve(series, metric, row, label or metric_name(metric), scale, paper)
+    measuring = [run for run in runs if metric in run.series]
+    series = [run.series[metric] for run in measuring]
+    curve = mean_curve(series, metric, row, label or metric_name(metric), scale, paper)
+    score = _SCORE.fullmatch(metric)
+    if curve is None or score is None or len(measuring) > 1:
+        return curve
+    ends = [_over_prompts(measuring[0], score[1], int(x)) for x in curve.x]
+    low = [m if end is None else scale * end[0] for m, end in zip(curve.mean, ends, strict=True)]
+    high = [m if end is None else scale * end[1] for m, end in zip(curve.mean, ends, strict=True)]
+    return replace(curve, low=low, high=high)
+
+
+def _over_prompts(run: RunRecord, score: str, iteration: int) -> tuple[float, float] | None:
+    """The 95 % interval of an evaluation's mean; None where its prompts do not give one."""
+    found = prompt_scores(run, score, iteration)
+    low, high = bootstrap_interval(found[1] if found else [], resamples=_RESAMPLES)
+    return None if np.isnan(low) else (low, high)
 
 
 def mean_curve(

@@ -90,6 +90,27 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
     return RunRecord(path, status, config, series, reached, better, typed)
 
 
+def prompt_scores(run: RunRecord, score: str, iteration: int) -> tuple[list[str], Array] | None:
+    """The prompts of an evaluation and the score `[N]` of each one; NaN where it has none.
+
+    None where the file of scores is missing or damaged, or does not have the score.
+
+    Args:
+        score: its name; of a further prompt set `SET/SCORE`.
+    """
+    prompt_set, _, name = score.rpartition("/")
+    folder = RunFolder(run.path)
+    path = (folder.prompt_set(prompt_set) if prompt_set else folder).evaluation(iteration)
+    try:
+        scores = Scores.load(path)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    if name not in scores.values:
+        return None
+    values = scores.by_prompt(name)
+    return scores.prompts[: len(values)], values
+
+
 def _status(folder: RunFolder) -> str:
     """The word in STATUS; Damaged where it is no such word."""
     if not folder.status.exists():

@@ -72,8 +72,8 @@ class ScoreByCategory:
 class Curve:
     """A metric of a row over the iterations `x`: the mean over runs, and its 95 % interval.
 
-    Of one run the interval is equal to the mean. `label` is the title of its panel; `paper` is the
-    published value on this axis, drawn dashed.
+    Of one run the interval is that of an evaluation's prompts, or equal to the mean. `label` is the
+    title of its panel; `paper` is the published value on this axis, drawn dashed.
     """
 
     row: str
