@@ -11,16 +11,17 @@ stored as the training reward of each rate.
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlfactory.report.entry import ENTRIES_FILE, Entry, read_entries, write_entries
 from rlfactory.report.inputs import report_of_sweep
-from rlfactory.report.leaderboard import NOTE, leaderboard_table, ranking
+from rlfactory.report.leaderboard import NOTE, Place, leaderboard_table, ranking
 from rlfactory.report.leaderboard_figure import draw_leaderboard
 from rlfactory.report.table import NONE
+from rlfactory.report.verdicts import MIN_SEEDS
 from rlfactory.report.writers import markdown_table
-from rlfactory.run.statistics import Interval
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet
 from rlfactory.sweep.table import TABLE_FILE, Table
 
@@ -34,8 +35,9 @@ HEAD = """# Leaderboard
 
 Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
 of forward passes, those of text draw equal numbers of samples, each with the learning rate that a
-search over the same four rates chose for it on another seed and on training prompts
-(`rlfactory sweep leaderboard_search`, `leaderboard_text_search`).
+search chose for it on another seed and on training prompts, one run a rate: the same four rates for
+all, and further ones where the best lay at the end (`rlfactory sweep leaderboard_search`,
+`leaderboard_text_search`). Composition has the rates of shapes.
 `supervised` is the control: the base model trained longer by its recipe's loss, on captions that
 no run is evaluated on, for about the seconds that a run trains, 100 on one core, at the best of
 three learning rates by the loss on further scenes (`scripts/bench/supervised.py`). A row says how
@@ -137,7 +139,7 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
         "",
         verdict(entries),
         "",
-        f"![{title}: gains, profiles, training]({figure})",
+        f"![{title}: gains and profiles, and training where passes were counted]({figure})",
         "",
     ]
 
@@ -163,19 +165,24 @@ def search_lines(found: Found) -> Iterator[str]:
 
 
 def verdict(entries: Sequence[Entry]) -> str:
-    """Which of the last three methods have intervals below the first one's, by rule."""
-    places = [place for place in ranking(entries) if place.interval is not None]
-    if len(places) < 2:
-        return "Too few runs to separate any two methods."
-    first, last = places[0], places[1:][-3:]
-    apart = [p.method for p in last if _is_below(p.interval, first.interval)]
-    if not apart:
-        return f"No interval of the last three lies below that of {first.method}."
-    return f"The interval of {first.method} lies above those of {', '.join(apart)}."
+    """Which methods the first one is ahead of, by rule, and which comparisons are undecided."""
+    first, *others = ranking(entries)
+    ahead = [place.method for place in others if _is_behind(place, first, entries)]
+    open_ = [place.method for place in others if place.method not in ahead]
+    return (
+        f"{first.method} is ahead of: {'; '.join(ahead) or 'none'}. Undecided beside it:"
+        f" {'; '.join(open_) or 'none'}. Ahead means: at least {MIN_SEEDS} runs of both on each"
+        " task, the intervals of the IQM apart, and that of P(better) above 0.5."
+    )
 
 
-def _is_below(one: Interval, other: Interval) -> bool:
-    return one is not None and other is not None and one[1] < other[0]
+def _is_behind(place: Place, first: Place, entries: Sequence[Entry]) -> bool:
+    runs = Counter((entry.method, entry.task) for entry in entries)
+    tasks = {entry.task for entry in entries}
+    least = min(runs[method, task] for method in (place.method, first.method) for task in tasks)
+    ends, top, better = place.interval, first.interval, place.better_interval
+    known = ends is not None and top is not None and better is not None
+    return least >= MIN_SEEDS and known and ends[1] < top[0] and better[0] > 0.5
 
 
 if __name__ == "__main__":

@@ -91,10 +91,10 @@ def test_runs_are_stored_and_replaced(runs: ModuleType, tmp_path: Path) -> None:
 
 
 def test_verdicts_need_runs_and_an_interval_without_0(page: ModuleType) -> None:
-    assert page.verdict([-0.5, -0.5]) == "undecided"
-    assert page.verdict([-0.5, -0.45, -0.55]) == "falls"
-    assert page.verdict([-0.5, 0.4, -0.1]) == "undecided"
-    assert page.verdict([0.2, 0.21, 0.19]) == "rises"
+    assert page.verdict([-0.5, -0.45, -0.55, -0.5]) == "undecided"
+    assert page.verdict([-0.5, -0.45, -0.55, -0.5, -0.5]) == "falls"
+    assert page.verdict([-0.5, 0.4, -0.1, 0.3, -0.2]) == "undecided"
+    assert page.verdict([0.2, 0.21, 0.19, 0.2, 0.2]) == "rises"
     assert page.spread([0.1, 0.2]) == "+0.15"
     # 4.303 standard errors of 0.01 on either side
     assert page.spread([0.1, 0.12, 0.11]) == "+0.11 (+0.09 … +0.13)"
@@ -108,8 +108,8 @@ def test_the_page_is_what_its_runs_give(page: ModuleType) -> None:
 
 def test_a_hacked_row_needs_both_decided(page: ModuleType, runs: ModuleType) -> None:
     run = runs.run_of(record(), "hacking", "V-GRPO, biased")
-    assert page.summary({"a": [run] * 2}).endswith("both decided: no row.")
-    assert page.summary({"a": [run] * 3}).endswith("both decided: a.")
+    assert page.summary({"a": [run] * 4}).endswith("both decided: no row.")
+    assert page.summary({"a": [run] * 5}).endswith("both decided: a.")
 
 
 def test_rows_are_compared_with_the_baseline_s_seeds(page: ModuleType, runs: ModuleType) -> None:

@@ -34,13 +34,16 @@ def test_a_run_given_again_replaces_the_stored_one(script: ModuleType) -> None:
     assert found[1] == again
 
 
-def test_methods_are_told_apart_by_their_intervals(script: ModuleType) -> None:
-    told = script.verdict(entries({"a": 0.9, "b": 0.88, "c": 0.3, "d": 0.1}))
-    assert told == "The interval of a lies above those of c, d."
+def test_methods_are_told_apart_by_a_rule(script: ModuleType) -> None:
+    found = entries({"a": 0.9, "b": 0.88, "c": 0.3, "d": 0.1})
+    told = script.verdict(found)
+    assert told.startswith("a is ahead of: c; d. Undecided beside it: b. ")
     level = script.verdict(entries({"a": 0.5, "b": 0.49}))
-    assert level == "No interval of the last three lies below that of a."
-    few = [e for e in entries({"a": 0.9, "b": 0.1}) if e.seed < 2]
-    assert script.verdict(few) == "Too few runs to separate any two methods."
+    assert level.startswith("a is ahead of: none. Undecided beside it: b. ")
+    few = [e for e in found if (e.method, e.seed) != ("d", 4)]
+    assert script.verdict(few).startswith("a is ahead of: c. Undecided beside it: b; d. ")
+    elsewhere = [replace(e, task="b") for e in found if e.method == "a"]
+    assert script.verdict([*found, *elsewhere]).startswith("a is ahead of: none. ")
 
 
 def test_the_page_is_what_its_runs_give(script: ModuleType) -> None:

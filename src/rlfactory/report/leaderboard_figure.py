@@ -28,12 +28,17 @@ def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
         *(partial(_draw_efficiency, curves=own, colours=colours) for own in by_task.values()),
     ]
     columns, lines = panel_grid(len(panels))
-    with saved_figure((max(4.3 * columns, 6.0), 3.2 * lines), path) as figure:
-        every = figure.subplots(lines, columns, squeeze=False).flat
+    from matplotlib.lines import Line2D
+
+    with saved_figure((max(4.3 * columns, 6.0), 3.2 * lines + 0.5), path) as figure:
+        every = figure.subplots(lines, columns, squeeze=False).ravel()
         for axes, draw in zip(every, panels, strict=False):
             draw(axes)
-        for axes in [*every][len(panels) :]:
+        for axes in every[len(panels) :]:
             axes.set_axis_off()
+        handles = [Line2D([], [], color=colour) for colour in colours.values()]
+        names = [short(method, 24) for method in colours]
+        figure.legend(handles, names, loc="outside lower left", ncols=min(len(names), 4))
     return path
 
 
@@ -44,7 +49,8 @@ def _draw_gains(axes: "Axes", places: Sequence[Place], colours: dict[str, str]) 
         if place.interval is not None:
             axes.plot(place.interval, [height, height], color=colour)
     axes.set_yticks(range(len(places)), [short(p.method, 24) for p in reversed(places)])
-    axes.set_title("Interquartile mean gain, 95 % intervals")
+    axes.set_xlabel("gain")
+    axes.set_title("Interquartile mean gain, 95 % interval")
 
 
 def _draw_profiles(axes: "Axes", entries: Sequence[Entry], colours: dict[str, str]) -> None:
@@ -63,4 +69,5 @@ def _draw_efficiency(axes: "Axes", curves: Sequence[Curve], colours: dict[str, s
         axes.plot(thousands, curve.mean, color=colour)
         axes.fill_between(thousands, curve.low, curve.high, color=colour, alpha=0.12, linewidth=0)
     axes.set_xlabel("thousand forward passes")
+    axes.set_ylabel("training reward, 95 % interval")
     axes.set_title(short(curves[0].label))
