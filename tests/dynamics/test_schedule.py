@@ -8,6 +8,7 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, UniPCMulti
 from rlfactory.dynamics.schedule import (
     Leading,
     Schedule,
+    Trailing,
     compress_tail,
     diffusers_sigmas,
     dynamic_shift,
@@ -114,6 +115,23 @@ def test_leading_times_are_those_of_ddim(steps: int, offset: int) -> None:
     if steps == 50 and offset == 1:
         # Provenance: diffusion.md 1.1
         assert (1000 * times[[0, 24, 48, 49]]).round().tolist() == [981, 501, 21, 1]
+
+
+@pytest.mark.parametrize("steps", [1, 4, 7, 30, 50, 333, 666])
+def test_trailing_times_are_those_of_ddim(steps: int) -> None:
+    scheduler = DDIMScheduler(timestep_spacing="trailing", steps_offset=1)
+    scheduler.set_timesteps(steps)
+    times = Trailing(steps=steps).sigmas(3.0)
+    assert torch.equal(times[:-1], scheduler.timesteps / 1000)
+    assert (times[0], times[-1]) == (0.999, 0)
+    assert torch.equal(Trailing().sigmas(1.0, steps), times)
+    assert len({*times.tolist()}) == steps + 1, "no step of length 0"
+
+
+@pytest.mark.parametrize("steps", [667, 1000])
+def test_trailing_steps_do_not_reach_the_end(steps: int) -> None:
+    with pytest.raises(ValueError, match=f"{steps} steps"):
+        Trailing(steps=steps).sigmas(1.0)
 
 
 @pytest.mark.parametrize("steps", [1000, 1001, 5000])

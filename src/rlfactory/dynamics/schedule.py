@@ -11,7 +11,7 @@ which is *already shifted*, and shifts again, so that its last step is very shor
 steps and shift 3). `unipc` is that of UniPC with flow sigmas (Wan); `dpm` that of diffusers'
 DPM-Solver with them (SANA): `uniform` from 0.999 instead of 1 before the shift. Variance-preserving
 models know integer timesteps only; `Leading` is the spacing with which Stable Diffusion 1 and 2 are
-sampled.
+sampled, `Trailing` that of models distilled to few steps.
 """
 
 import math
@@ -94,6 +94,19 @@ def leading_timesteps(steps: int, offset: int) -> Tensor:
     timesteps = torch.arange(steps).flip(0) * (TRAIN_STEPS // steps) + offset
     if steps > TRAIN_STEPS or timesteps[0] >= TRAIN_STEPS:
         raise ValueError(f"{steps} steps from timestep {offset} on end beyond {TRAIN_STEPS - 1}")
+    return timesteps
+
+
+def trailing_timesteps(steps: int) -> Tensor:
+    """Timesteps `[steps]`, falling from 999, 1000 / steps apart (`DDIMScheduler`).
+
+    Raises:
+        ValueError: The smallest timestep is 0, where sampling ends.
+    """
+    spaced = TRAIN_STEPS - torch.arange(steps, dtype=torch.float64) * (TRAIN_STEPS / steps)
+    timesteps = spaced.round().long() - 1
+    if timesteps[-1] < 1:
+        raise ValueError(f"{steps} steps from timestep {TRAIN_STEPS - 1} on end before timestep 1")
     return timesteps
 
 
@@ -216,3 +229,31 @@ class Leading:
         del model_shift, tokens, dynamic
         timesteps = leading_timesteps(steps or self.steps, self.steps_offset)
         return _ending_at_zero(timesteps / TRAIN_STEPS)
+
+
+class Trailing:
+    """Evenly spaced timesteps from 999 on of a variance-preserving model, as times.
+
+    Args:
+        steps: n, the number of sampling steps.
+
+    Attributes:
+        process: The forward process that the schedule is for.
+    """
+
+    process = "vp"
+
+    def __init__(self, *, steps: PositiveInt = 50) -> None:
+        self.steps = steps
+
+    def sigmas(
+        self,
+        model_shift: float,
+        steps: int | None = None,
+        *,
+        tokens: int | None = None,
+        dynamic: bool = False,
+    ) -> Tensor:
+        """Times `[n + 1]`, falling to 0; only `steps` has an effect."""
+        del model_shift, tokens, dynamic
+        return _ending_at_zero(trailing_timesteps(steps or self.steps) / TRAIN_STEPS)

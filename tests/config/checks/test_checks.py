@@ -199,6 +199,20 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (checks.sampling.require_matching_schedule, {}, {"model": {"process": "vp"}}, "schedule"),
     (checks.sampling.require_matching_schedule, {}, {"schedule": {"process": "vp"}}, "schedule"),
+    *(
+        (
+            checks.sampling.require_steps_within_timesteps,
+            {"schedule": schedule, "evaluation": {"steps": evaluated}},
+            {"schedule": {"process": "vp"}},
+            key,
+        )
+        for schedule, evaluated, key in (
+            ({"steps": 1000, "steps_offset": 1}, None, "schedule.steps"),
+            ({"steps": 500, "steps_offset": 2}, None, "schedule.steps"),
+            ({"steps": 667}, None, "schedule.steps"),
+            ({"steps": 50}, 1001, "evaluation.steps"),
+        )
+    ),
     (
         checks.sampling.require_step_likelihood,
         {},
@@ -1182,6 +1196,19 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         checks.sampling.require_matching_dynamics,
         {},
         {"dynamics": {"process": None}, "model": {"process": "vp"}},
+    ),
+    *(
+        (
+            checks.sampling.require_steps_within_timesteps,
+            {"schedule": schedule, "evaluation": {"steps": evaluated}},
+            {"schedule": {"process": process}},
+        )
+        for schedule, evaluated, process in (
+            ({"steps": 999, "steps_offset": 1}, 999, "vp"),
+            ({"steps": 1000, "steps_offset": 0}, None, "vp"),
+            ({"steps": 666}, 1, "vp"),
+            ({"steps": 5000, "kind": "uniform"}, None, "flow"),
+        )
     ),
     (checks.sampling.require_matching_schedule, {}, {"model": {"process": "tokens"}}),
     (checks.sampling.require_matching_schedule, {}, {"model": {}}),

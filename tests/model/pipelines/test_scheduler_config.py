@@ -55,7 +55,8 @@ def test_a_dpm_solver_with_flow_sigmas_is_followed_and_its_order_is_noted() -> N
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"timestep_spacing": "trailing", "steps_offset": 0}, "timestep_spacing=trailing"),
+        ({"timestep_spacing": "trailing", "steps_offset": 0}, "schedule=trailing follows it"),
+        ({"timestep_spacing": "linspace"}, "no schedule here follows it"),
         ({"use_karras_sigmas": True}, "use_karras_sigmas=true"),
         ({"steps_offset": 0}, "schedule.steps_offset=0 follows it"),
     ],
@@ -63,6 +64,13 @@ def test_a_dpm_solver_with_flow_sigmas_is_followed_and_its_order_is_noted() -> N
 def test_other_timesteps_are_noted(options: dict[str, Any], said: str) -> None:
     (note,) = timestep_notes(options, LEADING)
     assert said in note
+
+
+def test_trailing_timesteps_are_followed() -> None:
+    scheduler = {"timestep_spacing": "trailing", "steps_offset": 1}
+    assert [*timestep_notes(scheduler, {"steps": 4})] == []
+    (note,) = timestep_notes({"steps_offset": 1}, {"steps": 4})
+    assert "schedule=leading follows it" in note
 
 
 @pytest.mark.parametrize("options", [{}, {"timestep_spacing": "leading", "steps_offset": 1}])

@@ -15,7 +15,7 @@ from diffusers import (
 )
 from tiny_language_models import save_language_model
 
-from rlfactory.dynamics.schedule import Leading, Schedule
+from rlfactory.dynamics.schedule import Leading, Schedule, Trailing
 from rlfactory.model.base import Resolution
 from rlfactory.model.pipelines.noise_levels import flow_resolution, noise_levels
 from rlfactory.tools.export.snippet import (
@@ -144,10 +144,15 @@ def test_a_shift_of_the_runs_own_is_in_a_whole_pipeline() -> None:
     assert (pipe.scheduler.config.shift, pipe.scheduler.config.use_dynamic_shifting) == (2.0, False)
 
 
-def test_noise_is_undone_by_ddim_whatever_the_base_had() -> None:
+@pytest.mark.parametrize(
+    ("schedule", "times"), [(LEADING, Leading(**LEADING)), ({"steps": 50}, Trailing(steps=50))]
+)
+def test_noise_is_undone_by_ddim_whatever_the_base_had(
+    schedule: dict[str, int], times: Leading | Trailing
+) -> None:
     base = PNDMScheduler(**NOISE, skip_prk_steps=True, steps_offset=0)
-    ours, values = model(base, "StableDiffusionPipeline"), config(LEADING)
-    sigmas = Leading(**LEADING).sigmas(1.0)
+    ours, values = model(base, "StableDiffusionPipeline"), config(schedule)
+    sigmas = times.sigmas(1.0)
     code = image_snippet(ours, values, sigmas, Source("p", "'b'"), prompt="a").code
     (line,) = [line for line in code.splitlines() if line.startswith("pipe.scheduler")]
     replaced = SimpleNamespace(scheduler=base)
@@ -157,8 +162,8 @@ def test_noise_is_undone_by_ddim_whatever_the_base_had() -> None:
     for pipe in (replaced, whole):
         assert type(pipe.scheduler) is DDIMScheduler
         pipe.scheduler.set_timesteps(50)
-        times = (1000 * sigmas[:-1]).round().long()
-        assert torch.equal(pipe.scheduler.timesteps, times)
+        timesteps = (1000 * sigmas[:-1]).round().long()
+        assert torch.equal(pipe.scheduler.timesteps, timesteps)
         assert pipe.scheduler.final_alpha_cumprod == base.alphas_cumprod[0]
         assert pipe.scheduler.config.clip_sample is False
         assert torch.equal(pipe.scheduler.alphas_cumprod, base.alphas_cumprod)

@@ -30,6 +30,7 @@ _READS: Mapping[Rule, str] = {
     optimisation.require_matching_algorithm: "algo model._target_ advantage",
     sampling.require_matching_dynamics: "dynamics._target_ model._target_",
     sampling.require_matching_schedule: "schedule._target_ model._target_",
+    sampling.require_steps_within_timesteps: "schedule evaluation.steps",
     sampling.require_step_likelihood: "algo._target_ dynamics._target_",
     regularizer.require_matching_divergence: "regularizer._target_ regularizer.terms algo._target_",
     regularizer.require_matching_process: "regularizer._target_ regularizer.terms model._target_",

@@ -1,6 +1,7 @@
 """Rules on sampling: schedule, window, dynamics, branches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rlfactory.config.checks.base import (
     Config,
@@ -44,6 +45,29 @@ def require_matching_schedule(config: Config, traits: Traits) -> Iterator[Proble
         remedy = "schedule=leading" if model_process == "vp" else "schedule=uniform"
         message = f"this one is for a {own_process} process, the model's is {model_process}"
         yield Problem("schedule", message, remedy)
+
+
+def require_steps_within_timesteps(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A model that predicts noise knows 1000 timesteps, which the steps must be apart from."""
+    if traits["schedule"].get("process") != "vp":
+        return
+    schedule, evaluated = config["schedule"], config["evaluation"]["steps"]
+    for key, steps in (("schedule.steps", schedule["steps"]), ("evaluation.steps", evaluated)):
+        if steps is not None and not _fits(steps, schedule):
+            most = next(n for n in range(min(steps, _TIMESTEPS), 0, -1) if _fits(n, schedule))
+            message = f"{steps} steps do not fit this schedule's timesteps, at most {most} do"
+            yield Problem(key, message, f"{key}={most}")
+
+
+_TIMESTEPS = 1000
+
+
+def _fits(steps: int, schedule: Mapping[str, Any]) -> bool:
+    """Whether timesteps are apart, below 1000 and, of `trailing`, above 0, the end."""
+    if "steps_offset" not in schedule:
+        return round(_TIMESTEPS / steps) > 1
+    largest = (steps - 1) * (_TIMESTEPS // steps) + schedule["steps_offset"]
+    return steps <= _TIMESTEPS and largest < _TIMESTEPS
 
 
 def require_step_likelihood(config: Config, traits: Traits) -> Iterator[Problem]:

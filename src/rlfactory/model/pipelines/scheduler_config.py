@@ -31,6 +31,15 @@ CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
 """Options that change shifted noise levels."""
 
 
+SPACINGS = ("leading", "trailing")
+"""Values of `timestep_spacing` that a schedule of this name follows."""
+
+
+def spacing_of(schedule: Mapping[str, Any]) -> str:
+    """The `timestep_spacing` of the group `schedule` for a model that predicts noise."""
+    return "leading" if "steps_offset" in schedule else "trailing"
+
+
 def scheduler_of(folder: Path) -> Mapping[str, Any]:
     """The scheduler configuration of a pipeline's folder; empty if it has none."""
     return read_json(folder / "scheduler" / "scheduler_config.json")
@@ -75,23 +84,26 @@ def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
 
 
 def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) -> Iterator[str]:
-    """Where `schedule=leading` departs from the scheduler of a model that predicts noise.
+    """Where a run departs from the scheduler of a model that predicts noise.
 
     Args:
         scheduler: the pipeline's scheduler configuration.
         schedule: the node of the group `schedule`.
     """
+    ours = spacing_of(schedule)
     spacing = scheduler.get("timestep_spacing", "leading")
-    others = {"timestep_spacing": spacing} if spacing != "leading" else {}
+    others = {"timestep_spacing": spacing} if spacing != ours else {}
     others |= {key: scheduler[key] for key in CONVERSIONS if scheduler.get(key)}
     for key, value in others.items():
         shown = str(value).lower()
+        follows = f"schedule={shown} follows it"
+        remedy = follows if shown in SPACINGS else "no schedule here follows it"
         yield (
-            f"the pipeline's scheduler has {key}={shown}: schedule=leading samples at other"
-            " timesteps, and no schedule here follows it"
+            f"the pipeline's scheduler has {key}={shown}: schedule={ours} samples at other"
+            f" timesteps, and {remedy}"
         )
     offset = scheduler.get("steps_offset")
-    if not others and offset not in (None, schedule.get("steps_offset")):
+    if not others and ours == "leading" and offset not in (None, schedule.get("steps_offset")):
         yield (
             f"the pipeline's scheduler has steps_offset={offset}, and this run"
             f" {schedule.get('steps_offset')}: schedule.steps_offset={offset} follows it"

@@ -12,7 +12,13 @@ from rlfactory.dynamics.schedule import Schedule
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
-from rlfactory.model.pipelines.scheduler_config import DPM_SOLVER, FLOW, UNIPC, own_shift
+from rlfactory.model.pipelines.scheduler_config import (
+    DPM_SOLVER,
+    FLOW,
+    UNIPC,
+    own_shift,
+    spacing_of,
+)
 from rlfactory.prompts.ops.chat import Message
 
 Config = Mapping[str, Any]
@@ -164,8 +170,9 @@ def _replacement(scheduler: Any, config: Config) -> tuple[str, Mapping[str, Any]
     needs; without options a pipeline's own does, given the noise levels.
     """
     schedule, name = config["schedule"], type(scheduler).__name__
-    if "steps_offset" in schedule:
-        own = {"timestep_spacing": "leading", "steps_offset": schedule["steps_offset"]}
+    if "kind" not in schedule:
+        own = {"timestep_spacing": spacing_of(schedule)}
+        own |= {key: schedule[key] for key in ("steps_offset",) if key in schedule}
         return "DDIMScheduler", {**own, "set_alpha_to_one": False, "clip_sample": False}
     if name != DPM_SOLVER:
         return name, {}
