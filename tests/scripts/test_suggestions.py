@@ -101,6 +101,27 @@ def test_a_key_of_other_algorithms_names_them() -> None:
         assert ("Did you mean" in problem.message) == (key == "algo.clip_rnage")
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant", "option"),
+    [
+        ("regularizer.coefficient.value", "coefficient.value", "kl_behaviour"),
+        ("regularizer.value", "regularizer.coefficient.value", "kl_behaviour"),
+        ("algo.clip_range", "clip_range", "awm"),
+        ("advantage.min_count", "min_count", "tracker"),
+    ],
+)
+def test_a_key_of_other_options_is_explained_with_one_of_them(
+    typed: str, meant: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (problem,) = problems_of(["explain", typed])
+    group = typed.partition(".")[0]
+    key = meant if meant.startswith(group) else f"{group}.{meant}"
+    assert f"{meant} is a key of {group}=" in problem.message
+    assert problem.fix == f"rlfactory explain {key} {group}={option}"
+    assert app.dispatch(shlex.split(problem.fix)[1:]) == 0
+    assert capsys.readouterr().out.startswith(f"{key} = ")
+
+
 def test_a_model_of_the_hub_that_is_not_there_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

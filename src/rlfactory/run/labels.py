@@ -9,6 +9,7 @@ NAMES = {
     "kl/reference": "KL to the reference",
     "kl/old": "Distance from the sampling policy",
     "kl/sequence": "KL to the reference, a response",
+    "kl/coefficient": "KL coefficient",
     "eval/kl": "KL to the reference",
     "eval/diversity": "Diversity",
     "eval/text/repetition": "Repetition",
@@ -26,6 +27,7 @@ UNITS = {
     "kl/reference": "KL divergence",
     "kl/old": "mean squared difference",
     "kl/sequence": "nats",
+    "kl/coefficient": "weight of the penalty",
     "eval/kl": "nats a token",
     "eval/diversity": "0 to 1",  # of images a distance, of texts a share of word pairs
     "eval/text/repetition": "share of repeated word trigrams",

@@ -108,7 +108,7 @@ def _key_of_other_options(
     chosen one's class has and its file has not.
     """
     group, _, name = key.partition(".")
-    if group not in COMPONENTS or not name or "." in name:
+    if group not in COMPONENTS or not name:
         return None
     if value is not None and name in _parameters(config.get(group)):
         message = f"there is no such key; the class of {group} has it, and + adds it"
@@ -136,12 +136,17 @@ def _parameters(node: object) -> Collection[str]:
 def _only_in_other_options(key: str, value: str | None, places: Sequence[str]) -> Problem | None:
     """A key that only options have that are not chosen, of any group."""
     name = key.rpartition(".")[2]
+    pattern = re.compile(rf"^ +{re.escape(name)}:", re.MULTILINE)
     for group in COMPONENTS:
-        files = options(group, places).items()
-        pattern = re.compile(rf"^ +{re.escape(name)}:", re.MULTILINE)
-        found = [option for option, path in files if pattern.search(path.read_text("utf-8"))]
-        if found:
-            return _of_options(key, group, name, value, found)
+        by_key: dict[str, list[str]] = {}
+        for option, path in options(group, places).items():
+            if pattern.search(path.read_text("utf-8")):
+                for own in _option_keys(path, group):
+                    if own.rpartition(".")[2] == name:
+                        by_key.setdefault(own, []).append(option)
+        if by_key:
+            meant = max(sorted(by_key), key=lambda own: len(by_key[own]))
+            return _of_options(key, group, meant, value, by_key[meant])
     return None
 
 
@@ -152,10 +157,10 @@ def _of_options(
         return None
     meant = name if key == f"{group}.{name}" else f"{group}.{name}"
     message = f"there is no such key here; {meant} is a key of {group}={', '.join(found)}"
-    if value is None:
-        return Problem(key, message)
-    chosen = (f"{group}.{name}={value}",)
     usual = sorted(found, key=lambda option: option not in USUAL)
+    if value is None:
+        return Problem(key, message, f"rlfactory explain {group}.{name} {group}={usual[0]}")
+    chosen = (f"{group}.{name}={value}",)
     candidates = tuple((f"{group}={option}", *chosen) for option in usual)
     return UnknownKey(key, message, instead=candidates[0], candidates=candidates)
 
@@ -214,7 +219,8 @@ def _misspelt_key_of_other_options(
     group, _, name = key.partition(".")
     if group not in COMPONENTS or not name or "." in name:
         return None
-    names = {n for path in options(group, places).values() for n in _option_keys(path, group)}
+    keys = {k for path in options(group, places).values() for k in _option_keys(path, group)}
+    names = {k for k in keys if "." not in k}
     guess = closest(name, names, MISSPELT)
     if guess is None:
         return None
@@ -232,11 +238,14 @@ def _options_with(group: str, name: str, places: Sequence[str]) -> list[str]:
 
 
 def _option_keys(path: Path, group: str) -> set[str]:
-    """The keys of an option: the parameters of its target, read from source."""
+    """The keys of an option: the parameters of its target, read from source, and keys below them
+    that its file has.
+    """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         node = content.get(group, content)
-        return {*read_signature(node["_target_"]).parameters}
+        below = {key for key, _ in leaves(node) if "." in key}
+        return {*read_signature(node["_target_"]).parameters, *below}
     except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
         return set()
 
