@@ -96,6 +96,7 @@ def figure(runs: Runs, score: str, path: Path) -> None:
             axes.plot(cost, rewards.mean(0), color=color, label=name)
             axes.fill_between(cost, rewards.min(0), rewards.max(0), color=color, alpha=0.12, lw=0)
         axes.set_xlabel("thousand evaluations of the network, learning included")
+        axes.set_ylabel("mean of five iterations and all seeds; band: all seeds")
         axes.set_title(f"training reward: {score}")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         FigureCanvasAgg(made).print_png(path)
