@@ -57,8 +57,9 @@ prompts. Rows "gold" train on the gold score itself in the same way: what they l
 proxy's doing. A row with fewer than {seeds} runs is undecided, whatever its
 numbers are. Intervals are of means over seeds (95 %, Student's t) from {shown} runs on, each by
 itself, without a correction for their number; `rlfactory report` decides the claims of the sweeps'
-files by [its rules](report.md#claims) on a folder that has all runs. Runs were made on several machines with one and two threads, whose
-rounding differs: before training the same weights score 0.54 or 0.55 on the same prompts.
+files by [its rules](report.md#claims) on a folder that has all runs. Runs were made on several
+machines with one and two threads, whose rounding differs: before training the same weights score
+0.54 or 0.55 on the same prompts.
 
 Written by `python scripts/docs/hacking.py`.
 """
