@@ -96,6 +96,7 @@ def keys(rule: Rule, config: dict[str, Any], traits: dict[str, Any]) -> list[str
     return [problem.key for problem in found]
 
 
+LEADING, TRAILING = (f"rlfactory.dynamics.schedule.{kind}" for kind in ("Leading", "Trailing"))
 FORWARD = {"algo": {"requires": "forward_process"}}
 GAUSSIAN: dict[str, Any] = {"divides_by_step_std": True}
 NO_LAST_NOISE: dict[str, Any] = {
@@ -202,15 +203,15 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     *(
         (
             checks.sampling.require_steps_within_timesteps,
-            {"schedule": schedule, "evaluation": {"steps": evaluated}},
-            {"schedule": {"process": "vp"}},
+            {"schedule": {"_target_": kind, **schedule}, "evaluation": {"steps": evaluated}},
+            {},
             key,
         )
-        for schedule, evaluated, key in (
-            ({"steps": 1000, "steps_offset": 1}, None, "schedule.steps"),
-            ({"steps": 500, "steps_offset": 2}, None, "schedule.steps"),
-            ({"steps": 667}, None, "schedule.steps"),
-            ({"steps": 50}, 1001, "evaluation.steps"),
+        for kind, schedule, evaluated, key in (
+            (LEADING, {"steps": 1000, "steps_offset": 1}, None, "schedule.steps"),
+            (LEADING, {"steps": 501, "steps_offset": 500}, None, "schedule.steps"),
+            (TRAILING, {"steps": 667}, None, "schedule.steps"),
+            (TRAILING, {"steps": 50}, 1001, "evaluation.steps"),
         )
     ),
     (
@@ -1200,14 +1201,14 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     *(
         (
             checks.sampling.require_steps_within_timesteps,
-            {"schedule": schedule, "evaluation": {"steps": evaluated}},
-            {"schedule": {"process": process}},
+            {"schedule": {"_target_": kind, **schedule}, "evaluation": {"steps": evaluated}},
+            {},
         )
-        for schedule, evaluated, process in (
-            ({"steps": 999, "steps_offset": 1}, 999, "vp"),
-            ({"steps": 1000, "steps_offset": 0}, None, "vp"),
-            ({"steps": 666}, 1, "vp"),
-            ({"steps": 5000, "kind": "uniform"}, None, "flow"),
+        for kind, schedule, evaluated in (
+            (LEADING, {"steps": 999, "steps_offset": 1}, 999),
+            (LEADING, {"steps": 1000, "steps_offset": 0}, None),
+            (TRAILING, {"steps": 666}, 1),
+            ("my.Schedule", {"steps": 5000}, None),
         )
     ),
     (checks.sampling.require_matching_schedule, {}, {"model": {"process": "tokens"}}),
@@ -1630,7 +1631,7 @@ def test_a_scheduler_that_no_schedule_follows_is_refused_before_loading(tmp_path
 
 def test_a_pipeline_of_other_timesteps_is_noted(tmp_path: Path) -> None:
     folder_with(tmp_path, {"scheduler/scheduler_config.json": {"timestep_spacing": "trailing"}})
-    path, schedule = {"path": str(tmp_path)}, {"steps": 10, "steps_offset": 1}
+    path, schedule = {"path": str(tmp_path)}, {"_target_": LEADING, "steps": 10, "steps_offset": 1}
     config = merged(SOUND, {"model": path, "schedule": schedule})
     config |= {"stop": {"kl": None, "reward": None}}
     for process, count in (("vp", 1), ("flow", 0)):

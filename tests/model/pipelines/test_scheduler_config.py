@@ -16,7 +16,10 @@ from rlfactory.model.pipelines.shipped import zoo_path
 EULER = "FlowMatchEulerDiscreteScheduler"
 DPM = "DPMSolverMultistepScheduler"
 FLOW = {"use_flow_sigmas": True, "prediction_type": "flow_prediction"}
-LEADING = {"steps": 50, "steps_offset": 1}
+LEADING, TRAILING = (
+    {"_target_": f"rlfactory.dynamics.schedule.{kind}", "steps": 50, **more}
+    for kind, more in (("Leading", {"steps_offset": 1}), ("Trailing", {}))
+)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +71,10 @@ def test_other_timesteps_are_noted(options: dict[str, Any], said: str) -> None:
 
 def test_trailing_timesteps_are_followed() -> None:
     scheduler = {"timestep_spacing": "trailing", "steps_offset": 1}
-    assert [*timestep_notes(scheduler, {"steps": 4})] == []
-    (note,) = timestep_notes({"steps_offset": 1}, {"steps": 4})
+    assert [*timestep_notes(scheduler, TRAILING)] == []
+    (note,) = timestep_notes({"steps_offset": 1}, TRAILING)
     assert "schedule=leading follows it" in note
+    assert [*timestep_notes(scheduler, {"_target_": "my.Schedule"})] == []
 
 
 @pytest.mark.parametrize("options", [{}, {"timestep_spacing": "leading", "steps_offset": 1}])

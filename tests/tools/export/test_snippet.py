@@ -151,7 +151,9 @@ def test_noise_is_undone_by_ddim_whatever_the_base_had(
     schedule: dict[str, int], times: Leading | Trailing
 ) -> None:
     base = PNDMScheduler(**NOISE, skip_prk_steps=True, steps_offset=0)
-    ours, values = model(base, "StableDiffusionPipeline"), config(schedule)
+    target = f"rlfactory.dynamics.schedule.{type(times).__name__}"
+    ours = model(base, "StableDiffusionPipeline")
+    values = config({"_target_": target, **schedule})
     sigmas = times.sigmas(1.0)
     code = image_snippet(ours, values, sigmas, Source("p", "'b'"), prompt="a").code
     (line,) = [line for line in code.splitlines() if line.startswith("pipe.scheduler")]

@@ -11,6 +11,7 @@ from rlfactory.config.checks.base import (
     steps_trained,
 )
 from rlfactory.config.problems import Problem, untaken_key
+from rlfactory.model.pipelines.scheduler_config import spacing_of
 
 
 def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -48,11 +49,12 @@ def require_matching_schedule(config: Config, traits: Traits) -> Iterator[Proble
 
 
 def require_steps_within_timesteps(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A model that predicts noise knows 1000 timesteps, which the steps must be apart from."""
-    if traits["schedule"].get("process") != "vp":
+    """A model that predicts noise knows 1000 timesteps, and no two steps are at the same one."""
+    schedule = config["schedule"]
+    if spacing_of(schedule) is None:
         return
-    schedule, evaluated = config["schedule"], config["evaluation"]["steps"]
-    for key, steps in (("schedule.steps", schedule["steps"]), ("evaluation.steps", evaluated)):
+    taken, evaluated = schedule["steps"], config["evaluation"]["steps"]
+    for key, steps in (("schedule.steps", taken), ("evaluation.steps", evaluated)):
         if steps is not None and not _fits(steps, schedule):
             most = next(n for n in range(min(steps, _TIMESTEPS), 0, -1) if _fits(n, schedule))
             message = f"{steps} steps do not fit this schedule's timesteps, at most {most} do"
@@ -64,7 +66,7 @@ _TIMESTEPS = 1000
 
 def _fits(steps: int, schedule: Mapping[str, Any]) -> bool:
     """Whether timesteps are apart, below 1000 and, of `trailing`, above 0, the end."""
-    if "steps_offset" not in schedule:
+    if spacing_of(schedule) == "trailing":
         return round(_TIMESTEPS / steps) > 1
     largest = (steps - 1) * (_TIMESTEPS // steps) + schedule["steps_offset"]
     return steps <= _TIMESTEPS and largest < _TIMESTEPS

@@ -35,9 +35,10 @@ SPACINGS = ("leading", "trailing")
 """Values of `timestep_spacing` that a schedule of this name follows."""
 
 
-def spacing_of(schedule: Mapping[str, Any]) -> str:
-    """The `timestep_spacing` of the group `schedule` for a model that predicts noise."""
-    return "leading" if "steps_offset" in schedule else "trailing"
+def spacing_of(schedule: Mapping[str, Any]) -> str | None:
+    """The `timestep_spacing` of the group `schedule`; None of a flow's schedule, or one's own."""
+    classes = {f"rlfactory.dynamics.schedule.{name.title()}": name for name in SPACINGS}
+    return classes.get(str(schedule.get("_target_")))
 
 
 def scheduler_of(folder: Path) -> Mapping[str, Any]:
@@ -88,9 +89,10 @@ def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) ->
 
     Args:
         scheduler: the pipeline's scheduler configuration.
-        schedule: the node of the group `schedule`.
+        schedule: the node of the group `schedule`; nothing is known of one's own class.
     """
-    ours = spacing_of(schedule)
+    if (ours := spacing_of(schedule)) is None:
+        return
     spacing = scheduler.get("timestep_spacing", "leading")
     others = {"timestep_spacing": spacing} if spacing != ours else {}
     others |= {key: scheduler[key] for key in CONVERSIONS if scheduler.get(key)}

@@ -170,8 +170,8 @@ def _replacement(scheduler: Any, config: Config) -> tuple[str, Mapping[str, Any]
     needs; without options a pipeline's own does, given the noise levels.
     """
     schedule, name = config["schedule"], type(scheduler).__name__
-    if "kind" not in schedule:
-        own = {"timestep_spacing": spacing_of(schedule)}
+    if (spacing := spacing_of(schedule)) is not None:
+        own = {"timestep_spacing": spacing}
         own |= {key: schedule[key] for key in ("steps_offset",) if key in schedule}
         return "DDIMScheduler", {**own, "set_alpha_to_one": False, "clip_sample": False}
     if name != DPM_SOLVER:
