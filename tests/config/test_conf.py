@@ -95,7 +95,7 @@ NOT_INSTALLED = {"optimizer/adamw_8bit", "logger/trackio", "engine/vllm"}
 """What needs a package that the tests do without: their own tests have stand-ins."""
 UNREADABLE = {"optimizer/adamw_8bit"}
 """Whose class is in that package."""
-OF_NOISE = {"dynamics/ddim", "schedule/leading"}
+OF_NOISE = {"dynamics/ddim", "schedule/leading", "schedule/trailing"}
 
 
 def name_of(path: Path) -> str:
