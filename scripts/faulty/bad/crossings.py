@@ -9,6 +9,7 @@ IMAGES = ("tiny_sd3", "tiny_flux")
 TOKENS = ("ppo", "grpo_token", "rloo", "dapo", "dr_grpo", "gspo", "cispo", "reinforce_pp")
 STEPWISE = ("grpo", "ddpo", "ddpo_sf", "grpo_guard", "flow_dppo")
 FORWARD = ("nft", "awm", "vgrpo")
+VP_SCHEDULES = ("leading", "trailing")
 Broken = tuple[str, str]
 Break = Callable[[random.Random], Broken]
 """Makes overrides, and the key at fault."""
@@ -40,6 +41,11 @@ def _schedule(rng: random.Random) -> Broken:
     return rng.choice([flow, f"model=tiny_sd schedule={rng.choice(['uniform', 'diffusers'])}"]), (
         "schedule"
     )
+
+
+def _many_steps(rng: random.Random) -> Broken:
+    key, spacing = rng.choice(["schedule.steps", "evaluation.steps"]), rng.choice(VP_SCHEDULES)
+    return f"model=tiny_sd algo=ddpo schedule={spacing} {key}={rng.randint(1000, 9000)}", key
 
 
 def _no_likelihood(rng: random.Random) -> Broken:
@@ -172,6 +178,7 @@ BREAKS: dict[str, list[Break]] = {
     "require_matching_algorithm": [_wrong_kind],
     "require_matching_dynamics": [_noise],
     "require_matching_schedule": [_schedule],
+    "require_steps_within_timesteps": [_many_steps],
     "require_step_likelihood": [_no_likelihood],
     "require_matching_divergence": [_penalty],
     "require_matching_process": [
