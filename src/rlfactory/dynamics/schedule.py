@@ -200,7 +200,29 @@ class Schedule:
         return dynamic_shift(tokens)
 
 
-class Leading:
+class _Spaced:
+    """Times that are timesteps / 1000, and 0 at the end."""
+
+    steps: int
+
+    def _timesteps(self, steps: int) -> Tensor:
+        """Timesteps `[steps]`, falling."""
+        raise NotImplementedError
+
+    def sigmas(
+        self,
+        model_shift: float,
+        steps: int | None = None,
+        *,
+        tokens: int | None = None,
+        dynamic: bool = False,
+    ) -> Tensor:
+        """Times `[n + 1]`, falling to 0; only `steps` has an effect."""
+        del model_shift, tokens, dynamic
+        return _ending_at_zero(self._timesteps(steps or self.steps) / TRAIN_STEPS)
+
+
+class Leading(_Spaced):
     """Evenly spaced timesteps of a variance-preserving model, as times (timestep / 1000).
 
     Args:
@@ -217,21 +239,11 @@ class Leading:
         self.steps = steps
         self.steps_offset = steps_offset
 
-    def sigmas(
-        self,
-        model_shift: float,
-        steps: int | None = None,
-        *,
-        tokens: int | None = None,
-        dynamic: bool = False,
-    ) -> Tensor:
-        """Times `[n + 1]`, falling to 0; only `steps` has an effect."""
-        del model_shift, tokens, dynamic
-        timesteps = leading_timesteps(steps or self.steps, self.steps_offset)
-        return _ending_at_zero(timesteps / TRAIN_STEPS)
+    def _timesteps(self, steps: int) -> Tensor:
+        return leading_timesteps(steps, self.steps_offset)
 
 
-class Trailing:
+class Trailing(_Spaced):
     """Evenly spaced timesteps from 999 on of a variance-preserving model, as times.
 
     Args:
@@ -246,14 +258,5 @@ class Trailing:
     def __init__(self, *, steps: PositiveInt = 50) -> None:
         self.steps = steps
 
-    def sigmas(
-        self,
-        model_shift: float,
-        steps: int | None = None,
-        *,
-        tokens: int | None = None,
-        dynamic: bool = False,
-    ) -> Tensor:
-        """Times `[n + 1]`, falling to 0; only `steps` has an effect."""
-        del model_shift, tokens, dynamic
-        return _ending_at_zero(trailing_timesteps(steps or self.steps) / TRAIN_STEPS)
+    def _timesteps(self, steps: int) -> Tensor:
+        return trailing_timesteps(steps)

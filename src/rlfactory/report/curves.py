@@ -12,7 +12,7 @@ from rlfactory.report.group import Group, Member
 from rlfactory.report.read import RunRecord, Series, prompt_scores
 from rlfactory.report.report import Curve
 from rlfactory.run.labels import metric_name
-from rlfactory.run.statistics import Array, bootstrap_interval, t_quantile
+from rlfactory.run.statistics import Array, drawn_interval, t_quantile
 from rlfactory.sweep.table import Column
 
 
@@ -99,7 +99,6 @@ def _after_training_began(series: Series) -> Series:
 
 MOST_POINTS = 200
 _REWARDS = 2
-_RESAMPLES = 1000
 _SCORE = re.compile(r"eval/(.+)/mean")
 
 
@@ -163,17 +162,10 @@ def averaged(
     score = _SCORE.fullmatch(metric)
     if curve is None or score is None or len(measuring) > 1:
         return curve
-    ends = [_over_prompts(measuring[0], score[1], int(x)) for x in curve.x]
-    low = [m if end is None else scale * end[0] for m, end in zip(curve.mean, ends, strict=True)]
-    high = [m if end is None else scale * end[1] for m, end in zip(curve.mean, ends, strict=True)]
-    return replace(curve, low=low, high=high)
-
-
-def _over_prompts(run: RunRecord, score: str, iteration: int) -> tuple[float, float] | None:
-    """The 95 % interval of an evaluation's mean; None where its prompts do not give one."""
-    found = prompt_scores(run, score, iteration)
-    low, high = bootstrap_interval(found[1] if found else [], resamples=_RESAMPLES)
-    return None if np.isnan(low) else (low, high)
+    found = [prompt_scores(measuring[0], score[1], int(x)) for x in curve.x]
+    values = [scale * own[1] if own else np.array([]) for own in found]
+    ends = [drawn_interval(v, mean) for v, mean in zip(values, curve.mean, strict=True)]
+    return replace(curve, low=[low for low, _ in ends], high=[high for _, high in ends])
 
 
 def mean_curve(

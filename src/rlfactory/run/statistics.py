@@ -21,6 +21,7 @@ Interval = tuple[float, float] | None
 RESAMPLES = 2000
 MIN_RUNS = 3
 """Runs below which a bootstrap over seeds only repeats the values, so that none is shown."""
+_DRAWN_RESAMPLES = 1000
 _MAX_INDICES = 1 << 21  # indices drawn at once, so that memory stays at about 30 MB
 _MAX_DIFFERENCES = 1 << 20  # differences held at once, so that memory stays at about 10 MB
 
@@ -52,6 +53,12 @@ def bootstrap_interval(
         return float("nan"), float("nan")
     means = _resampled_means(data, resamples, np.random.default_rng(seed))
     return _percentile_interval(means, confidence)
+
+
+def drawn_interval(values: ArrayLike, mean: float) -> tuple[float, float]:
+    """A bootstrap interval for a figure; the mean itself where values give none."""
+    low, high = bootstrap_interval(values, resamples=_DRAWN_RESAMPLES)
+    return (mean, mean) if np.isnan(low) else (low, high)
 
 
 def paired_interval(

@@ -14,7 +14,7 @@ from rlfactory.run.figures.figure import COLORS, Panel, add_panels, panel_grid, 
 from rlfactory.run.labels import evaluation_label, metric_name, metric_unit
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores
-from rlfactory.run.statistics import bootstrap_interval
+from rlfactory.run.statistics import drawn_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _BLUE, _ORANGE, _GREEN = COLORS[:3]
 _SCORES = 3
 _PHASES = {"sample": _BLUE, "score": _GREEN, "learn": _ORANGE}
-_RESAMPLES = 1000
 _LEGEND_LETTERS, _LEGEND_ROW = 44, 13  # letters beside each other, and points of a row
 LINES = (
     ("kl/reference", "eval/kl"),
@@ -184,8 +183,7 @@ def _interval(scores: Scores | None, name: str, mean: float) -> tuple[float, flo
     """The 95 % interval of an evaluation's mean; the mean itself where it is unknown."""
     if scores is None or name not in scores.values:
         return mean, mean
-    low, high = bootstrap_interval(scores.by_prompt(name), resamples=_RESAMPLES)
-    return (low, high) if low == low else (mean, mean)
+    return drawn_interval(scores.by_prompt(name), mean)
 
 
 def _draw_evaluations(

@@ -172,7 +172,8 @@ def _replacement(scheduler: Any, config: Config) -> tuple[str, Mapping[str, Any]
     schedule, name = config["schedule"], type(scheduler).__name__
     if (spacing := spacing_of(schedule)) is not None:
         own = {"timestep_spacing": spacing}
-        own |= {key: schedule[key] for key in ("steps_offset",) if key in schedule}
+        if "steps_offset" in schedule:
+            own["steps_offset"] = schedule["steps_offset"]
         return "DDIMScheduler", {**own, "set_alpha_to_one": False, "clip_sample": False}
     if name != DPM_SOLVER:
         return name, {}
