@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -139,3 +140,18 @@ def test_intervals_that_are_not_drawn_do_not_widen_the_axis() -> None:
     for names, is_wide in ((rows[:8], True), (rows, False)):
         _, (_, _, low, high) = panel_svg([curve(row) for row in names], names, "p")
         assert (low < 0) == (high > 0.6) == is_wide
+
+
+def test_an_error_bar_is_drawn_whole_and_a_wide_band_is_cut_off() -> None:
+    limits = []
+    for points in (2, FEWEST):
+        wide = replace(curve("one", points=points), low=[-3.0] * points, high=[5.0] * points)
+        with saved_figure((3, 2)) as figure:
+            axes = figure.subplots()
+            draw_panel(axes, [wide], ["one"])
+            limits.append(axes.get_ylim())
+    (bottom, top), (band_bottom, band_top) = limits
+    assert bottom < -3.0
+    assert top > 5.0
+    assert band_bottom > -3.0
+    assert band_top < 5.0

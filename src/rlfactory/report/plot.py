@@ -5,6 +5,7 @@ paper's value dashed. Of a few measurements it shows dots with error bars: a lin
 them would suggest values that nobody measured.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -180,13 +181,18 @@ def _x_limits(panel: Sequence[Curve]) -> tuple[float, float]:
 
 
 def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
-    """All of the means and some of the intervals: those of two seeds would flatten the means."""
+    """All of the means and of the dots' error bars, and some of the bands.
+
+    The bands of two seeds would flatten the lines; an error bar that is cut off would be read as
+    a shorter one.
+    """
     means = [*(y for c in panel for y in c.mean), *_papers(panel)]
     low, high = min(means), max(means)
     air = (high - low) or abs(high) or 1.0
     drawn = panel if _has_intervals(panel) else []
-    bottom = max(min((y for c in drawn for y in c.low), default=low), low - _MOST_BAND * air)
-    top = min(max((y for c in drawn for y in c.high), default=high), high + _MOST_BAND * air)
+    most = math.inf if all(map(is_sparse, panel)) else _MOST_BAND * air
+    bottom = max(min((y for c in drawn for y in c.low), default=low), low - most)
+    top = min(max((y for c in drawn for y in c.high), default=high), high + most)
     return min(bottom, low) - 0.05 * air, max(top, high) + 0.05 * air
 
 
