@@ -14,12 +14,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from detector import auroc_by_task
-from hacking_runs import GOLD, MARGIN, Point, Run, examples, merged, read_runs, runs_in, write_runs
+from hacking_runs import (
+    GOLD,
+    MARGIN,
+    Point,
+    Run,
+    examples,
+    merged,
+    read_runs,
+    record_of,
+    runs_in,
+    write_runs,
+)
 
+from rlfactory.report.claim_result import ClaimResult
+from rlfactory.report.claim_table import claim_table, counts_text
+from rlfactory.report.claims import claim_results
+from rlfactory.report.directions import resolved
+from rlfactory.report.group import Group, Member
 from rlfactory.report.plot import short
-from rlfactory.report.verdicts import MIN_SEEDS
+from rlfactory.report.writers import markdown_table
 from rlfactory.run.figures.figure import COLORS, saved_figure
 from rlfactory.run.statistics import MIN_RUNS, mean_interval
+from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet
 
 if TYPE_CHECKING:
@@ -34,7 +51,6 @@ NAMES = {
     "shapes_biased": "biased",
     "shapes_noisy": "noisy",
     "shapes_learned": "learned",
-    "shapes": "none: gold",
     "lexicon": "lexicon (texts)",
 }
 HEAD = """# Reward hacking, measured
@@ -47,19 +63,19 @@ classifier that nothing trains on is gold.
 
 ```bash
 rlfactory sweep hacking size=tiny --plan
-rlfactory sweep hacking size=tiny seed=0,1,2
-rlfactory sweep hacking_text size=tiny seed=0,1,2
+rlfactory sweep hacking size=tiny
+rlfactory sweep hacking_text size=tiny
 python scripts/docs/hacking.py outputs/sweeps/hacking-tiny outputs/sweeps/hacking_text-tiny
 ```
 
-These are runs of fifteen iterations of 24 pictures (twenty of 64 texts), with 256 held-out
-prompts. Rows "gold" train on the gold score itself in the same way: what they lose is not a
-proxy's doing. A row with fewer than {seeds} runs is undecided, whatever its
-numbers are. Intervals are of means over seeds (95 %, Student's t) from {shown} runs on, each by
-itself, without a correction for their number; `rlfactory report` decides the claims of the sweeps'
-files by [its rules](report.md#claims) on a folder that has all runs. Runs were made on several
-machines with one and two threads, whose rounding differs: before training the same weights score
-0.54 or 0.55 on the same prompts.
+These are runs of fifteen iterations of 24 pictures (twenty of 64 texts). Pictures are evaluated on
+256 held-out prompts; texts on 256 starts that are drawn from the 24 that are trained on. Rows
+"gold" train on the gold score itself in the same way: what they lose is not a proxy's doing.
+Intervals in the tables of rows are of means over seeds (95 %, Student's t), each by itself; claims
+are decided by [the rules of all reports](report.md#claims), Holm's correction among them, from
+each run's mean score: prompts are not resampled. Runs were made on several machines with one and
+two threads, whose rounding differs: before training the same weights score 0.54 or 0.55 on the
+same prompts.
 
 Written by `python scripts/docs/hacking.py`.
 """
@@ -77,7 +93,7 @@ def main() -> None:
 
 def page(runs: Sequence[Run]) -> str:
     """The page."""
-    lines = [HEAD.format(seeds=MIN_SEEDS, shown=MIN_RUNS)]
+    lines = [HEAD]
     for sweep, title in (("hacking", "Images"), ("hacking_text", "Texts")):
         own = of_sweep(runs, sweep)
         lines += [
@@ -100,23 +116,22 @@ def section(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
     """The table of a sweep's rows, what it says, and its figure."""
     texts = sweep == "hacking_text"
     further = ["distinct-2", "repetition"] if texts else ["diversity"]
-    heads = ["row", "runs", "gold before", "change of gold", "change of proxy", "gold"]
+    heads = ["row", "runs", "gold before", "change of gold", "change of proxy"]
     heads += [f"gold beside {BASELINE[sweep]}", "distance", *further]
     yield f"| {' | '.join(heads)} |"
-    yield f"|---|{'---:|' * 4}---|{'---:|' * (len(heads) - 6)}"
+    yield f"|---|{'---:|' * (len(heads) - 1)}"
     for name, runs in rows.items():
         cells = [name, str(len(runs)), f"{mean(runs, lambda r: r.first.gold):.2f}"]
         cells += [spread(gold_changes(runs)), spread(proxy_changes(runs))]
-        cells += [verdict(gold_changes(runs)), beside(runs, rows.get(BASELINE[sweep], []))]
+        cells.append(beside(runs, rows.get(BASELINE[sweep], [])))
         cells.append(f"{mean(runs, lambda r: r.last.distance):.3g}")
         for key in ("diversity", "text/repetition") if texts else ("diversity",):
             before, after = (mean(runs, at(key, i)) for i in (0, -1))
             cells.append(f"{before:.3f} → {after:.3f}")
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield summary(rows)
-    yield ""
     yield from controls(rows)
+    yield from claim_lines(sweep, rows)
     yield f"![Gold against proxy, and against distance](images/{sweep}.png)"
     yield ""
     yield caption(texts)
@@ -165,37 +180,39 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):+.2f}{ends}"
 
 
-def verdict(values: Sequence[float], words: tuple[str, str] = ("falls", "rises")) -> str:
-    """Whether an interval lies below 0 or above it; undecided where it has 0, or too few runs."""
-    interval = mean_interval(values) if len(values) >= MIN_SEEDS else None
-    if interval is None or interval[0] <= 0 <= interval[1]:
-        return "undecided"
-    return words[0] if interval[1] < 0 else words[1]
-
-
 def beside(runs: Sequence[Run], baseline: Sequence[Run]) -> str:
     """The gold score after training less the baseline's of the same seed; a dash for itself."""
     other = {run.seed: run.last.gold for run in baseline}
     values = [run.last.gold - other[run.seed] for run in runs if run.seed in other]
     if not values or runs == baseline:
         return "–"
-    return f"{spread(values)}, {verdict(values, ('less', 'more'))}"
+    return spread(values)
 
 
-def summary(rows: Mapping[str, Sequence[Run]]) -> str:
-    """Which rows are hacked: their proxy rises and their gold score falls, both decided."""
-    hacked, spared = [], []
-    for name, runs in rows.items():
-        gold, proxy = verdict(gold_changes(runs)), verdict(proxy_changes(runs))
-        if gold == "falls" and proxy == "rises":
-            hacked.append(name)
-        elif gold == "falls":
-            spared.append(name)
-    quoted = "; ".join(hacked) or "no row"
-    text = f"The proxy rises and the gold score falls, both decided: {quoted}."
-    if spared:
-        text += f" The gold score falls and no rise of the proxy is decided: {'; '.join(spared)}."
-    return text
+def claim_lines(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """The claims of the sweep's file with their verdicts."""
+    results = decided_claims(sweep, rows)
+    table = claim_table(results)
+    assert table is not None
+    yield f"{counts_text(results)}."
+    yield ""
+    yield from markdown_table(table)
+    yield ""
+
+
+def decided_claims(sweep: str, rows: Mapping[str, Sequence[Run]]) -> list[ClaimResult]:
+    """The verdicts by the rules of all reports, from the mean scores of the stored runs."""
+    sheet = read_sheet(file_of(sweep))
+    records = {
+        line.name: [record_of(run) for run in rows.get(line.name, [])] for line in sheet.rows
+    }
+    groups = [
+        Group(name, [Member(record.path, record, record.status) for record in own])
+        for name, own in records.items()
+    ]
+    every = [record for own in records.values() for record in own]
+    columns = [resolved(column, every) for column in columns_of(sheet, "tiny")]
+    return claim_results(sheet.claims, columns, groups, "tiny")
 
 
 def controls(rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
@@ -224,6 +241,7 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
         " and none of the gold score: the rise of the training reward, and the changes of its"
         " standard deviation, of `kl/reference` and of the samples' diversity, each against the"
         f" first iterations. It warns that the gold score is {MARGIN} below that before training."
+        " Rows that train on the gold score are left out, as their training reward is that score."
         " Each proxy's runs are judged by a model that was fitted on the other proxies' runs"
         " alone. The AUROC is the chance that an evaluation with a fallen gold score gets the"
         " stronger warning of two; a coin has 0.5."
@@ -243,16 +261,19 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
         cells += [_number(found[title][task]) for title in sets]
         yield f"| {' | '.join(cells)} |"
     usable = [task for task in tasks if not math.isnan(found["all four"][task])]
+    best = ""
     if usable:
-        means = [float(np.mean([found[title][task] for task in usable])) for title in sets]
-        yield f"| mean | | | | {' | '.join(_number(m) for m in means)} |"
+        means = {t: float(np.mean([found[t][task] for task in usable])) for t in sets}
+        yield f"| mean | | | | {' | '.join(map(_number, means.values()))} |"
+        best = max(means, key=lambda title: means[title])
+        best = f" The largest mean is that of: {best}, {_number(means[best])}."
     yield ""
     yield (
-        f"This rests on {len(runs)} short runs of {len(tasks)} proxies, and evaluations of one run"
-        " are not independent: the AUROC of a proxy is a mean over few pairs. It needs evaluations"
-        " with a fallen gold score and without, both of the left-out proxy and of the others:"
-        f" {len(usable)} of the {len(tasks)} proxies have them. It shows neither that the four"
-        " metrics suffice for other models and rewards nor which threshold to warn at."
+        f"{len(known)} evaluations of short runs of {len(tasks)} proxies are few, and those of one"
+        " run are not independent: the AUROC of a proxy is a mean over few pairs. It needs"
+        " evaluations with a fallen gold score and without, both of the left-out proxy and of the"
+        f" others: {len(usable)} of the {len(tasks)} proxies have them.{best} It shows neither that"
+        " the four metrics suffice for other models and rewards nor which threshold to warn at."
     )
 
 

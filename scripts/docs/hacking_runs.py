@@ -133,10 +133,28 @@ def ends(series: Series, at: float) -> tuple[float, float]:
 
 
 def examples(runs: Sequence[Run]) -> Iterator[Example]:
-    """The detector's examples: each run at each evaluation but the first; the proxy is the task."""
+    """The detector's examples: each run at each evaluation but the first; the proxy is the task.
+
+    Runs that train on the gold score are left out: their training reward is that score.
+    """
     for run in runs:
+        if run.proxy == GOLD[run.sweep]:
+            continue
         for point in run.points[1:]:
             yield Example(run.proxy, point.features, point.gold < run.first.gold - MARGIN)
+
+
+def record_of(run: Run) -> RunRecord:
+    """A stored run as reports see one: its evaluations, without the scores of single prompts."""
+    at = np.array([float(point.iteration) for point in run.points])
+    scores = {
+        f"eval/{GOLD[run.sweep]}/mean": [point.gold for point in run.points],
+        f"eval/{run.proxy}/mean": [point.proxy for point in run.points],
+        **{f"eval/{name}": [p.others[name] for p in run.points] for name in run.first.others},
+    }
+    series = {name: (at, np.array(values)) for name, values in scores.items()}
+    better = {GOLD[run.sweep]: "higher"}
+    return RunRecord(Path(run.row), "done", {"seed": run.seed}, series, better=better)
 
 
 def merged(old: Sequence[Run], new: Sequence[Run]) -> list[Run]:

@@ -90,14 +90,30 @@ def test_runs_are_stored_and_replaced(runs: ModuleType, tmp_path: Path) -> None:
     assert len(runs.merged([read], [run, runs.run_of(record(), "hacking", "other")])) == 2
 
 
-def test_verdicts_need_runs_and_an_interval_without_0(page: ModuleType) -> None:
-    assert page.verdict([-0.5, -0.45, -0.55, -0.5]) == "undecided"
-    assert page.verdict([-0.5, -0.45, -0.55, -0.5, -0.5]) == "falls"
-    assert page.verdict([-0.5, 0.4, -0.1, 0.3, -0.2]) == "undecided"
-    assert page.verdict([0.2, 0.21, 0.19, 0.2, 0.2]) == "rises"
+def test_a_spread_has_an_interval_from_three_runs_on(page: ModuleType) -> None:
     assert page.spread([0.1, 0.2]) == "+0.15"
     # 4.303 standard errors of 0.01 on either side
     assert page.spread([0.1, 0.12, 0.11]) == "+0.11 (+0.09 … +0.13)"
+
+
+def test_claims_have_the_rules_of_reports(page: ModuleType, runs: ModuleType) -> None:
+    run = runs.run_of(record(), "hacking", "V-GRPO, biased")
+    ends = [0.2, 0.21, 0.19, 0.22, 0.18]
+    ours = [
+        replace(run, seed=seed, points=[run.first, replace(run.last, gold=gold)])
+        for seed, gold in enumerate(ends)
+    ]
+    first, *others = page.decided_claims("hacking", {"V-GRPO, biased": ours})
+    assert (first.verdict, first.seeds) == ("agree", 5)
+    assert first.difference == pytest.approx(-0.4)
+    assert {other.verdict for other in others} == {"undecided"}
+    four, *_ = page.decided_claims("hacking", {"V-GRPO, biased": ours[:4]})
+    assert (four.verdict, four.reason) == ("undecided", "4 seeds")
+
+
+def test_the_detector_sees_no_run_that_trains_on_gold(runs: ModuleType) -> None:
+    run = runs.run_of(record(), "hacking", "V-GRPO, biased")
+    assert [*runs.examples([replace(run, proxy="shapes")])] == []
 
 
 def test_the_page_is_what_its_runs_give(page: ModuleType) -> None:
@@ -106,19 +122,13 @@ def test_the_page_is_what_its_runs_give(page: ModuleType) -> None:
     assert stored
 
 
-def test_a_hacked_row_needs_both_decided(page: ModuleType, runs: ModuleType) -> None:
-    run = runs.run_of(record(), "hacking", "V-GRPO, biased")
-    assert page.summary({"a": [run] * 4}).endswith("both decided: no row.")
-    assert page.summary({"a": [run] * 5}).endswith("both decided: a.")
-
-
 def test_rows_are_compared_with_the_baseline_s_seeds(page: ModuleType, runs: ModuleType) -> None:
     run = runs.run_of(record(), "hacking", "V-GRPO, biased")
     other = replace(run, seed=4)
     assert page.beside([run], [run]) == "–"
     assert page.beside([other], [run]) == "–", "no seed in common"
     better = replace(run, points=[run.first, replace(run.last, gold=0.5)])
-    assert page.beside([better], [run]) == "+0.30, undecided"
+    assert page.beside([better], [run]) == "+0.30"
 
 
 def test_one_proxy_alone_has_no_detector(page: ModuleType, runs: ModuleType) -> None:
@@ -130,5 +140,5 @@ def test_a_control_is_set_beside_its_proxy(page: ModuleType, runs: ModuleType) -
     run = runs.run_of(record(), "hacking", "V-GRPO, biased")
     better = replace(run, points=[run.first, replace(run.last, gold=0.5)])
     (text, _) = page.controls({"V-GRPO, biased": [run], "V-GRPO, gold": [better]})
-    assert "V-GRPO, gold: -0.10, biased beside it: -0.30, undecided." in text
+    assert "V-GRPO, gold: -0.10, biased beside it: -0.30." in text
     assert [*page.controls({"V-GRPO, biased": [run]})] == []
