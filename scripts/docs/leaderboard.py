@@ -33,10 +33,10 @@ SEARCH = "leaderboard_search.runs.json"
 Found = Mapping[str, Mapping[str, Mapping[str, float]]]
 HEAD = """# Leaderboard
 
-Algorithms on the same small models, tasks, prompts and noise. Those of images make equal numbers
-of forward passes, those of text draw equal numbers of samples, each with the learning rate that a
-search chose for it on another seed and on training prompts, one run a rate: the same four rates for
-all, and further ones where the best lay at the end (`rlfactory sweep leaderboard_search`,
+Algorithms on the same small models, tasks, prompts and noise. Those of images make nearly equal
+numbers of forward passes, those of text draw equal numbers of samples, each with the learning rate
+that a search chose for it on another seed and on training prompts, one run a rate: the same four
+rates for all, and further ones where the best lay at the end (`rlfactory sweep leaderboard_search`,
 `leaderboard_text_search`). Composition has the rates of shapes.
 `supervised` is the control: the base model trained longer by its recipe's loss, on captions that
 no run is evaluated on, for about the seconds that a run trains, 100 on one core, at the best of
@@ -137,7 +137,7 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
         "",
         *markdown_table(table),
         "",
-        verdict(entries),
+        verdict(entries) + passes(entries),
         "",
         f"![{title}: gains and profiles, and training where passes were counted]({figure})",
         "",
@@ -146,10 +146,12 @@ def section(title: str, entries: Sequence[Entry], sheet: SweepFile, figure: str)
 
 def search_lines(found: Found) -> Iterator[str]:
     """The training rewards that chose the learning rates, the best of each row in bold."""
+    ends = "; ".join(_at_an_end(found)) or "none"
     yield "## Search\n"
     yield (
         "Training reward of the last four iterations, one run a rate; more is better. Where the "
-        "best of the four rates was the lowest or the highest, rates beyond it were tried too.\n"
+        "best of the four rates was the lowest or the highest, rates beyond it were tried too."
+        f" The best is still at an end of what was tried: {ends}.\n"
     )
     for task, rows in found.items():
         rates = sorted({rate for rewards in rows.values() for rate in rewards}, key=float)
@@ -162,6 +164,23 @@ def search_lines(found: Found) -> Iterator[str]:
             }
             yield f"| {method} | {' | '.join(cells.get(rate, NONE) for rate in rates)} |"
         yield ""
+
+
+def _at_an_end(found: Found) -> Iterator[str]:
+    """The rows whose best rate is the lowest or the highest that was tried."""
+    for task, rows in found.items():
+        for method, rewards in rows.items():
+            rates = sorted(rewards, key=float)
+            if max(rewards, key=lambda rate: rewards[rate]) in (rates[0], rates[-1]):
+                yield f"{method} on {task}"
+
+
+def passes(entries: Sequence[Entry]) -> str:
+    """A sentence on the forward passes of a run; empty where none are counted."""
+    made = [entry.nfe[-1] for entry in entries if entry.nfe]
+    if not made:
+        return ""
+    return f" A run makes {min(made):,.0f} to {max(made):,.0f} forward passes."
 
 
 def verdict(entries: Sequence[Entry]) -> str:

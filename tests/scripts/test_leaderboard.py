@@ -49,11 +49,27 @@ def test_methods_are_told_apart_by_a_rule(script: ModuleType) -> None:
 def test_the_page_is_what_its_runs_give(script: ModuleType) -> None:
     page = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
     for name, title in script.BOARDS.items():
-        store = ROOT / "docs" / "results" / f"{name}.runs.json"
-        if store.is_file():
-            sheet = script.read_sheet(script.file_of(name))
-            lines = script.section(title, read_entries(store), sheet, f"images/{name}.png")
-            assert "\n".join(lines).strip() in page
+        entries = read_entries(ROOT / "docs" / "results" / f"{name}.runs.json")
+        sheet = script.read_sheet(script.file_of(name))
+        lines = script.section(title, entries, sheet, f"images/{name}.png")
+        assert "\n".join(lines).strip() in page
+    assert page.startswith(script.HEAD)
+
+
+def test_runs_of_images_make_nearly_equal_numbers_of_forward_passes(script: ModuleType) -> None:
+    entries = read_entries(ROOT / "docs" / "results" / "leaderboard.runs.json")
+    made = {entry.nfe[-1] for entry in entries if entry.nfe}
+    assert max(made) < 1.2 * min(made)
+    assert f"{min(made):,.0f} to {max(made):,.0f} forward passes" in script.passes(entries)
+    assert script.passes([replace(entries[0], nfe=[])]) == ""
+
+
+def test_a_best_rate_at_an_end_of_the_search_is_named(script: ModuleType) -> None:
+    found = {
+        "shapes": {"a": {"1e-4": 0.5, "2e-4": 0.4}, "b": {"1e-4": 0.1, "2e-4": 0.3, "4e-4": 0.2}}
+    }
+    told = next(line for line in script.search_lines(found) if "end of what was tried" in line)
+    assert told.endswith("tried: a on shapes.\n")
 
 
 def test_the_best_rate_of_the_search_is_what_the_leaderboard_trains_with(
