@@ -15,8 +15,8 @@ from rlfactory.sweep.sweep_file import Line, SweepFile, read_sheet
 
 FILES = {path.stem: path for path in sorted(packaged_folder("sweeps").glob("*.yaml"))}
 OF_SIZE = re.compile(
-    r"(model|precision|memory|hardware|prompts|reward|eval_rewards|eval_sets|scoring|checkpoint)\."
-    r"|evaluation\.(?!policy_fraction)"
+    r"model\.(?!guidance)|(precision|memory|hardware|prompts|reward|eval_rewards|eval_sets|scoring)\."
+    r"|checkpoint\.|evaluation\.(?!policy_fraction)"
     r"|(iterations|prompts_per_iteration|group_size|branches|micro_batch|sample_batch)$"
     r"|(schedule\.steps|dynamics\.(length|stop_after)|advantage\.weights|latent_storage)\b"
     r"|(prompt_cache|seed|search)$"
