@@ -37,7 +37,8 @@ Algorithms on the same small models, tasks, prompts and noise. Those of images m
 numbers of forward passes, those of text draw equal numbers of samples, each with the learning rate
 that a search chose for it on another seed and on training prompts, one run a rate: the same four
 rates for all, and further ones where the best lay at the end (`rlfactory sweep leaderboard_search`,
-`leaderboard_text_search`). Composition has the rates of shapes.
+`leaderboard_text_search`). Composition has the rates of shapes. Images are evaluated on
+held-out prompts, texts on fixed starts that are trained on too.
 `supervised` is the control: the base model trained longer by its recipe's loss, on captions that
 no run is evaluated on, for about the seconds that a run trains, 100 on one core, at the best of
 three learning rates by the loss on further scenes (`scripts/bench/supervised.py`). A row says how

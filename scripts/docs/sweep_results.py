@@ -51,8 +51,10 @@ for rewards that need networks or servers. So a verdict is about these models an
 published number was tested at its own size. Verdicts are computed from the runs, none is written by
 hand: at 95 %, corrected by Holm's method for the claims of a page
 ([statistics](../report.md#claims)). With fewer than {seeds} seeds a claim is undecided, whatever
-its numbers are. A claim whose source is "a question of this project" is in no paper. Each sweep's
-page has its table, its curves and the intervals. Sweeps with "earlier form" were run with other
+its numbers are. A claim whose source is "a question of this project" is in no paper. Sweeps
+of images are evaluated on held-out prompts; those of language models on fixed starts that are
+trained on too, and some of their claims compare the training reward. Each sweep's page has its
+table, its curves and the intervals. Sweeps with "earlier form" were run with other
 overrides or seeds than their files have now: all their claims are undecided.
 
 Written by `python scripts/docs/sweep_results.py`.
