@@ -43,7 +43,7 @@ def test_tasks_are_evaluated_as_the_rows_of_the_leaderboard(script: ModuleType) 
         "JPEG": "jpeg_kb",
         "composition": "shapes_strict",
     }
-    of_method = ("algo=", "algo.", "optimizer.")
+    of_method = ("algo=", "algo.", "optimizer.", "group_size=", "prompts_per_iteration=")
     for line in sheet.rows:
         own = [word for word in line.overrides or [] if not word.startswith(of_method)]
         task = tasks[line.task]
