@@ -9,6 +9,7 @@ A run that is given again replaces the stored one of the same row and seed.
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 STORE = DOCS / "results" / "hacking.runs.json"
 BASELINE = {"hacking": "V-GRPO, biased", "hacking_text": "PPO, no KL"}
 """The row that those with a remedy are compared with."""
+OWN_DISTANCE = "KL of steps"
+"""How a row ends whose regularizer measures another distance than the others."""
 ALL = ("proxy", "spread", "distance", "diversity")
 NAMES = {
     "shapes_biased": "biased",
@@ -140,12 +143,14 @@ def section(sweep: str, rows: Mapping[str, Sequence[Run]]) -> Iterator[str]:
 
 def caption(texts: bool) -> str:
     """What the figure shows."""
-    return (
+    told = (
         "Each line is the mean of a row's runs at its evaluations (small dots), from the untrained"
         " model (ring) to the last one (large dot); thin lines are single runs. The distance is the"
         f" {unit_of(texts)} from the model before training, in the last iteration before the"
         " evaluation."
     )
+    own = f" That of {OWN_DISTANCE}, not drawn, is the KL divergence of the sampling steps."
+    return told if texts else told + own
 
 
 def unit_of(texts: bool) -> str:
@@ -305,16 +310,15 @@ def draw(sweep: str, rows: Mapping[str, Sequence[Run]], path: Path) -> None:
         return
     texts = sweep == "hacking_text"
     columns = {"Texts": [*rows]} if texts else panels_of(rows)
-    colours = {name: COLORS[number % len(COLORS)] for number, name in enumerate(rows)}
     width, height = max(4.4 * len(columns), 5.2), 7.4
     with saved_figure((width, height), path) as figure:
         grid = figure.subplots(2, len(columns), squeeze=False, sharey=True)
         for place, (title, names) in enumerate(columns.items()):
             upper, lower = grid[0, place], grid[1, place]
-            for name in names:
-                colour = colours[name]
+            for name, colour in zip(names, cycle(COLORS), strict=False):
                 draw_row(upper, rows[name], lambda p: p.proxy, colour, label(name))
-                draw_row(lower, rows[name], lambda p: math.sqrt(max(p.distance, 0)), colour, "")
+                if not name.endswith(OWN_DISTANCE):
+                    draw_row(lower, rows[name], lambda p: math.sqrt(max(p.distance, 0)), colour, "")
             upper.set_title(title)
             upper.set_xlabel("proxy")
             lower.set_xlabel(f"root of the {unit_of(texts)}")
