@@ -81,9 +81,9 @@ def test_the_best_rate_of_the_search_is_what_the_leaderboard_trains_with(
     ).read_text(encoding="utf-8")
     for line in [row for board in script.BOARDS for row in _rows(script, board)]:
         task = "shapes" if line.task == "composition" else line.task
-        if rewards := found.get(task, {}).get(line.method):
-            rate = max(rewards, key=rewards.get)
-            assert f"optimizer.lr={float(rate):g}" in line.overrides, line.name
+        rewards = found[task][line.method]
+        rate = max(rewards, key=rewards.get)
+        assert f"optimizer.lr={float(rate):g}" in line.overrides, line.name
 
 
 def _rows(script: ModuleType, board: str) -> list[Any]:
