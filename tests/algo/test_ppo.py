@@ -138,6 +138,8 @@ def test_token_rewards_are_whitened(rollout: Rollout, unbiased: bool) -> None:
     ("preset", "unbiased"),
     [
         ("openai_sentiment", False),  # lm-human-preferences: tf.nn.moments
+        ("openai_tldr reward.path=owner/rm", False),
+        ("openai_cnndm reward.path=owner/rm prompts.path=owner/news", False),
         ("trl_legacy", True),  # masked_var(unbiased=True), as of TRL's later versions
         ("trl_v2", True),
         ("trl_tldr", True),
@@ -148,8 +150,26 @@ def test_token_rewards_are_whitened(rollout: Rollout, unbiased: bool) -> None:
     ],
 )
 def test_presets_whiten_as_published(preset: str, unbiased: bool) -> None:
-    config = plan_from_words(f"experiment={preset}").config
+    config = plan_from_words(*f"experiment={preset}".split()).config
     assert config["algo"]["whiten_unbiased"] is unbiased
+
+
+@pytest.mark.parametrize(
+    ("preset", "temperature", "kl"), [("tldr", 0.7, 0.03), ("cnndm", 0.5, 0.01)]
+)
+def test_summaries_are_as_published(preset: str, temperature: float, kl: float) -> None:
+    """The settings of openai/lm-human-preferences' launch.py for these two tasks."""
+    own = ("reward.path=owner/rm", "prompts.path=owner/posts")
+    config = plan_from_words(f"experiment=openai_{preset}", *own).config
+    dynamics, coefficient = config["dynamics"], config["regularizer"]["coefficient"]
+    assert (dynamics["length"], dynamics["stop"], dynamics["stop_after"]) == (75, ["\n"], 55)
+    assert dynamics["temperature"] == temperature
+    assert (coefficient["_target_"].rpartition(".")[2], coefficient["value"]) == ("Fixed", kl)
+    assert config["regularizer"]["placement"] == "reward"
+    assert config["optimizer"]["lr"] == config["model"]["value_lr"] == 2e-6
+    assert (config["prompts_per_iteration"], config["epochs"]) == (32, 4)
+    assert config["iterations"] * 32 == 1_000_000
+    assert config["algo"]["whiten_token_rewards"] is False
 
 
 @pytest.mark.parametrize("reward_scale", ["none", "batch", "whiten"])

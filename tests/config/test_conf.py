@@ -37,6 +37,8 @@ NEEDS = {
         *("model.path=owner/sft", "model.value_path=owner/rm", "reward.path=owner/rm"),
         "prompts.path=prompts.jsonl",
     ],
+    "experiment/openai_tldr": ["reward.path=owner/rm"],
+    "experiment/openai_cnndm": ["reward.path=owner/rm", "prompts.path=prompts.jsonl"],
     "regularizer/kl_x": ["algo=grpo"],
     "regularizer/kl_gaussian": ["algo=grpo"],
     "regularizer/kl_flow_grpo": ["algo=grpo"],
