@@ -71,6 +71,9 @@ def test_a_rollout(model: CausalLM, tmp_path: Path) -> None:
     assert [body["seed"] for body in asked] == [7, 8]
     assert asked[0]["model"] == "served"
     assert asked[0]["stop_token_ids"] == [0, 3]
+    # what is not asked for is filled in from the model's generation_config.json
+    whole = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+    assert whole.items() <= asked[0].items()
     assert folder == tmp_path
     engine.close()
 

@@ -9,7 +9,13 @@ from rich.console import Console
 
 from rlfactory.config.problems import PlanError
 from rlfactory.report.command import compare
-from rlfactory.report.compare import notes, print_comparison, read_pair, tables
+from rlfactory.report.compare import (
+    notes,
+    print_comparison,
+    read_pair,
+    tables,
+    write_comparison,
+)
 from rlfactory.report.writers import Terminal
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
@@ -124,6 +130,17 @@ def test_it_is_printed_and_written_where_that_is_asked(
     assert "+0.400" in capsys.readouterr().out
     assert sorted(path.name for path in out.iterdir()) == ["compare.md", "compare.png"]
     assert "](compare.png)" in (out / "compare.md").read_text()
+
+
+def test_images_of_different_prompts_are_not_put_side_by_side(
+    tmp_path: Path, make_run: Make
+) -> None:
+    runs = [make_run(tmp_path / name, media="images") for name in ("a", "b")]
+    for path in (runs[1] / "evaluations").iterdir():
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, "prompts": ["x", "y", "z"]}))
+    written = write_comparison(read_pair(*runs), tmp_path / "out")
+    assert [path.name for path in written] == ["compare.md"]
 
 
 def test_what_is_no_run_is_told(tmp_path: Path, make_run: Make) -> None:

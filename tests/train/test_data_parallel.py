@@ -20,6 +20,7 @@ from rlfactory.train.data_parallel import (
     local_row_numbers,
     local_rows,
 )
+from rlfactory.train.metrics import MetricAccumulator
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.pytree import index_rows
 
@@ -58,7 +59,15 @@ def test_one_process_has_all_and_gathers_nothing() -> None:
     assert deal.all_gather(values) is values
     assert deal.all_gather_strings(["a"]) == ["a"]
     assert deal.all_gather_scores({"r": values}) == {"r": values}
-    assert gather_metrics([{"a": values}], hardware) == [{"a": values}]
+    assert gather_metrics([], hardware) == {}
+
+
+def test_an_update_s_metrics_are_of_all_its_micro_batches() -> None:
+    """A lone process once gave each micro-batch by itself, and `target_kl` saw the last one."""
+    parts = [{"kl/approx": torch.full((3,), 9.0)}, {"kl/approx": torch.tensor([0.2])}]
+    metrics = MetricAccumulator()
+    metrics.extend(gather_metrics(parts, Local(device="cpu")))
+    assert metrics.latest("kl/approx") == pytest.approx((3 * 9.0 + 0.2) / 4)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +153,7 @@ def test_what_is_measured_is_pooled_even_if_one_has_measured_nothing(together: T
         here[1]["b"] = torch.tensor([6.0])
         return gather_metrics(here if hardware.rank == 1 else [], hardware)
 
-    for (found,) in together(3, work):
+    for found in together(3, work):
         assert {name: values.tolist() for name, values in found.items()} == {
             "a": [1.0, 2.0, 1.0],
             "b": [5.0, 6.0],

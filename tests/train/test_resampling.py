@@ -11,8 +11,8 @@ import torch
 from rlfactory.hardware.local import Local
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.reward.base import Reward, Samples
-from rlfactory.rollout import Rollout, append_rollouts
-from rlfactory.train.resampling import keep_varied, resample, varied_groups
+from rlfactory.rollout import Rollout, Tree, append_rollouts
+from rlfactory.train.resampling import keep_varied, renumbered, resample, varied_groups
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.pytree import require
 from tests.train.test_trainer import run, trainer  # noqa: F401
@@ -73,6 +73,23 @@ def test_rounds_go_on_until_there_are_enough(rounds: int, made: int, kept: int) 
     assert drawn == list(range(1, made + 1))
     assert metrics == {"resample/rounds": made, "resample/groups": kept}
     assert found.index.tolist() == list(range(4 * (made + 1)))
+
+
+def test_samples_of_different_rounds_share_no_comparison_and_no_tree() -> None:
+    def drawn() -> Rollout:
+        node = torch.tensor([[0, 0], [0, 1], [2, 2], [2, 3]])
+        tree = Tree(node=node, step=torch.zeros(4, 1), log_prob=torch.zeros(4, 1))
+        rewards = scored([0.0, 1.0, 10.0, 20.0], [0, 0, 1, 1])
+        return replace(rewards, comparison_group=torch.tensor([0, 0, 2, 2]), tree=tree)
+
+    rounds = append_rollouts([renumbered(drawn(), number, 2, 2) for number in range(3)])
+    assert rounds.index.tolist() == [*range(12)]
+    compared = require(rounds.comparison_group, "comparison groups").tolist()
+    assert [len(set(compared[i : i + 4])) for i in (0, 4, 8)] == [2, 2, 2]
+    assert len(set(compared)) == 6
+    node = require(rounds.tree, "a tree").node
+    assert node[:, 0].tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10]
+    assert node[:, 1].tolist() == [*range(12)]
 
 
 def test_an_iteration_learns_from_as_many_groups_that_differ(

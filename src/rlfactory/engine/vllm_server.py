@@ -91,6 +91,11 @@ class VllmServer(Engine):
                 "temperature": settings.temperature,
                 "top_p": 1.0,
                 "top_k": -1,
+                # unset ones would be those of the model's generation_config.json
+                "min_p": 0.0,
+                "repetition_penalty": 1.0,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
                 "seed": seed,
                 "logprobs": 0,
                 "ignore_eos": True,

@@ -80,7 +80,7 @@ def print_comparison(pair: Pair) -> None:
 
 
 def write_comparison(pair: Pair, folder: Path) -> list[Path]:
-    """Write compare.md, and compare.png where both runs kept images."""
+    """Write compare.md, and compare.png where both runs kept images of the same prompts."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"# {plain(_title(pair))}"]
     for title, words in tables(pair).items():
@@ -89,7 +89,8 @@ def write_comparison(pair: Pair, folder: Path) -> list[Path]:
     lines += ["", *(f"- {note}" for note in notes(pair))]
     runs = [(f"{side.letter}: {side.differs or side.name}", side.run.path) for side in pair]
     prompts = next((side.after.prompts for side in pair if side.after is not None), [])
-    image = draw_prompt_grid(runs, prompts, folder / IMAGE, _main_scores(pair))
+    grid = folder / IMAGE
+    image = draw_prompt_grid(runs, prompts, grid, _main_scores(pair)) if _paired(pair) else None
     if image is not None:
         lines += ["", "## Samples", "", f"![the same prompts, a column per run]({image.name})"]
     write_text(folder / FILE, "\n".join(lines) + "\n")

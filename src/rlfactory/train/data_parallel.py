@@ -179,19 +179,19 @@ def local_row_numbers(rollout: Rollout, rows: Tensor) -> Tensor:
     return torch.tensor([position[n] for n in numbers if n in position], dtype=torch.int64)
 
 
-def gather_metrics(measured: Sequence[Measured], hardware: Hardware) -> list[Measured]:
-    """What all ranks measured in an update, those of rank 0 first.
+def gather_metrics(measured: Sequence[Measured], hardware: Hardware) -> Measured:
+    """What all micro-batches of all ranks measured in an update, those of rank 0 first.
 
     Args:
         measured: a mapping of metrics for each micro-batch of this rank, all with the same names.
         hardware: this rank's.
     """
-    if hardware.world_size == 1:
-        return list(measured)
-    # Ranks have different numbers of micro-batches, perhaps none, whose metrics have different
-    # names then. Sizes first, then all values as one row: two collectives whatever there is.
     lists = {name: [part[name] for part in measured] for name in (measured or [{}])[0]}
     values = {k: torch.cat([v.reshape(-1).float() for v in vs]) for k, vs in lists.items()}
+    if hardware.world_size == 1:
+        return values
+    # Ranks have different numbers of micro-batches, perhaps none, whose metrics have different
+    # names then. Sizes first, then all values as one row: two collectives whatever there is.
     names = _all_names([*values], hardware)
     columns = [values[name] for name in names if name in values]
     counts = [len(values[name]) if name in values else 0 for name in names]
@@ -199,7 +199,7 @@ def gather_metrics(measured: Sequence[Measured], hardware: Hardware) -> list[Mea
     # float32 on the CPU, which every backend can concatenate; copied once, since a copy waits
     flat = hardware.all_gather((torch.cat(columns) if columns else torch.empty(0)).cpu())
     pieces = torch.split(flat, sizes.flatten().tolist())
-    return [{name: torch.cat(pieces[i :: len(names)]) for i, name in enumerate(names)}]
+    return {name: torch.cat(pieces[i :: len(names)]) for i, name in enumerate(names)}
 
 
 def image_metrics(rollout: Rollout, hardware: Hardware) -> dict[str, float]:

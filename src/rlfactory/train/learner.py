@@ -128,8 +128,7 @@ class Learner:
         if self.guard.rejects(problem, components.hardware):
             components.hardware.discard_gradients(components.optimizer)
             return
-        for values in gather_metrics(measured, components.hardware):
-            metrics.extend(values)
+        metrics.extend(gather_metrics(measured, components.hardware))
         if metrics.latest("ratio/first_max_dev") is None:
             remedy = "precision=fp32"
             if rollout.transitions is not None and rollout.old_log_prob is None:

@@ -83,9 +83,17 @@ def keep_varied(rollout: Rollout, names: Sequence[str], groups: int) -> Rollout:
 
 
 def renumbered(rollout: Rollout, number: int, groups: int, group_size: int) -> Rollout:
-    """The samples of round `number` with groups and indices that follow those of earlier rounds."""
+    """The samples of round `number` with all numbers behind those of earlier rounds.
+
+    Besides groups and indices these are the numbers of groups that are compared and of a tree's
+    nodes, of which a round has no more than samples.
+    """
+    samples = number * groups * group_size
+    compared, tree = rollout.comparison_group, rollout.tree
     return replace(
         rollout,
         groups=rollout.groups + number * groups,
-        index=rollout.index + number * groups * group_size,
+        index=rollout.index + samples,
+        comparison_group=None if compared is None else compared + samples,
+        tree=tree and replace(tree, node=tree.node + samples),
     )

@@ -1558,6 +1558,16 @@ def test_awm_that_nothing_holds_is_noted(
     assert all("wandered" in text for text in found)
 
 
+@pytest.mark.parametrize(("requires", "count"), [("nothing", 1), ("velocity", 0)])
+def test_a_threshold_of_a_divergence_that_nothing_measures_is_noted(
+    requires: str, count: int
+) -> None:
+    stop = {"stop": {"kl": 0.1, "reward": None}, "evaluation": {"every": 10}}
+    config = {"regularizer": {}, "dynamics": {}, **stop}
+    kind = merged(STEPWISE, {"regularizer": {"requires": requires}})
+    assert len(list(cautions(config, kind))) == count
+
+
 @pytest.mark.parametrize(("name", "count"), [("a", 1), ("reference", 0)])
 def test_a_sum_without_a_reference_stops_no_run(name: str, count: int) -> None:
     stop = {"stop": {"kl": 0.1, "reward": None}, "evaluation": {"every": 10}, "dynamics": {}}
