@@ -117,7 +117,7 @@ def test_a_finished_run_says_so_and_stays(
     before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
     assert app.dispatch(["resume", str(finished)]) == 0
     assert train(finished, words) == 0
-    assert capsys.readouterr().out.count("is done, all of its 4 iterations") == 2
+    assert capsys.readouterr().out.count("is done (iterations=4)") == 2
     assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
 
 

@@ -326,6 +326,19 @@ def test_a_run_that_met_its_threshold_stays_ended(start: Start, tmp_path: Path) 
     assert again.done == 3
 
 
+def test_a_run_that_met_its_threshold_goes_on_where_that_is_changed(
+    start: Start, tmp_path: Path
+) -> None:
+    words = ["stop.reward=0", "stop.patience=3", "algo=nft"]
+    first = start(tmp_path / "run", *words)
+    assert first.run() == "done"
+    assert first.done == 3
+    again = start(tmp_path / "run", *words, "stop.reward=1000", force=True)
+    assert again.trainer.ended is None
+    again.run()
+    assert again.done == again.trainer.budget.iterations > 3
+
+
 def test_minutes_of_training_count_on(start: Start, tmp_path: Path) -> None:
     first = start(tmp_path / "run", until=2)
     first.run()

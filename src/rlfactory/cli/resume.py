@@ -147,7 +147,7 @@ def is_done(path: Path, frozen: Config) -> bool:
     folder = RunFolder(path)
     if not folder.status.is_file() or folder.read_status() != "done":
         return False
-    print(f"{path} is done, all of its {frozen['iterations']} iterations; see {folder.summary}")
+    print(f"{path} is done (iterations={frozen['iterations']}); see {folder.summary}")
     return True
 
 

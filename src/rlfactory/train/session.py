@@ -56,6 +56,9 @@ from rlfactory.utils.errors import TrainingError
 
 log = logging.getLogger(__name__)
 
+ENDS = ("iterations", "max_minutes", "stop")
+"""Keys that end a run; one that had ended goes on where they are changed."""
+
 
 class Session:
     """Assembles a run from its frozen configuration, resumes it, and trains.
@@ -184,6 +187,8 @@ class Session:
         with explained_state(resume.checkpoint):
             self.trainer.load_state_dict(state)
             self.manager.best.load_state_dict(state["best"])
+        if any(state["config"].get(key) != self.config.get(key) for key in ENDS):
+            self.trainer.ended = None
         self.logger.resume(state["logger"], state["iterations"])
         self.done = self.manager.saved = state["iterations"]
         self.manager.scheduled = set(state["timely"])
