@@ -107,6 +107,17 @@ def test_training_is_averaged_over_seeds_at_equal_cost() -> None:
     assert curve.label.startswith("a:")
 
 
+def test_runs_whose_numbers_of_passes_differ_have_a_curve_at_the_mean_number() -> None:
+    """The pairs of Diffusion-DPO and the tree of BranchGRPO make other passes with each seed."""
+    two = [
+        Entry("dpo", "a", seed, 0.0, 1.0, 1.0, [10.0 + seed, 20.0 + 3 * seed], [0.0, 1.0 + seed])
+        for seed in (0, 2)
+    ]
+    (curve,) = efficiency(two)
+    assert curve.x == [11.0, 23.0]
+    assert curve.mean == [0.0, 2.0]
+
+
 def test_the_table_has_a_line_for_each_method(tmp_path: Path) -> None:
     table = leaderboard_table(entries())
     assert table is not None

@@ -166,7 +166,14 @@ def efficiency(entries: Sequence[Entry]) -> list[Curve]:
 
 
 def _efficiency(runs: Sequence[Entry]) -> Curve | None:
-    series = [(np.array(e.nfe), np.array(e.reward)) for e in runs if e.nfe]
+    """The mean over runs of each iteration, at their mean number of passes.
+
+    Of some algorithms that number depends on the samples, so that no two runs share one.
+    """
+    counted = [e for e in runs if e.nfe]
+    length = min(len(e.nfe) for e in counted)
+    at = np.mean([e.nfe[:length] for e in counted], axis=0)
+    series = [(at, np.array(e.reward[:length])) for e in counted]
     return mean_curve(series, "reward", runs[0].method, f"{runs[0].task}: training reward")
 
 

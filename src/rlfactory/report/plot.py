@@ -107,7 +107,7 @@ def draw_panel(
     for paper in _papers(panel):
         claiming = [rows.index(c.row) for c in panel if c.paper == paper]
         lone = len(claiming) == 1
-        colour = _row_style(claiming[0])[0] if lone else "#55575e"
+        colour = row_style(claiming[0])[0] if lone else "#55575e"
         gid = f"row-{claiming[0]}" if tag_rows and lone else None
         axes.axhline(paper, color=colour, linestyle=(0, (5, 3)), linewidth=1.1, gid=gid)
     axes.set_ylim(*_y_limits(panel))
@@ -123,7 +123,7 @@ def is_sparse(curve: Curve) -> bool:
 def _draw_dots(
     axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
 ) -> None:
-    colour, _, marker = _row_style(number)
+    colour, _, marker = row_style(number)
     low = [mean - low for mean, low in zip(curve.mean, curve.low, strict=True)]
     high = [high - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
     bars = axes.errorbar(
@@ -143,7 +143,7 @@ def _draw_dots(
 def _draw_line(
     axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
 ) -> None:
-    colour, dashes, marker = _row_style(number)
+    colour, dashes, marker = row_style(number)
     (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
     if curve.metric.startswith("eval/"):
         line.set(marker=marker, markersize=4)
@@ -196,7 +196,7 @@ def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
     return min(bottom, low) - 0.05 * air, max(top, high) + 0.05 * air
 
 
-def _row_style(number: int) -> tuple[str, object, str]:
+def row_style(number: int) -> tuple[str, object, str]:
     """A row's colour, dashes and marker; the last two differ where colours come again."""
     again, colour = divmod(number, len(COLORS))
     return COLORS[colour], _DASHES[again % len(_DASHES)], _MARKERS[again % len(_MARKERS)]
@@ -211,7 +211,7 @@ def _legend_columns(rows: Sequence[str], width: float) -> int:
 def _legend(figure: "Figure", rows: Sequence[str], columns: int) -> None:
     from matplotlib.lines import Line2D
 
-    styles = [_row_style(number) for number in range(len(rows))]
+    styles = [row_style(number) for number in range(len(rows))]
     handles = [
         Line2D([], [], color=colour, linestyle=dashes, marker=marker, markersize=4)
         for colour, dashes, marker in styles
