@@ -6,7 +6,7 @@ them would suggest values that nobody measured.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -186,14 +186,18 @@ def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
     The bands of two seeds would flatten the lines; an error bar that is cut off would be read as
     a shorter one.
     """
-    means = [*(y for c in panel for y in c.mean), *_papers(panel)]
-    low, high = min(means), max(means)
+    means = _finite([*(y for c in panel for y in c.mean), *_papers(panel)])
+    low, high = min(means, default=0.0), max(means, default=0.0)
     air = (high - low) or abs(high) or 1.0
-    drawn = panel if _has_intervals(panel) else []
     most = math.inf if all(map(is_sparse, panel)) else _MOST_BAND * air
-    bottom = max(min((y for c in drawn for y in c.low), default=low), low - most)
-    top = min(max((y for c in drawn for y in c.high), default=high), high + most)
+    drawn = panel if _has_intervals(panel) else []
+    bottom = max(min(_finite(y for c in drawn for y in c.low), default=low), low - most)
+    top = min(max(_finite(y for c in drawn for y in c.high), default=high), high + most)
     return min(bottom, low) - 0.05 * air, max(top, high) + 0.05 * air
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]
 
 
 def row_style(number: int) -> tuple[str, object, str]:
