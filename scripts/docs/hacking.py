@@ -266,19 +266,20 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
         cells += [_number(found[title][task]) for title in sets]
         yield f"| {' | '.join(cells)} |"
     usable = [task for task in tasks if not math.isnan(found["all four"][task])]
-    best = ""
+    largest = ""
     if usable:
         means = {t: float(np.mean([found[t][task] for task in usable])) for t in sets}
         yield f"| mean | | | | {' | '.join(map(_number, means.values()))} |"
         best = max(means, key=lambda title: means[title])
-        best = f" The largest mean is that of: {best}, {_number(means[best])}."
+        largest = f" The largest mean is that of: {best}, {_number(means[best])}."
     yield ""
     yield (
         f"{len(known)} evaluations of short runs of {len(tasks)} proxies are few, and those of one"
         " run are not independent: the AUROC of a proxy is a mean over few pairs. It needs"
         " evaluations with a fallen gold score and without, both of the left-out proxy and of the"
-        f" others: {len(usable)} of the {len(tasks)} proxies have them.{best} It shows neither that"
-        " the four metrics suffice for other models and rewards nor which threshold to warn at."
+        f" others: {len(usable)} of the {len(tasks)} proxies have them.{largest} It shows neither"
+        " that the four metrics suffice for other models and rewards nor which threshold to warn"
+        " at."
     )
 
 

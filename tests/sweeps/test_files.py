@@ -150,7 +150,8 @@ def test_the_tiny_form_is_small(name: str) -> None:
     jobs = [words for _, words in runs(name, "tiny")]
     small = ("model=tiny_", "experiment=trlx_randomwalks")
     assert all(any(w.startswith(small) for w in words) for words in jobs if words)
-    assert len(jobs) <= 33  # the leaderboard has 11 methods on 3 tasks
+    # the leaderboard has 11 methods on 3 tasks
+    assert len(jobs) <= (33 if name == "leaderboard" else 30)
 
 
 @pytest.mark.parametrize("table", CLAIMED, ids=lambda table: f"{table['sweep']}: {table['from']}")

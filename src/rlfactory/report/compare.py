@@ -87,10 +87,7 @@ def write_comparison(pair: Pair, folder: Path) -> list[Path]:
         if words is not None:
             lines += ["", f"## {title}", "", *markdown_table(words)]
     lines += ["", *(f"- {note}" for note in notes(pair))]
-    runs = [(f"{side.letter}: {side.differs or side.name}", side.run.path) for side in pair]
-    prompts = next((side.after.prompts for side in pair if side.after is not None), [])
-    grid = folder / IMAGE
-    image = draw_prompt_grid(runs, prompts, grid, _main_scores(pair)) if _paired(pair) else None
+    image = _draw_samples(pair, folder / IMAGE)
     if image is not None:
         lines += ["", "## Samples", "", f"![the same prompts, a column per run]({image.name})"]
     write_text(folder / FILE, "\n".join(lines) + "\n")
@@ -165,13 +162,15 @@ def _definition(side: Side) -> str:
     return f"{side.letter}: {side.name}" + (f" ({side.differs})" if side.differs else "")
 
 
-def _main_scores(pair: Pair) -> list[list[float]] | None:
-    """The last main scores of each run, prompt by prompt; None where they can't be compared."""
+def _draw_samples(pair: Pair, path: Path) -> Path | None:
+    """The images of the same prompts side by side, with the first score that both runs have."""
     first, second = pair[0].after, pair[1].after
     if first is None or second is None or not _paired(pair):
         return None
     name = next((name for name in first.values if name in second.values), None)
-    return None if name is None else [s.by_prompt(name).tolist() for s in (first, second)]
+    scores = None if name is None else [s.by_prompt(name).tolist() for s in (first, second)]
+    runs = [(f"{side.letter}: {side.differs or side.name}", side.run.path) for side in pair]
+    return draw_prompt_grid(runs, first.prompts, path, scores)
 
 
 def _names(first: Path, second: Path) -> tuple[str, str]:

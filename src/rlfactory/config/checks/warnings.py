@@ -31,7 +31,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     names = [key.rpartition(".")[2] for key, *_ in penalties(config, traits)]
     if stop["kl"] is not None and not {"regularizer", "reference"} & {*names}:
         yield "stop.kl goes by kl/reference, and no term of this sum is named reference"
-    if stop["kl"] is not None and traits["regularizer"].get("requires") == "nothing":
+    elif stop["kl"] is not None and traits["regularizer"].get("requires") == "nothing":
         yield (
             "stop.kl goes by kl/reference, which regularizer=none does not measure; a regularizer"
             " with a coefficient of 0 does"
