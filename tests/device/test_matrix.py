@@ -44,7 +44,7 @@ def covering() -> dict[Row, tuple[str, ...]]:
     options = list(itertools.product(PRECISIONS, FINETUNES, MEMORIES))
     met: set[frozenset[tuple[int, str]]] = set()
     rows = {}
-    for model, algorithm, more in matrix.allowed():
+    for model, algorithm, more in matrix.on_page():
 
         def pairs(option: tuple[str, ...], model: str = model) -> set[Any]:
             values = enumerate((model, *option))
@@ -60,14 +60,6 @@ def covering() -> dict[Row, tuple[str, ...]]:
 TEXTS = [("ppo", "lora"), ("ppo", "full"), ("grpo_token", "full"), ("rloo", "lora")]
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    # planning every pair takes most of a minute, of every worker, so not where it is left out
-    if "row" in metafunc.fixturenames:
-        is_left_out = "not slow" in metafunc.config.option.markexpr
-        metafunc.parametrize("row", [] if is_left_out else covering(), ids="-".join)
-
-
-@pytest.mark.slow
 def test_each_two_choices_meet_somewhere() -> None:
     rows = covering()
     models = {row[0] for row in rows}
@@ -86,6 +78,7 @@ def test_each_two_choices_meet_somewhere() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("row", covering(), ids="-".join)
 def test_images_train_without_a_mismatch(
     pretended: Pretended, row: Row, small: Callable[[str], list[str]]
 ) -> None:
