@@ -44,6 +44,7 @@ LATER_KEYS: Config = {
     "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
     "evaluation": {"noises": 1, "seed": None, "policy_fraction": 1.0},
     "learning_rate": {"schedule": "linear"},
+    "reference_from": "base",
     "resample": 0,
     "scoring": {"frames": 4},
     "tree": {"splits": [], "noise_scale": 1.0},

@@ -11,6 +11,7 @@ from rlfactory.config._hydra import (
     Override,
     parse,
 )
+from rlfactory.config.begun_weights import begun_keys
 from rlfactory.config.composites import COMPOSITE_KEYS, JUDGES, expand_parts, named_by_sets
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
 from rlfactory.config.media_forms import media_form
@@ -64,8 +65,10 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
     composition.replace(replaced)
     contradicted, notes = other_model(composition.choices, layers, overrides, folders(places))
     problems += contradicted
+    others = [o for o in kept if o not in typed]
+    composition.replace(_begun(composition.values, others))
     defaults = composition.values
-    others = [o for o in kept if o not in typed and not _deletes_what_is_gone(o, replaced)]
+    others = [o for o in others if not _deletes_what_is_gone(o, replaced)]
     if notes:
         others = [*parse(["evaluation.size=null"]), *others]  # in pixels of the other model
     mistakes = key_problems(others, defaults, places)
@@ -82,6 +85,16 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
         composed, problems=problems, overrides=_lines(kept), defaults=defaults, notes=notes
     )
     return _complete(reset_retargeted(composed, _lines(kept)), places)
+
+
+def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, Any]:
+    """The model's options where a run begins from other weights, which decide some of them."""
+    set_to = {o.key_or_group: o.value() for o in typed if not o.is_delete()}
+    given, model = set_to.get("begin_from", values.get("begin_from")), values.get("model")
+    if not isinstance(given, str) or not isinstance(model, Mapping):
+        return {}
+    decided = begun_keys(given, set_to.get("model.path", model.get("path")))
+    return {"model": {**model, **{k: v for k, v in decided.items() if k in model}}}
 
 
 def _has_plan(words: Sequence[str]) -> bool | None:
@@ -143,6 +156,7 @@ def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     is_meant = media_form(composed.values, choices) is None
     if (
         is_meant
+        and not composed.values.get("begin_from")
         and (recipe is None or is_typed)
         and not replaced_nodes(choices, layers_of(choices, paths))
     ):

@@ -198,6 +198,10 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     }
     if processes := describe_processes(config):
         rows["processes"] = processes
+    if begun := config.get("begin_from"):
+        is_start = config["reference_from"] == "start"
+        reference = "the reference too" if is_start else "the reference is the model without them"
+        rows["begins from"] = f"the weights of {begun}; {reference} (reference_from)"
     rows["evaluated on"] = describe_evaluation(config, traits)
     if sets := describe_sets(config):
         rows["also on"] = sets

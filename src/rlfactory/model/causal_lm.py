@@ -31,7 +31,7 @@ from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt
+from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt
 
 
 class CausalLM(TextModel):
@@ -52,7 +52,7 @@ class CausalLM(TextModel):
         finetune: Literal["lora", "full"] = "full",
         lora_rank: PositiveInt = 16,
         lora_alpha: Positive = 32.0,
-        lora_targets: list[str] | None = None,
+        lora_targets: LoraTargets = None,
         begin_with_end: bool | Literal["auto"] = "auto",
         chat_template: str = "auto",
         system_prompt: str | None = None,

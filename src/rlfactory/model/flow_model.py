@@ -14,7 +14,7 @@ from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.model.precision import Precision
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class FlowModel(PipelineModel):
         finetune: Literal["lora", "full"] = "lora",
         lora_rank: PositiveInt = 32,
         lora_alpha: Positive = 64.0,
-        lora_targets: list[str] | None = None,
+        lora_targets: LoraTargets = None,
         lora_init: Init = "gaussian",
         size: Size = 512,
         text_tokens: PositiveInt = 256,

@@ -12,7 +12,7 @@ from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, Te
 from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import Precision, exact_inputs
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
 
 
 class Flux(FlowModel):
@@ -42,7 +42,7 @@ class Flux(FlowModel):
         finetune: Literal["lora", "full"] = "lora",
         lora_rank: PositiveInt = 32,
         lora_alpha: Positive = 64.0,
-        lora_targets: list[str] | None = None,
+        lora_targets: LoraTargets = None,
         lora_init: Init = "gaussian",
         size: Size = 512,
         text_tokens: PositiveInt = 512,

@@ -41,6 +41,7 @@ from rlfactory.prompts.ops.pictured import mismatch
 from rlfactory.rollout import Condition
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
+from rlfactory.utils.types import LoraTargets
 
 Finetune = Literal["lora", "full"]
 
@@ -122,7 +123,7 @@ class PipelineModel(ImageModel):
         return getattr(self.pipe, self.part)
 
     def set_up_training(
-        self, *, rank: int, alpha: float, targets: Sequence[str], init: Init, seed: int
+        self, *, rank: int, alpha: float, targets: LoraTargets, init: Init, seed: int
     ) -> None:
         """Inject adapters or unfreeze the network, as `finetune` says, and create `weights`.
 

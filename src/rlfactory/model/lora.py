@@ -16,8 +16,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from rlfactory.model.pipelines.adapter_files import ending, shared_weight, with_all_linear
 from rlfactory.utils import rng
 from rlfactory.utils.errors import ModelError
+from rlfactory.utils.types import LoraTargets
 
 # Initial values, all with B A = 0, so that training starts at the base model. Initialisations that
 # change the base weights (PiSSA, OLoRA) are left out on purpose: without its adapters such a
@@ -47,11 +49,14 @@ class Lora:
     """Adapters injected in place into `network`, whose own weights are frozen.
 
     Adapters are float32 whatever the dtype of the network. `targets` are module names or their
-    endings; None is PEFT's choice for the architecture. Where `network` is on `meta` and the model
-    is to run on another `device`, adapters get their values here, on the CPU.
+    endings, `all-linear` for all linear layers but the output projection, or, as a text, a regular
+    expression of whole names, all as PEFT has them; None is its choice for the architecture. Where
+    `network` is on `meta` and the model is to run on another `device`, adapters get their values
+    here, on the CPU.
 
     Raises:
-        ModelError: a target matches no module, or an odd `rank` with `init="orthogonal"`.
+        ModelError: a target matches no module, or one that shares its weight with another, or an
+            odd `rank` with `init="orthogonal"`.
     """
 
     def __init__(
@@ -60,19 +65,22 @@ class Lora:
         *,
         rank: int,
         alpha: float,
-        targets: Sequence[str] | None,
+        targets: LoraTargets,
         init: Init = "gaussian",
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
-        _require_targets(network, targets or [])
+        targets = with_all_linear(targets)
+        if not isinstance(targets, str):
+            _require_targets(network, targets or [])
+        owners = _owners(network)
         self.network = network
         self.config = LoraConfig(
             r=rank,
             lora_alpha=alpha,
-            target_modules=list(targets) if targets else None,
+            target_modules=targets if isinstance(targets, str) else list(targets or ()) or None,
             # GPT-2's Conv1D stores its matrices transposed
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         )
@@ -81,6 +89,7 @@ class Lora:
             network.add_adapter(self.config)
         except ValueError as error:
             raise ModelError(f"model.lora_targets={targets}: {error}") from error
+        _require_own_weights(network, owners)
         # small updates would be lost in the half precision that the frozen weights may have
         cast_training_params(network, torch.float32)
         self.layers = [m for m in network.modules() if isinstance(m, BaseTunerLayer)]
@@ -96,8 +105,8 @@ class Lora:
     def _initialise(self, init: Init, seed: int) -> None:
         named = self.parameters()
         for i, (name, a) in enumerate(named.items()):
-            if "lora_A" in name:
-                b = named[name.replace("lora_A", "lora_B")]
+            if re.search("lora_(embedding_)?A", name):
+                b = named[re.sub(r"lora_(embedding_)?A", r"lora_\1B", name)]
                 values = initial_values(init, a, b, seed, i)
                 for matrix, value in zip((a, b), values, strict=True):
                     matrix.copy_(value)
@@ -193,6 +202,28 @@ def merge_adapters(network: Any) -> None:
     network._hf_peft_config_loaded = False
 
 
+def _owners(network: nn.Module) -> dict[int, list[str]]:
+    """The modules that have each parameter as their weight."""
+    owners: dict[int, list[str]] = {}
+    for name, module in network.named_modules():
+        if (weight := module._parameters.get("weight")) is not None:
+            owners.setdefault(id(weight), []).append(name)
+    return owners
+
+
+def _require_own_weights(network: nn.Module, owners: Mapping[int, Sequence[str]]) -> None:
+    """No adapted module may share its weight with another, which an adapter would leave as it is.
+
+    Merged, an adapter would change both: another model than the one that was trained.
+    """
+    for name, module in network.named_modules():
+        if not isinstance(module, BaseTunerLayer):
+            continue
+        sharing = owners.get(id(module.get_base_layer().weight), [])
+        if others := [other for other in sharing if other != name]:
+            raise ModelError(shared_weight(name, others[0]))
+
+
 def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
     """Every target must match a module, as its name or the end of it.
 
@@ -210,7 +241,7 @@ def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:
 def _adaptable(network: nn.Module, count: int = 8) -> list[str]:
     """The most frequent names of linear layers, without the indices of their blocks."""
     matrices = [name for name, m in network.named_modules() if isinstance(m, nn.Linear | Conv1D)]
-    endings = Counter(re.sub(r"^.*\.\d+\.(?=[a-z])", "", name) for name in matrices)
+    endings = Counter(map(ending, matrices))
     return [name for name, _ in endings.most_common(count)]
 
 

@@ -15,7 +15,7 @@ from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, Te
 from rlfactory.model.pipelines.noise_levels import units_of
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
 
 # The four projections of self- and cross-attention that DDPO's implementations adapt.
 ATTENTION_PROJECTIONS = ["to_q", "to_k", "to_v", "to_out.0"]
@@ -55,7 +55,7 @@ class SD(PipelineModel):
         finetune: Literal["lora", "full"] = "lora",
         lora_rank: PositiveInt = 4,
         lora_alpha: Positive = 4.0,
-        lora_targets: list[str] | None = None,
+        lora_targets: LoraTargets = None,
         lora_init: Init = "gaussian",
         size: Size = 512,
         guidance: NonNegative = 5.0,

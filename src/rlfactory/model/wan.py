@@ -15,7 +15,7 @@ from rlfactory.model.pipelines.loading import decode_normalised, encode_normalis
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import NonNegative, Positive, PositiveInt, Size
+from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt, Size
 
 
 class Wan(FlowModel):
@@ -45,7 +45,7 @@ class Wan(FlowModel):
         finetune: Literal["lora", "full"] = "lora",
         lora_rank: PositiveInt = 32,
         lora_alpha: Positive = 64.0,
-        lora_targets: list[str] | None = None,
+        lora_targets: LoraTargets = None,
         lora_init: Init = "gaussian",
         size: Size = 480,
         frames: PositiveInt = 81,

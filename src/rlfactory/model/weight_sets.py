@@ -1,9 +1,10 @@
 """Named weight sets: the policy, and the old, EMA and reference weights kept beside it.
 
 A set holds values of the *trainable* parameters only. With LoRA these are the adapters: a set costs
-a few megabytes, and the reference, the network with its adapters disabled, costs nothing. With full
-fine-tuning a set is a copy of the network, which may be kept on the CPU. A critic is trained with
-the policy and is part of no other set.
+a few megabytes, and the reference, the network with its adapters disabled, costs nothing; it is a
+set of adapters where the run starts from some. With full fine-tuning a set is a copy of the
+network, which may be kept on the CPU. A critic is trained with the policy and is part of no other
+set.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,11 +129,19 @@ class WeightSets:
     def _live(self) -> list[Tensor]:
         return [self._local(parameter) for parameter in self._policy.values()]
 
-    def add(self, name: str) -> None:
-        """Keep a set under `name`, a copy of the present policy; nothing if there is one."""
-        if name in self:
+    def add(self, name: str, *, copied: bool = False) -> None:
+        """Keep a set under `name`, a copy of the present policy; nothing if there is one. Adapters
+        that are off are a reference too, unless it is to be `copied`.
+        """
+        if name == POLICY or name in (self._sets if copied else self):
             return
         self._sets[name] = [self._copy(tensor) for tensor in self._live()]
+
+    def refer_to_policy(self) -> None:
+        """Let the reference, if there is one, be the present policy; adapters are then copied."""
+        if REFERENCE in self:
+            self.add(REFERENCE, copied=True)
+            self.update(REFERENCE, decay=0.0)
 
     def _copy(self, tensor: Tensor) -> Tensor:
         return _on_cpu(tensor).copy_(tensor) if self._offload else tensor.clone()
@@ -163,7 +172,7 @@ class WeightSets:
         try:
             if name in (POLICY, outer):
                 yield
-            elif name == REFERENCE and self._adapters_off is not None:
+            elif name == REFERENCE not in self._sets and self._adapters_off is not None:
                 with self._adapters_off():
                     yield
             else:
@@ -259,8 +268,8 @@ class WeightSets:
         """Restore the policy and every set in `state`; missing sets are added."""
         self._wait()
         names = {key.split("/", 1)[0] for key in state}
-        for name in sorted(names - {POLICY}):
-            self.add(name)
+        for name in sorted(names):
+            self.add(name, copied=True)
         for key, parameter in self.parameters.items():
             self._local(parameter).copy_(state[f"{POLICY}/{key}"])
         for name in names - {POLICY}:

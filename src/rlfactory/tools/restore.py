@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlfactory.config.memory.device_memory import is_out_of_memory
 from rlfactory.config.memory.suggestions import explain_out_of_memory
+from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.run.checkpoint.checksums import DamagedError, verify
 from rlfactory.run.checkpoint.find import checkpoint_of, newest
-from rlfactory.run.checkpoint.load import load_checkpoint
+from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
 from rlfactory.run.checkpoint.retention import best_step
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import with_inputs
@@ -74,10 +76,20 @@ def restored_components(
     # an engine is for rollouts: evaluations and samples are drawn by our own loop
     config = {**single_process_config(config), "engine": OWN_ENGINE}
     components = build(config)
-    for name in sets:
-        components.model.weights.add(name)
+    add_weight_sets(components.model, config, sets)
     load_checkpoint(checkpoint, components.model)
     return components, build_evaluator(config, components, NoProgress())
+
+
+def add_weight_sets(model: Any, config: Config, names: Sequence[str]) -> None:
+    """Keep weight sets, which a checkpoint then fills; a reference that it does not have is what
+    the run started from.
+    """
+    begun, is_kept = config.get("begin_from"), REFERENCE in model.weights
+    if begun and REFERENCE in names and not is_kept and config["reference_from"] == "start":
+        load_initial_weights(Path(begun), model)
+    for name in names:
+        model.weights.add(name)
 
 
 def find_checkpoint(path: Path, best: bool) -> Path:

@@ -104,7 +104,9 @@ class Session:
         if resume is not None:
             self._restore(resume, lines)
         elif config.get("begin_from") is not None:
-            load_initial_weights(Path(config["begin_from"]), self.components.model)
+            load_initial_weights(
+                Path(config["begin_from"]), self.components.model, config["reference_from"]
+            )
         self.manager.write_best()
         self._build_listeners(resume, listeners)
         self.savepoint.mark()

@@ -28,6 +28,8 @@ BelowHalf = Annotated[float, Interval(ge=0, lt=0.5)]
 PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
 Size = PositiveInt | list[PositiveInt]
 """Pixels: the edge of a square, or height and width."""
+LoraTargets = list[str] | str | None
+"""Module names or their endings; `all-linear`, or a regular expression; None: a default."""
 Media = Literal["images", "videos", "texts"]
 """What a model generates."""
 GPUName = Literal[

@@ -94,9 +94,7 @@ _READS: Mapping[Rule, str] = {
     networks.require_reward_files: "reward reward.parts eval_rewards",
     model_files.require_run_folder: "run_dir",
     model_files.require_cache_folder: "prompt_cache",
-    model_files.require_compatible_run: (
-        "begin_from model._target_ model.finetune model.lora_rank model.lora_alpha"
-    ),
+    model_files.require_compatible_run: "begin_from model",
     optimisation.require_valid_optimizer: "optimizer",
     precision_and_parallelism.require_equal_replay_precision: "precision algo",
     precision_and_parallelism.require_sufficient_weight_precision: "precision model._target_",

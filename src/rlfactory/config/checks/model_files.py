@@ -5,13 +5,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory.config.begun_weights import begun_keys, matrices, model_of
 from rlfactory.config.checks.base import Config, Traits
-from rlfactory.config.compat import upgrade
+from rlfactory.config.diff import format_value
 from rlfactory.config.memory.model_parts import published_pipeline
 from rlfactory.config.problems import Problem
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
+    conversion,
     find_adapters,
+    in_files,
     read_adapters,
 )
 from rlfactory.model.pipelines.families import NO_FAMILY
@@ -32,7 +35,6 @@ from rlfactory.model.pipelines.local_models import (
     takes_guidance,
 )
 from rlfactory.model.pipelines.scheduler_config import flow_scheduler_fault, scheduler_of
-from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
 
 
@@ -236,37 +238,56 @@ def _folder(config: Config) -> Path | None:
 
 
 def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`begin_from` names a run folder with a checkpoint of the same model class and fine-tuning, or
-    LoRA adapters of the same rank and alpha.
+    """`begin_from` names a run folder with a checkpoint of the same model class, or LoRA adapters
+    of the network; the model is fine-tuned as they were.
     """
-    given = config.get("begin_from")
+    given, model = config.get("begin_from"), config["model"]
     if given is None:
         return
     run = Path(given).expanduser()
-    former = _model_of(run)
+    former = model_of(run)
     if former is None and (file := find_adapters(run)) is not None:
-        yield from _adapter_problems(file, config["model"])
-        return
-    if former is None:
+        found = _adapter_fault(file, model, traits["model"].get("pipeline"))
+        yield from [] if found is None else [Problem("begin_from", found)]
+    elif former is None and any((run / name).is_file() for name in (MODEL_INDEX, PIPELINE_INDEX)):
+        message = f"{given} is a whole model, and begin_from takes a run folder or LoRA adapters"
+        yield Problem("begin_from", message, f"begin_from=null model.path={given}")
+    elif former is None:
         message = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
         yield Problem("begin_from", f"{given} {message}")
     elif not any((run / "checkpoints").glob("step_*")):
         yield Problem("begin_from", f"{given} holds no checkpoint yet", f"rlfactory resume {given}")
-    elif fault := incompatible_model(former, config["model"]):
+    elif fault := incompatible_model(former, model):
         yield Problem("begin_from", f"{given} {fault}")
+    for key, value in begun_keys(given, model.get("path")).items():
+        if key in model and not _alike(model[key], value):
+            shown = f"[{','.join(value)}]" if isinstance(value, list) else format_value(value)
+            message = f"is {format_value(model[key])}, and begin_from={given} needs {shown}"
+            yield Problem(f"model.{key}", message, f"model.{key}={shown}")
 
 
-def _adapter_problems(file: Path, model: Mapping[str, Any]) -> Iterator[Problem]:
+def _alike(one: object, other: object) -> bool:
+    is_list = isinstance(one, list) and isinstance(other, list)
+    return sorted(one) == sorted(other) if is_list else one == other  # type: ignore[type-var]
+
+
+def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -> str | None:
+    """Why the adapters of a file are none of the network, as far as its files say."""
     try:
-        adapters = read_adapters(file)
+        adapters = read_adapters(file, pipeline)
     except AdapterFileError as error:
-        yield Problem("begin_from", str(error))
-        return
-    wanted = {"finetune": "lora", "lora_rank": adapters.rank, "lora_alpha": adapters.alpha}
-    for key, value in wanted.items():
-        if model.get(key) != value:
-            message = f"is {model.get(key)}, and begin_from={file} needs {value}"
-            yield Problem(f"model.{key}", message, f"model.{key}={value}")
+        return str(error)
+    path, known = model.get("path"), matrices(model.get("path"))
+    for name, widths in adapters.modules.items() if known else ():
+        shape = known.get(in_files(name, known))
+        if shape is None and (first := min(adapters.keys.values())).startswith("diffusion_model."):
+            return f"{file} {conversion(file, first, pipeline)}"
+        if shape is None:
+            return f"{file} adapts {name}, and {path} has no such module: it is of another model"
+        if sorted(shape[:2]) != sorted(widths):
+            there, here = "x".join(map(str, widths)), "x".join(map(str, shape[:2]))
+            return f"{file} adapts {name} of {there}, and in {path} it is {here}: of another model"
+    return None
 
 
 def incompatible_model(former: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
@@ -276,13 +297,3 @@ def incompatible_model(former: Mapping[str, Any], model: Mapping[str, Any]) -> s
         if old != new:
             return f"trained a model whose {key} is {old}, and here it is {new}"
     return None
-
-
-def _model_of(run: Path) -> Mapping[str, Any] | None:
-    """The `model` node of a run's configuration; None if it is no run folder."""
-    try:
-        content = read_yaml(run / "config.yaml")
-    except (FileError, FileNotFoundError):
-        return None
-    model = upgrade(content).get("model") if isinstance(content, dict) else None
-    return model if isinstance(model, Mapping) else None

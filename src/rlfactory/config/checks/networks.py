@@ -1,16 +1,20 @@
 """Rules on networks: the modules that LoRA adapts, and the files of rewards' networks."""
 
 import os
-import re
-import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rlfactory.config.begun_weights import matrices
 from rlfactory.config.checks.base import Config, Traits, rewards_of
-from rlfactory.config.memory.language_shapes import LLAMA_LIKE
-from rlfactory.config.memory.model_parts import NETWORKS, shapes
 from rlfactory.config.problems import Problem, closest
+from rlfactory.model.pipelines.adapter_files import (
+    ALL_LINEAR,
+    ending,
+    is_target,
+    shared_weight,
+    with_all_linear,
+)
 from rlfactory.model.pipelines.local_models import (
     MODEL_INDEX,
     ZOO_PREFIX,
@@ -20,29 +24,39 @@ from rlfactory.model.pipelines.local_models import (
     read_json,
     snapshot,
 )
-from rlfactory.utils.live_objects import is_reference
 
 PATH_KEYS = ("path", "clip_path", "head", "processor")
 """Options of the shipped rewards that name a folder, a file or a hub id."""
-LANGUAGE_MODELS = LLAMA_LIKE | {"gpt2", "qwen3"}
-"""Types of language models whose modules are named as in their files."""
+OUTPUT, EMBEDDINGS = "lm_head", ("wte", "transformer.wte", "model.embed_tokens", "embed_tokens")
 SHOWN = 8
 
 
 def require_known_lora_targets(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Every `model.lora_targets` is the name of a module of the network, or the end of one."""
+    """Every `model.lora_targets` is the name of a module of the network, or the end of one; none
+    shares its weight with another.
+    """
     model = config["model"]
-    targets, path = model.get("lora_targets"), model.get("path")
-    if not targets or model.get("finetune") != "lora" or not isinstance(path, str):
+    targets, path = with_all_linear(model.get("lora_targets")), model.get("path")
+    if not targets or targets == ALL_LINEAR or model.get("finetune") != "lora":
         return
-    modules = _modules(path) if not is_reference(path) else []
-    for target in targets if modules else ():
-        if any(_matches(target, name) for name in modules):
+    modules = [*matrices(path)]
+    tied = _tied(path, modules)
+    for target in [targets] if isinstance(targets, str) else targets:
+        one = target if isinstance(targets, str) else [target]
+        shared = [name for name in tied if is_target(name, one)]
+        if shared:
+            other = next(name for name in tied if name != shared[0])
+            left = ",".join(name for name in targets if name != target) if one == [target] else ""
+            fix = f"model.lora_targets={f'[{left}]' if left else ALL_LINEAR}"
+            yield Problem("model.lora_targets", shared_weight(shared[0], other), fix)
+            return
+        if not modules or any(_matches(one, name) for name in modules):
             continue
-        kinds = Counter(re.sub(r"^.*\.\d+\.(?=[a-z])", "", name) for name in modules)
+        kinds = Counter(map(ending, modules))
         usual = [name for name, _ in kinds.most_common(SHOWN)]
         guess = closest(target, kinds)
-        known = [name for name in targets if any(_matches(name, other) for other in modules)]
+        listed = targets if isinstance(targets, list) else []
+        known = [name for name in listed if any(_matches([name], other) for other in modules)]
         better = [*known, *([guess] if guess and guess not in known else [])]
         message = f"the network has no module {target}; among its modules are {', '.join(usual)}"
         fix = f"model.lora_targets=[{','.join(better)}]" if better else "model.lora_targets=null"
@@ -50,28 +64,21 @@ def require_known_lora_targets(config: Config, traits: Traits) -> Iterator[Probl
         return
 
 
-def _matches(target: str, name: str) -> bool:
+def _matches(target: str | list[str], name: str) -> bool:
     # the files of some networks leave out the name of the network itself
-    return name == target or name.endswith(f".{target}") or target.endswith(f".{name}")
+    longer = not isinstance(target, str) and target[0].endswith(f".{name}")
+    return longer or is_target(name, target) or is_target(f"transformer.{name}", target)
 
 
-def _modules(path: str) -> Sequence[str]:
-    """The modules with matrices of a network on this machine; empty where they are not known."""
-    folder = folder_of(path)
-    if folder is None:
-        return ()
-    network = next((folder / name for name in NETWORKS if (folder / name).is_dir()), folder)
-    is_language_model = network == folder
-    if (
-        is_language_model
-        and read_json(folder / MODEL_INDEX).get("model_type") not in LANGUAGE_MODELS
-    ):
-        return ()
-    try:
-        found = [item for file in network.glob("*.safetensors") for item in shapes(file).items()]
-    except (OSError, ValueError, struct.error):
-        return ()
-    return sorted({name.rpartition(".")[0] for name, shape in found if len(shape) > 1})
+def _tied(path: object, modules: Sequence[str]) -> list[str]:
+    """The output projection and the embedding of a language model, if they are one matrix."""
+    folder = folder_of(path) if modules and isinstance(path, str) else None
+    config = read_json(folder / MODEL_INDEX) if folder else {}
+    embedding = [name for name in modules if ending(name) in EMBEDDINGS]
+    default = OUTPUT not in modules or config.get("model_type") == "gpt2"
+    if not config.get("tie_word_embeddings", default) or not embedding:
+        return []
+    return [OUTPUT, *embedding]
 
 
 def require_reward_files(config: Config, traits: Traits) -> Iterator[Problem]:

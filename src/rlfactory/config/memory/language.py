@@ -16,6 +16,7 @@ from rlfactory.config.memory.terms import (
     replicated,
     training_state,
 )
+from rlfactory.model.pipelines.adapter_files import count_targets
 
 PROMPT_TOKENS = {
     "rlfactory.prompts.movies.Movies": 12,
@@ -79,10 +80,10 @@ def text_options(config: Config, when: str) -> ComputeOptions:
 def trained_numbers(config: Config, shape: LanguageShape) -> float:
     """The trained parameters of the language model, without the critic's."""
     model = config["model"]
-    targets = model.get("lora_targets")
     if model["finetune"] == "full":
         return shape.parameters
-    return shape.adapters(model["lora_rank"], len(targets) if targets else None)
+    targets = count_targets(model.get("lora_targets"), linear=4 if shape.kind == "gpt2" else 7)
+    return shape.adapters(model["lora_rank"], targets)
 
 
 def logits_at_once(config: Config, shape: LanguageShape, tokens: int) -> int:

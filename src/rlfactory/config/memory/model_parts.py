@@ -7,15 +7,17 @@ published.json; no weights are loaded.
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rlfactory.config.memory.activations import Config, family_of, unet_blocks
+from rlfactory.model.pipelines.adapter_files import count_targets
 from rlfactory.model.pipelines.local_models import folder_of
 from rlfactory.model.pipelines.safetensors_header import read_header
+from rlfactory.utils.types import LoraTargets
 
 PUBLISHED_FILE = Path(__file__).with_name("published.json")
 NETWORKS = ("transformer", "unet")
@@ -106,9 +108,7 @@ def shapes(file: Path) -> dict[str, list[int]]:
     return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
 
 
-def trainable_parameters(
-    network: Part, finetune: str, rank: int, targets: Sequence[str] | None
-) -> float:
+def trainable_parameters(network: Part, finetune: str, rank: int, targets: LoraTargets) -> float:
     """The number of trained parameters: all of the network's, or those of its LoRA adapters.
 
     Named `targets` count as their share of the default ones, as if all were of one size.
@@ -116,7 +116,8 @@ def trainable_parameters(
     if finetune == "full":
         return network.parameters
     family = family_of(network.config)
-    share = len(targets) / ADAPTED_PROJECTIONS[family] if targets else 1.0
+    own = ADAPTED_PROJECTIONS[family]
+    share = (count_targets(targets, linear=2 * own) or own) / own
     formulas = {
         "flux": _flux_lora,
         "flux2": _flux2_lora,

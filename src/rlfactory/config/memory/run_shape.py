@@ -97,6 +97,7 @@ def weight_sets(config: Config, traits: Traits) -> set[str]:
     if config["evaluation"].get("policy_fraction", 1.0) < 1:
         names.add("reference")  # for the last steps of evaluations
     without_copy = {None, "policy"}
-    if config["model"]["finetune"] == "lora":
+    starts = config.get("begin_from") and config.get("reference_from") == "start"
+    if config["model"]["finetune"] == "lora" and not starts:
         without_copy.add("reference")  # it is the network without its adapters
     return names - without_copy

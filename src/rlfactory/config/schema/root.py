@@ -171,5 +171,6 @@ class RootConfig:
     distilled_to: PositiveInt | Literal["auto"] | None
     prompt_cache: str | None
     begin_from: str | None
+    reference_from: Literal["start", "base"]
     run_dir: str | None
     trust: list[str]

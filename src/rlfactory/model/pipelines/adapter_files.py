@@ -3,16 +3,26 @@
 Torch-free, for checks of a configuration."""
 
 import json
+import re
 import struct
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from rlfactory.model.pipelines.local_models import read_json
 from rlfactory.model.pipelines.safetensors_header import read_header
+from rlfactory.utils.types import LoraTargets
 
 FILES = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
 """PEFT's and diffusers' names for them."""
-PREFIXES = ("base_model.model.", "transformer.", "unet.")
+PREFIXES = ("base_model.model.", "transformer.", "unet.", "diffusion_model.")
+ALL_LINEAR = "all-linear"
+MATRIX = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.default)?(\.weight)?$")
+"""The end of the name of an adapter's matrix, by PEFT."""
+ORIGINAL = re.compile(r"(double_blocks|single_blocks|joint_blocks)\.")
+"""Modules of the original code of networks that diffusers has under other names."""
 
 
 class AdapterFileError(ValueError):
@@ -29,12 +39,77 @@ class AdapterFile:
             `transformer_blocks.0.attn.to_q.lora_A.weight`.
         rank: of all adapters.
         alpha: of all adapters, which are scaled by alpha / rank.
+        shapes: of each tensor, by its name in the network.
     """
 
     path: Path
-    keys: dict[str, str]
+    keys: Mapping[str, str]
     rank: int
     alpha: float
+    shapes: Mapping[str, Sequence[int]]
+
+    @cached_property
+    def modules(self) -> dict[str, tuple[int, int]]:
+        """The width of input and output of each adapted module."""
+        widths = {(_module(key), _is_a(key)): shape for key, shape in self.shapes.items()}
+        return {
+            name: (shape[1], widths.get((name, False), [0])[0])
+            for (name, is_a), shape in widths.items()
+            if is_a
+        }
+
+    def targets(self, known: Collection[str]) -> list[str]:
+        """Targets that adapt the same modules, of `known` ones; where none are known, of networks
+        whose blocks are all adapted.
+        """
+        own = {*self.modules}
+        short = sorted({*map(ending, own)})
+        if known:
+            alike = {in_files(name, known) for name in own}
+            return short if {n for n in known if is_target(n, short)} == alike else sorted(own)
+        for name in short:
+            blocks = {int(re.search(r"\d+", m)[0]) for m in own - {name} if ending(m) == name}  # type: ignore[index]
+            if blocks != {*range(len(blocks))}:
+                return sorted(own)
+        return short
+
+
+def ending(name: str) -> str:
+    """A module's name without the block that it is in."""
+    return re.sub(r"^.*\.\d+\.(?=[a-z])", "", name)
+
+
+def in_files(name: str, known: Collection[str]) -> str:
+    """A module as files have it: those of some networks leave out the network's own name."""
+    return name if name in known else name.partition(".")[2]
+
+
+def is_target(name: str, targets: LoraTargets) -> bool:
+    """Whether targets name a module, as PEFT reads them: endings of names, or an expression."""
+    if isinstance(targets, str):
+        return re.fullmatch(targets, name) is not None
+    return any(name == target or name.endswith(f".{target}") for target in targets or ())
+
+
+def with_all_linear(targets: LoraTargets) -> LoraTargets:
+    """Targets with PEFT's word `all-linear` as PEFT takes it: not as an item of a list."""
+    words = [targets] if isinstance(targets, str) else targets or []
+    return ALL_LINEAR if [word.lower() for word in words] == [ALL_LINEAR] else targets
+
+
+def count_targets(targets: LoraTargets, linear: int) -> int | None:
+    """How many modules of a block are adapted, of as many `linear` layers; None: the default."""
+    targets = with_all_linear(targets)
+    return len({*map(ending, targets)}) if isinstance(targets, list) else targets and linear
+
+
+def shared_weight(name: str, other: str) -> str:
+    """Why a module that shares its weight is not adapted."""
+    return (
+        f"{name} shares its weight with {other}: merged into it, an adapter of the one would change"
+        " both. model.lora_targets=all-linear adapts all other matrices, and model.finetune=full"
+        " trains the shared one too"
+    )
 
 
 def find_adapters(path: Path) -> Path | None:
@@ -44,43 +119,83 @@ def find_adapters(path: Path) -> Path | None:
     return next((path / name for name in FILES if (path / name).is_file()), None)
 
 
-def read_adapters(path: Path) -> AdapterFile:
+def read_adapters(path: Path, pipeline: str | None = None) -> AdapterFile:
     """What a file of adapters holds, from its header.
 
     Raises:
-        AdapterFileError: it has other tensors than adapters by PEFT's names, or several ranks.
+        AdapterFileError: it has other tensors than adapters by PEFT's names, or several ranks or
+            alphas; the message converts files of other trainers by `pipeline`.
     """
     try:
         header = read_header(path)
     except (OSError, ValueError, struct.error) as error:
         raise AdapterFileError(f"{path} is no safetensors file") from error
     metadata = header.pop("__metadata__", {})
-    foreign = [key for key in header if not key.endswith((".lora_A.weight", ".lora_B.weight"))]
-    if foreign or not header:
-        raise AdapterFileError(
-            f"{path} does not have PEFT's names alone ({min(foreign, default='it is empty')});"
-            " pipe.load_lora_weights(FILE) and pipe.save_lora_weights of diffusers convert it"
-        )
-    ranks = {header[key]["shape"][0] for key in header if key.endswith(".lora_A.weight")}
+    if foreign := sorted(key for key in header if not MATRIX.search(key)):
+        raise AdapterFileError(f"{path} {_foreign(path, foreign[0], pipeline)}")
+    shapes = {_in_network(key): header[key]["shape"] for key in header}
+    if not shapes:
+        raise AdapterFileError(f"{path} holds no tensors")
+    if original := next(filter(ORIGINAL.match, sorted(shapes)), None):
+        raise AdapterFileError(f"{path} {conversion(path, original, pipeline)}")
+    ranks = {shape[0] for key, shape in shapes.items() if _is_a(key)}
     if len(ranks) != 1:
         raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}")
     (rank,) = ranks
-    alpha = read_json(path.with_name("adapter_config.json")).get("lora_alpha")
-    if path.name != FILES[0] or alpha is None:
-        alpha = _alpha_of(metadata)
-    keys = {_in_network(key): key for key in header}
-    return AdapterFile(path, keys, rank, float(rank if alpha is None else alpha))
+    options = read_json(path.with_name("adapter_config.json")) if path.name == FILES[0] else {}
+    options = options or _options_of(metadata)
+    if {*(options.get("alpha_pattern") or {}).values()} - {options.get("lora_alpha")}:
+        raise AdapterFileError(f"{path} has adapters of several alphas (alpha_pattern)")
+    alpha = options.get("lora_alpha") or rank
+    if options.get("use_rslora"):  # scaled by alpha / sqrt(rank)
+        alpha *= rank**0.5
+    return AdapterFile(path, {_in_network(key): key for key in header}, rank, float(alpha), shapes)
 
 
-def _alpha_of(metadata: dict[str, str]) -> float | None:
-    """That of diffusers' metadata; without any a loader takes the rank."""
+def _foreign(path: Path, key: str, pipeline: str | None) -> str:
+    """What is wrong with a file that has a tensor that is no matrix of an adapter."""
+    if "lora_magnitude" in key:
+        return f"holds DoRA's magnitudes ({key}); allowed are plain adapters, without use_dora"
+    if "lora" in key or key.endswith(".alpha"):
+        return conversion(path, key, pipeline)
+    return (
+        f"holds weights beside adapters ({key}), as modules_to_save does; merge_and_unload() of"
+        " PEFT and save_pretrained(FOLDER) make a model of it: type model.path=FOLDER"
+    )
+
+
+def conversion(path: Path, key: str, pipeline: str | None) -> str:
+    """What is to be done with adapters under another program's names."""
+    if pipeline is None:
+        return f"has no PEFT names ({key}); a PeftModel's save_pretrained writes a file with them"
+    is_unet = pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
+    part = "unet" if is_unet else "transformer"
+    return (
+        f"has another program's names ({key}); diffusers converts them: pipe ="
+        f" {pipeline}.from_pretrained(MODEL); pipe.load_lora_weights({str(path)!r},"
+        f" adapter_name='a'); pipe.{part}.save_lora_adapter('converted', adapter_name='a'). Then"
+        " type begin_from=converted"
+    )
+
+
+def _options_of(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Those of PEFT in diffusers' metadata; without any a loader takes the rank for alpha."""
     saved = json.loads(metadata.get("lora_adapter_metadata", "{}"))
-    return next((value for key, value in saved.items() if key.endswith(".lora_alpha")), None)
+    return {key.rpartition(".")[2]: value for key, value in saved.items()}
 
 
 def _in_network(key: str) -> str:
+    key = MATRIX.sub(r".\1\2", key)
     for prefix in PREFIXES:
         # PEFT's prefix stands before the names of a language model, which may begin like others
         if key.startswith(prefix):
             return key.removeprefix(prefix)
     return key
+
+
+def _module(key: str) -> str:
+    return MATRIX.sub("", key)
+
+
+def _is_a(key: str) -> bool:
+    return MATRIX.search(key)[1].endswith("A")  # type: ignore[index]

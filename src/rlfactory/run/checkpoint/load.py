@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -155,18 +155,21 @@ def _tensors_of(values: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     return (value for value in values.values() if isinstance(value, torch.Tensor))
 
 
-def load_initial_weights(run: Path, model: ImageModel | TextModel) -> None:
+def load_initial_weights(
+    run: Path, model: ImageModel | TextModel, reference: Literal["start", "base"] = "start"
+) -> None:
     """Start a new run from another one's weights: policy and critic of its newest checkpoint; or
     from LoRA adapters that diffusers or PEFT saved, a file or its folder.
 
-    The weight sets that follow the policy start equal to it; the reference stays the pretrained
-    network. RunFolderError without a checkpoint, or where it is of another model.
+    The weight sets that follow the policy start equal to it, as does the `reference`, unless it is
+    to stay the pretrained network. RunFolderError without a checkpoint, or where it is of another
+    model.
     """
     run = run.expanduser()
     file = None if RunFolder(run).config.is_file() else find_adapters(run)
     if file is not None:
         model.weights.load_full_state_dict(_adapter_state(read_adapters(file), model))
-        _follow_policy(model)
+        _follow_policy(model, reference)
         log.info("starting with the adapters of %s", file)
         return
     checkpoint = newest(RunFolder(run).checkpoints)
@@ -188,12 +191,14 @@ def load_initial_weights(run: Path, model: ImageModel | TextModel) -> None:
     else:
         saved = read_tensors(checkpoint / WEIGHTS_FILE)
         model.weights.load_full_state_dict({key: saved[key] for key in forms})
-    _follow_policy(model)
+    _follow_policy(model, reference)
     log.info("starting with the weights of %s", checkpoint)
 
 
-def _follow_policy(model: ImageModel | TextModel) -> None:
+def _follow_policy(model: ImageModel | TextModel, reference: str) -> None:
     """Set the weight sets that follow the policy equal to it."""
+    if reference == "start":
+        model.weights.refer_to_policy()
     for name in (EMA, OLD):
         if name in model.weights:
             model.weights.update(name, decay=0.0)
@@ -211,7 +216,7 @@ def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict
     for key, values in expected.items():
         if "lora_" not in key:
             continue
-        name = key.replace(".default.weight", ".weight")  # PEFT's name of the one adapter
+        name = key.replace(".default", "")  # PEFT's name of the one adapter
         found = [k for k in adapters.keys if name.endswith((f".{k}", f"/{k}"))]
         tensor = saved[adapters.keys[max(found, key=len)]] if found else None
         if tensor is None or tensor.shape != values.shape:

@@ -90,7 +90,7 @@ def load_weights(checkpoint: Path, model: ImageModel | TextModel, names: Iterabl
     """Restore some weight sets, whatever the number of ranks then and now. Collective."""
     weights = model.weights
     for name in names:
-        weights.add(name)
+        weights.add(name, copied=True)
     prefixes = tuple(f"{name}/" for name in names)
     parts = weights.sharded_state_dict()
     parts = {key: part.detach() for key, part in parts.items() if key.startswith(prefixes)}

@@ -28,7 +28,7 @@ from rlfactory.tools.export.snippet import (
     text_snippet,
 )
 from rlfactory.tools.export.upload import Upload
-from rlfactory.tools.restore import find_checkpoint, located_config
+from rlfactory.tools.restore import add_weight_sets, find_checkpoint, located_config
 from rlfactory.train.build import Config, instantiate_group
 from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError
@@ -121,7 +121,7 @@ def export_run(
             f"--format {options.style}: is for LoRA adapters of image models, and this exports"
             f" {form} of {model.media}; leave it out"
         )
-    model.weights.add(options.weights)
+    add_weight_sets(model, config, [options.weights])
     load_checkpoint(checkpoint, model)
     info = ExportInfo(
         run,
