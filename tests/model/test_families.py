@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import diffusers
+import numpy as np
 import pytest
 import torch
 from tiny_pipelines import with_pictures
@@ -25,7 +26,9 @@ from rlfactory.model.image_base import PipelineModel
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import BY_PIPELINE, FAMILIES, Family
 from rlfactory.model.pipelines.noise_levels import noise_levels
+from rlfactory.prompts.ops.pictured import PicturedText
 from rlfactory.rollout import Rollout
+from rlfactory.tools.export.snippet import Source, image_snippet
 from rlfactory.train.sampling.trajectories import integrate_ode
 
 PROMPTS = ["a red circle", "two blue stars above a green square and a star", "a red circle"]
@@ -243,6 +246,40 @@ def test_it_shows_what_its_own_pipeline_shows(case: Case, folder: Path) -> None:
     found = model.decode(drawn(model, model.pipe))
     assert found.shape == shown.shape
     assert (found - (255 * shown).round()).abs().max() <= 1
+
+
+def test_the_printed_code_shows_what_an_evaluation_shows(
+    case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = case.open(folder, **{case.guidance: 3.0})
+    sigmas, size = case.levels(model), case.options.get("size", SIZE)
+    config = {
+        "model": {"size": size, "timesteps": "exact"},
+        "evaluation": {"size": None},
+        "schedule": vars(case.schedule) | {"kind": case.family.levels, "shift": None},
+    }
+    code = image_snippet(model, config, sigmas, Source(str(folder)), prompt="a red circle").code
+    noises: list[Tensor] = []
+
+    def drawn(shape: Any, **_: Any) -> Tensor:
+        noises.append(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+        return noises[-1].clone()
+
+    module = importlib.import_module(type(model.pipe).__module__)
+    monkeypatch.setattr(module, "randn_tensor", drawn)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    prompt = "a red circle"
+    if model.pictures:
+        assert "Image.open(PATH)" in code
+        names["picture"].save(folder / "picture.png")
+        prompt = PicturedText(prompt, str(folder / "picture.png"))
+    with torch.no_grad():
+        start = noises[0].reshape(1, *model.resolution.shape)
+        own = model.decode(integrate_ode(model, model.encode([prompt]), start, sigmas))[0]
+    shown = names["frames"] if model.media == "videos" else names["image"]
+    pixels = torch.from_numpy(255 * shown if model.media == "videos" else np.array(shown))
+    assert (pixels.movedim(-1, -3).float() - own).abs().max() <= 2
 
 
 def test_its_decoder_gets_what_its_encoder_gave(

@@ -23,6 +23,7 @@ from rlfactory.tools.export.snippet import (
     OTHER_LEVELS,
     TRUNCATED,
     Source,
+    generation_options,
     image_snippet,
     set_scheduler,
     text_snippet,
@@ -257,7 +258,12 @@ def test_an_answer_of_a_chat_model_is_asked_for_by_its_template(tmp_path: Path) 
     values = {"dynamics": dynamics, "model": {"chat_options": {"enable_thinking": False}}}
     asked = [{"role": "user", "content": "2 + 2?"}]
     code = text_snippet(
-        values, Source(folder), prompt="user: 2 + 2?", begins_with_end=False, messages=asked
+        values,
+        Source(folder),
+        prompt="user: 2 + 2?",
+        begins_with_end=False,
+        generation=generation_options(dynamics, [], 0),
+        messages=asked,
     ).code
     names: dict[str, Any] = {}
     exec(code, names)

@@ -11,7 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
+from rlfactory.dynamics.token import Token
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.run.checkpoint.load import load_checkpoint
 from rlfactory.run.folder import RunFolder, RunFolderError
@@ -23,6 +25,7 @@ from rlfactory.tools.export.portable import forget_locations
 from rlfactory.tools.export.snippet import (
     Snippet,
     Source,
+    generation_options,
     image_snippet,
     set_scheduler,
     text_snippet,
@@ -170,6 +173,9 @@ def _fill(folder: Path, info: ExportInfo, model: Any, options: ExportOptions, pa
 def _write_weights(folder: Path, info: ExportInfo, model: Any, style: Style | None) -> None:
     if info.form != LORA:
         model.export_merged(folder)
+        if info.media == "texts":
+            # what draws from the folder draws as the run, without the settings of the base
+            GenerationConfig(**_generation(info, model)).save_pretrained(folder)
     elif style is None:
         model.export(folder)
         _name_base(folder / "adapter_config.json", info)
@@ -191,7 +197,12 @@ def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
     if info.media == "texts":
         begins, messages = model.begin_with_end, model.prompts.messages_of_transcript(prompt)
         return text_snippet(
-            config, source, prompt=prompt, begins_with_end=begins, messages=messages
+            config,
+            source,
+            prompt=prompt,
+            begins_with_end=begins,
+            messages=messages,
+            generation=_generation(info, model),
         )
     evaluation = config["evaluation"]
     if evaluation["size"]:
@@ -200,6 +211,12 @@ def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
         instantiate_group(config, "schedule"), model.resolution, evaluation["steps"]
     )
     return image_snippet(model, config, sigmas, source, prompt=prompt)
+
+
+def _generation(info: ExportInfo, model: Any) -> dict[str, Any]:
+    dynamics = info.config["dynamics"]
+    ends = model.stop_ids(Token(stop_at_end=dynamics["stop_at_end"])).tolist()
+    return generation_options(dynamics, ends, model.tokenizer.pad_token_id)
 
 
 def _name_base(path: Path, info: ExportInfo) -> None:

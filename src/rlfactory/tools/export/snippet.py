@@ -38,6 +38,13 @@ ONLY_OWN_LEVELS = (
 )
 
 
+PICTURE = (
+    "picture = Image.new('RGB', ({0}, {1}), 'white')"
+    "  # or yours: Image.open(PATH).convert('RGB').resize(({0}, {1}), Image.LANCZOS)"
+)
+STOP_AFTER = "The run ends a response at `dynamics.stop` only after {} tokens; the code at once."
+
+
 @dataclass(frozen=True)
 class Snippet:
     """Code that runs unchanged, and notes on how its samples differ from the run's."""
@@ -99,13 +106,30 @@ def image_snippet(
     notes = [OTHER_LEVELS] if levels else []
     if multistep and levels:
         levels, notes = [], [ONLY_OWN_LEVELS]
-    call = [repr(prompt), _keywords(arguments | model.pipeline_arguments()), *levels]
+    call = [f"prompt={prompt!r}", _keywords(arguments | model.pipeline_arguments()), *levels]
     head = ["import torch", f"from diffusers import {', '.join(imports)}", *source.imports, ""]
+    if model.pictures:
+        head.insert(-1, "from PIL import Image")
+        loads.append(PICTURE.format(width, height))
+        call.insert(1, "image=picture")
     sample = "frames = {}.frames[0]" if model.media == "videos" else "image = {}.images[0]"
     code = [*head, *loads, sample.format(f"pipe({', '.join(call)})")]
     truncated = config["model"].get("timesteps") == "truncated"
     truncated = truncated and not multistep and name != DPM_SOLVER
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
+
+
+def generation_options(dynamics: Config, ends: Sequence[int], pad: int) -> dict[str, Any]:
+    """Of a `GenerationConfig` that draws as the run does, whatever the base's own file sets.
+
+    Args:
+        dynamics: of the run's configuration.
+        ends: ids of the tokens that end a response.
+        pad: the id of the padding.
+    """
+    options = {"do_sample": True, "max_new_tokens": dynamics["length"]}
+    options |= {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
+    return {**options, "eos_token_id": [*ends] or None, "pad_token_id": pad}
 
 
 def text_snippet(
@@ -114,14 +138,17 @@ def text_snippet(
     *,
     prompt: str,
     begins_with_end: bool,
+    generation: Mapping[str, Any],
     messages: Sequence[Message] | None = None,
 ) -> Snippet:
-    """Code that samples a text as the run does; with `messages`, an answer to them."""
+    """Code that samples a text as the run does; with `messages`, an answer to them.
+
+    `generation` has the options of `generation_options`: the model's own are replaced, not
+    completed, so that none of those that transformers knows is left in force.
+    """
     dynamics = config["dynamics"]
-    options = {"max_new_tokens": dynamics["length"], "do_sample": True}
-    options |= {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
     begin = "tokenizer.eos_token + " if begins_with_end else ""
-    head = ["from transformers import AutoModelForCausalLM, AutoTokenizer"]
+    head = ["from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig"]
     loads = [f"model = AutoModelForCausalLM.from_pretrained({source.path!r})"]
     if source.base:
         head = ["import torch", "from peft import PeftModel", *head, *source.imports]
@@ -131,6 +158,9 @@ def text_snippet(
             f"base = AutoModelForCausalLM.from_pretrained({source.base}, {dtype})",
             f"model = PeftModel.from_pretrained(base, {source.path!r})",
         ]
+    options, stop = dict(generation), [*(dynamics.get("stop") or ())]
+    if stop:
+        options["stop_strings"] = stop
     begun = [f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")']
     if messages is not None:
         given = config["model"].get("chat_options") or {}
@@ -147,11 +177,16 @@ def text_snippet(
         "",
         f"tokenizer = AutoTokenizer.from_pretrained({source.path!r})",
         *loads,
+        "# in the place of the model's own, which may penalise or leave out tokens",
+        "model.generation_config = GenerationConfig(",
+        *(f"    {name}={value!r}," for name, value in options.items()),
+        ")",
         *begun,
-        f"tokens = model.generate(**begun, {_keywords(options)})",
+        f"tokens = model.generate(**begun{', tokenizer=tokenizer' if stop else ''})",
         "print(tokenizer.decode(tokens[0]))",
     ]
-    return Snippet("\n".join(code))
+    after = dynamics.get("stop_after") if stop else 0
+    return Snippet("\n".join(code), (STOP_AFTER.format(after),) if after else ())
 
 
 def set_scheduler(pipe: Any, config: Config) -> None:
