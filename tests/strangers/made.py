@@ -2,3 +2,108 @@
 
 Each function takes the path that it writes, and is named by the cases that need it.
 """
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rlfactory.model.pipelines.local_models import zoo_path
+
+
+def of_sd3(path: Path, prefix: str, blocks: int = 4, width: int = 128) -> None:
+    """Adapters of the queries and keys of `tiny_sd3`, by PEFT's names."""
+    state = {}
+    for block in range(blocks):
+        for kind in "qk":
+            key = f"{prefix}transformer_blocks.{block}.attn.to_{kind}"
+            state[f"{key}.lora_A.weight"] = torch.full((4, width), 0.01)
+            state[f"{key}.lora_B.weight"] = torch.full((width, 4), 0.1)
+    save_file(state, path)
+
+
+def diffusers_file(path: Path) -> None:
+    """Of diffusers, without a word on alpha."""
+    of_sd3(path, "transformer.")
+
+
+def ai_toolkit_file(path: Path) -> None:
+    """Diffusers' modules under ai-toolkit's prefix."""
+    of_sd3(path, "diffusion_model.")
+
+
+def default_file(path: Path) -> None:
+    """PEFT's own state dict, with the adapter's name in each."""
+    of_sd3(path, "base_model.model.")
+    state = {k.replace(".weight", ".default.weight"): v for k, v in load_file(path).items()}
+    save_file(state, path)
+
+
+def wide_file(path: Path) -> None:
+    """Of the same family and another width."""
+    of_sd3(path, "transformer.", width=256)
+
+
+def first_block_file(path: Path) -> None:
+    """Of the first block alone."""
+    of_sd3(path, "transformer.", blocks=1)
+
+
+def original_file(path: Path) -> None:
+    """Names of the original code of a network, in which query, key and value are one layer."""
+    a, b = torch.zeros(4, 16), torch.zeros(48, 4)
+    key = "diffusion_model.double_blocks.0.img_attn.qkv"
+    save_file({f"{key}.lora_A.weight": a, f"{key}.lora_B.weight": b}, path)
+
+
+def kohya_file(path: Path) -> None:
+    """Of kohya's scripts."""
+    key = "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q"
+    ups = {f"{key}.lora_down.weight": torch.zeros(4, 8), f"{key}.lora_up.weight": torch.zeros(8, 4)}
+    save_file({**ups, f"{key}.alpha": torch.tensor(2.0)}, path)
+
+
+def dora_file(path: Path) -> None:
+    """With DoRA's magnitudes."""
+    of_sd3(path, "transformer.")
+    magnitude = {"transformer.transformer_blocks.0.attn.to_q.lora_magnitude_vector": torch.ones(8)}
+    save_file({**load_file(path), **magnitude}, path)
+
+
+def of_gpt2(path: Path, config: str, **more: Tensor) -> None:
+    """A folder of PEFT with adapters of the attention of `tiny_gpt2`."""
+    path.mkdir()
+    state: dict[str, Tensor] = {}
+    for block in range(4):
+        key = f"base_model.model.transformer.h.{block}.attn.c_attn"
+        state[f"{key}.lora_A.weight"] = torch.full((4, 256), 0.02)
+        state[f"{key}.lora_B.weight"] = torch.full((768, 4), 0.02)
+    save_file({**state, **more}, path / "adapter_model.safetensors")
+    (path / "adapter_config.json").write_text(config)
+
+
+def peft_folder(path: Path) -> None:
+    """As PEFT saves it, with a regular expression for its targets."""
+    of_gpt2(path, '{"lora_alpha": 6, "target_modules": "(?:.*)c_attn"}')
+
+
+def rslora_folder(path: Path) -> None:
+    """Scaled by alpha over the root of the rank."""
+    of_gpt2(path, '{"lora_alpha": 6, "use_rslora": true}')
+
+
+def patterns_folder(path: Path) -> None:
+    """Alphas by layer."""
+    of_gpt2(path, '{"lora_alpha": 6, "alpha_pattern": {"h.0.attn.c_attn": 12}}')
+
+
+def saved_modules_folder(path: Path) -> None:
+    """With a whole matrix beside the adapters."""
+    more = {"base_model.model.lm_head.weight": torch.zeros(8, 8)}
+    of_gpt2(path, '{"lora_alpha": 6, "modules_to_save": ["lm_head"]}', **more)
+
+
+def whole_model(path: Path) -> None:
+    """A model that ships, as a folder of its own."""
+    path.symlink_to(zoo_path("tiny_gpt2"))

@@ -8,7 +8,12 @@ from typing import Any
 from rlfactory.config.compat import upgrade
 from rlfactory.config.memory.language_shapes import LLAMA_LIKE
 from rlfactory.config.memory.model_parts import NETWORKS, shapes
-from rlfactory.model.pipelines.adapter_files import AdapterFileError, find_adapters, read_adapters
+from rlfactory.model.pipelines.adapter_files import (
+    AdapterFileError,
+    find_adapters,
+    in_files,
+    read_adapters,
+)
 from rlfactory.model.pipelines.local_models import MODEL_INDEX, folder_of, read_json
 from rlfactory.utils.data_files import FileError, read_yaml
 from rlfactory.utils.live_objects import is_reference
@@ -31,7 +36,10 @@ def begun_keys(given: str, path: object) -> dict[str, Any]:
         adapters = read_adapters(file)
     except AdapterFileError:
         return {}
-    values = "lora", adapters.rank, adapters.alpha, adapters.targets(matrices(path))
+    known = matrices(path)
+    if known and not known.keys() >= {in_files(name, known) for name in adapters.modules}:
+        return {}  # they are of another model
+    values = "lora", adapters.rank, adapters.alpha, adapters.targets(known)
     return dict(zip(LORA_KEYS, values, strict=True))
 
 

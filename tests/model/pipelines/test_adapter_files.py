@@ -9,8 +9,11 @@ from safetensors.torch import save_file
 
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
+    count_targets,
     find_adapters,
+    is_target,
     read_adapters,
+    with_all_linear,
 )
 from rlfactory.model.pipelines.safetensors_header import read_header
 
@@ -55,11 +58,41 @@ def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(AdapterFileError, match=r"several ranks: \[1, 2\]"):
         read_adapters(mixed)
     save_file({"lora_unet_a.lora_down.weight": torch.zeros(1, 2)}, tmp_path / "kohya.safetensors")
-    with pytest.raises(AdapterFileError, match="lora_unet_a.*pipe.save_lora_weights"):
+    for pipeline, part in (("StableDiffusionPipeline", "unet"), ("FluxPipeline", "transformer")):
+        with pytest.raises(AdapterFileError, match=f"lora_unet_a.*{pipeline}.*pipe.{part}.save"):
+            read_adapters(tmp_path / "kohya.safetensors", pipeline)
+    with pytest.raises(AdapterFileError, match="no PEFT names"):
         read_adapters(tmp_path / "kohya.safetensors")
     (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
     with pytest.raises(AdapterFileError, match="no safetensors file"):
         read_adapters(tmp_path / "broken.safetensors")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_targets_adapt_the_modules_of_the_file_and_no_others(known: bool, tmp_path: Path) -> None:
+    def targets(modules: list[str], network: list[str]) -> list[str]:
+        file = save(tmp_path / "a.safetensors", dict.fromkeys(modules, 2))
+        return read_adapters(file).targets(network if known else [])
+
+    blocks = [f"transformer_blocks.{i}.attn.to_{kind}" for i in range(3) for kind in "qk"]
+    assert targets(blocks, blocks) == ["attn.to_k", "attn.to_q"]
+    assert targets(blocks[:1], blocks) == (blocks[:1] if known else ["attn.to_q"])
+    assert targets(blocks[1:], blocks) == (sorted(blocks[1:]))
+    one = ["transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn"]
+    short = [name.removeprefix("transformer.") for name in one]  # as some files have them
+    assert targets([f"base_model.model.{n}" for n in one], short) == ["attn.c_attn"]
+
+
+def test_names_as_peft_reads_them() -> None:
+    assert with_all_linear("All-Linear") == with_all_linear(["all-linear"]) == "all-linear"
+    assert with_all_linear(["c_attn"]) == ["c_attn"]
+    assert is_target("h.0.attn.c_attn", ["c_attn"])
+    assert not is_target("h.0.attn.my_c_attn", ["c_attn"])
+    assert is_target("h.0.attn.c_attn", r"h\.\d\..*")
+    assert not is_target("h.0.attn.c_attn", "c_attn")
+    assert count_targets(None, 7) is None
+    assert count_targets("all-linear", 7) == 7
+    assert count_targets(["h.0.c_attn", "h.1.c_attn"], 7) == 1
 
 
 def test_a_header_is_read_alone(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ def saved(run: Path, model: Any, step: int = 3) -> Path:
     return place
 
 
-def test_policy_and_what_follows_it_begin_there_and_the_reference_does_not(
-    linear: Callable[..., Any], tmp_path: Path
+@pytest.mark.parametrize("start", [True, False])
+def test_policy_and_what_follows_it_begin_there_and_the_reference_as_it_is_asked_for(
+    linear: Callable[..., Any], tmp_path: Path, start: bool
 ) -> None:
     trained, fresh = linear(2.0, 3.0), linear(0.3, -0.1)
     trained.weights.add(EMA)
@@ -44,8 +45,9 @@ def test_policy_and_what_follows_it_begin_there_and_the_reference_does_not(
     saved(tmp_path, trained)
     for name in (EMA, OLD, REFERENCE):
         fresh.weights.add(name)
-    load_initial_weights(tmp_path, fresh)
-    for name, expected in (("policy", 2.0), (EMA, 2.0), (OLD, 2.0), (REFERENCE, 0.3)):
+    load_initial_weights(tmp_path, fresh, "start" if start else "base")
+    reference = (REFERENCE, 2.0 if start else 0.3)
+    for name, expected in (("policy", 2.0), (EMA, 2.0), (OLD, 2.0), reference):
         with fresh.weights(name):
             assert fresh.weight.item() == pytest.approx(expected), name
     assert fresh.bias.item() == 3.0

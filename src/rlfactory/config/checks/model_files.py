@@ -247,23 +247,27 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
     run = Path(given).expanduser()
     former = model_of(run)
     if former is None and (file := find_adapters(run)) is not None:
-        found = _adapter_fault(file, model, traits["model"].get("pipeline"))
-        yield from [] if found is None else [Problem("begin_from", found)]
+        fault = _adapter_fault(file, model, traits["model"].get("pipeline"))
     elif former is None and any((run / name).is_file() for name in (MODEL_INDEX, PIPELINE_INDEX)):
-        message = f"{given} is a whole model, and begin_from takes a run folder or LoRA adapters"
-        yield Problem("begin_from", message, f"begin_from=null model.path={given}")
+        fault = f"is a whole model, and no run or adapters; type model.path={given} in its place"
     elif former is None:
-        message = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
-        yield Problem("begin_from", f"{given} {message}")
+        fault = "is no run folder, which has a config.yaml, and holds no LoRA adapters"
     elif not any((run / "checkpoints").glob("step_*")):
         yield Problem("begin_from", f"{given} holds no checkpoint yet", f"rlfactory resume {given}")
-    elif fault := incompatible_model(former, model):
+        return
+    else:
+        fault = incompatible_model(former, model)
+    if fault:
         yield Problem("begin_from", f"{given} {fault}")
+        return
     for key, value in begun_keys(given, model.get("path")).items():
         if key in model and not _alike(model[key], value):
-            shown = f"[{','.join(value)}]" if isinstance(value, list) else format_value(value)
-            message = f"is {format_value(model[key])}, and begin_from={given} needs {shown}"
-            yield Problem(f"model.{key}", message, f"model.{key}={shown}")
+            message = f"is {_typed(model[key])}, and begin_from={given} needs {_typed(value)}"
+            yield Problem(f"model.{key}", message, f"model.{key}={_typed(value)}")
+
+
+def _typed(value: object) -> str:
+    return f"[{','.join(value)}]" if isinstance(value, list) else format_value(value)
 
 
 def _alike(one: object, other: object) -> bool:
@@ -276,17 +280,17 @@ def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -
     try:
         adapters = read_adapters(file, pipeline)
     except AdapterFileError as error:
-        return str(error)
+        return str(error).removeprefix(f"{file} ")
     path, known = model.get("path"), matrices(model.get("path"))
     for name, widths in adapters.modules.items() if known else ():
         shape = known.get(in_files(name, known))
         if shape is None and (first := min(adapters.keys.values())).startswith("diffusion_model."):
-            return f"{file} {conversion(file, first, pipeline)}"
+            return conversion(file, first, pipeline)
         if shape is None:
-            return f"{file} adapts {name}, and {path} has no such module: it is of another model"
+            return f"adapts {name}, and {path} has no such module: it is of another model"
         if sorted(shape[:2]) != sorted(widths):
             there, here = "x".join(map(str, widths)), "x".join(map(str, shape[:2]))
-            return f"{file} adapts {name} of {there}, and in {path} it is {here}: of another model"
+            return f"adapts {name} of {there}, and in {path} it is {here}: of another model"
     return None
 
 

@@ -1,0 +1,82 @@
+"""Runs that begin from other weights: what their reference policy is, also after a resume."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from rlfactory.cli.app import dispatch
+from rlfactory.run.checkpoint.load import load_checkpoint
+from rlfactory.tools.restore import restored_components
+from rlfactory.train.build import instantiate_group
+
+TINY = [
+    *("hardware=cpu", "iterations=1", "prompts_per_iteration=2", "group_size=2", "epochs=1"),
+    *("updates_per_iteration=1", "evaluation.prompts=2", "evaluation.grid=2"),
+    *("checkpoint.keep=null", "checkpoint.every=1"),
+]
+KINDS = {
+    "texts": [*TINY, "model=tiny_gpt2", "dynamics.length=8", "optimizer.lr=0.01"],
+    "images": [*TINY, "schedule.steps=2", "algo=nft", "reward=compressibility"],
+}
+KL = {"texts": "regularizer=kl_token", "images": "regularizer=kl_v"}
+ADAPTERS = ["model.finetune=lora", "model.lora_rank=2", "model.lora_alpha=8", "optimizer.lr=0.05"]
+
+
+@pytest.fixture(scope="module", params=["texts-lora", "texts-full", "images-lora", "images-full"])
+def begun(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The words of a short run, and the folder of one whose weights moved far."""
+    media, _, finetune = request.param.partition("-")
+    own = ADAPTERS if finetune == "lora" else ["model.finetune=full", "optimizer.lr=0.01"]
+    path = tmp_path_factory.mktemp("begun") / "first"
+    assert dispatch([f"run_dir={path}", *KINDS[media], *own]) == 0
+    # nothing of the adapters is typed again
+    return [*KINDS[media], KL[media], f"begin_from={path}"], path
+
+
+def measured(run: Path) -> list[float]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    return [line["kl/reference"] for line in lines if "kl/reference" in line]
+
+
+def test_the_reference_is_the_start_or_the_base(begun: Any, tmp_path: Path) -> None:
+    words, first = begun
+    for reference in ("start", "base"):
+        run = tmp_path / reference
+        assert dispatch([f"run_dir={run}", *words, f"reference_from={reference}"]) == 0
+        assert (measured(run)[0] < 1e-9) is (reference == "start"), measured(run)
+    assert (
+        yaml.safe_load((tmp_path / "start/config.yaml").read_text())["model"]
+        == (yaml.safe_load((first / "config.yaml").read_text())["model"])
+    )
+
+
+def test_a_resumed_run_has_the_same_reference(begun: Any, tmp_path: Path) -> None:
+    words, _ = begun
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert dispatch([f"run_dir={whole}", *words, "iterations=2"]) == 0
+    assert dispatch([f"run_dir={parts}", *words, "iterations=1"]) == 0
+    assert dispatch(["resume", str(parts), "iterations=2"]) == 0
+    assert measured(parts) == measured(whole)
+    assert measured(whole)[1] > 0
+
+
+def test_a_reference_that_was_not_kept_is_the_start(begun: Any, tmp_path: Path) -> None:
+    words, first = begun
+    run = tmp_path / "run"
+    assert dispatch([f"run_dir={run}", *words, "regularizer=none", "optimizer.lr=0.01"]) == 0
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    model = restored_components(run / "checkpoints/step_000001", config, ["reference"])[0].model
+    started = instantiate_group(config, "model", device=torch.device("cpu"), seed=0)
+    load_checkpoint(first / "checkpoints/step_000001", started)
+    expected = started.weights.state_dict()
+    saved = load_file(run / "checkpoints/step_000001/weights.safetensors")
+    with model.weights("reference"):
+        for name, parameter in model.weights.parameters.items():
+            if not name.startswith("critic."):
+                assert torch.equal(parameter, expected[f"policy/{name}"]), name
+                assert not torch.equal(saved[f"policy/{name}"], parameter) or not parameter.any()
