@@ -345,6 +345,22 @@ def test_gradient_reaches_all_that_is_trained(
     assert [n for n in without_gradient(model) if not n.startswith(case.unused)] == []
 
 
+def test_all_linear_layers_of_a_family_are_adapted(
+    case: Case, folder: Path, train: Callable[[PipelineModel], None]
+) -> None:
+    model = case.open(folder, lora_targets="all-linear")
+    train(model)
+    assert model.lora is not None
+    layers = {type(layer.get_base_layer()) for layer in model.lora.layers}
+    assert torch.nn.Linear in layers
+    x, t = start(model), torch.tensor([0.2, 0.5, 0.9])
+    condition = model.encode(with_pictures(model, PROMPTS))
+    with torch.no_grad():
+        own = model.predict(x, t, condition)
+        with model.lora.merged():
+            torch.testing.assert_close(model.predict(x, t, condition), own, rtol=1e-3, atol=1e-3)
+
+
 def test_checkpointing_changes_no_bit(case: Case, folder: Path) -> None:
     found = []
     for checkpointing in (False, True):

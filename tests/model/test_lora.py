@@ -1,15 +1,20 @@
 """LoRA: which parameters are trained, disabling adapters, initial values against PEFT's own."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from diffusers import SD3Transformer2DModel, UNet2DConditionModel
-from peft import LoraConfig, inject_adapter_in_model
+from peft import LoraConfig, PeftModel, inject_adapter_in_model
+from tiny_language_models import save_language_model
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+from transformers import AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
 
-from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora, initial_values
+from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora, initial_values, merge_adapters
+from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.utils.errors import ModelError
 
 RANK, WIDTH, OUT = 16, 300, 200
@@ -179,6 +184,75 @@ def test_names_of_another_kind_of_network_are_not_those_of_this_one() -> None:
     )
     with pytest.raises(ModelError, match=r"attn\.to_q; among those that are: .*attn1\.to_q"):
         Lora(unet, rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma2", "gemma3"])
+@pytest.mark.parametrize("targets", [["embed_tokens"], ["lm_head"], ["q_proj", "embed_tokens"]])
+def test_a_shared_weight_is_not_adapted(kind: str, targets: list[str], tmp_path: Path) -> None:
+    tied = AutoModelForCausalLM.from_pretrained(save_language_model(tmp_path / kind, kind))
+    assert tied.get_output_embeddings().weight is tied.get_input_embeddings().weight
+    with pytest.raises(ModelError, match="shares its weight with .*model.lora_targets=all-linear"):
+        Lora(tied, rank=2, alpha=4.0, targets=targets)
+
+
+def test_a_network_of_two_modules_with_one_weight() -> None:
+    shared = network()
+    first, second = (block.attn.to_q for block in shared.transformer_blocks)
+    second.weight = first.weight
+    with pytest.raises(ModelError, match=r"0.attn.to_q shares its weight with .*1.attn.to_q"):
+        Lora(shared, rank=2, alpha=4.0, targets=ATTENTION_PROJECTIONS)
+    shared = network()
+    shared.transformer_blocks[1].attn.to_q.weight = shared.transformer_blocks[0].attn.to_q.weight
+    Lora(shared, rank=2, alpha=4.0, targets=["attn.to_k"])
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen3", "gemma2"])
+@pytest.mark.parametrize("targets", ["all-linear", ["all-linear"], "All-Linear", "every", "own"])
+def test_what_is_adapted_is_exact_in_the_run_merged_and_in_peft(
+    kind: str, targets: Any, tmp_path: Path
+) -> None:
+    folder = zoo_path("tiny_gpt2") if kind == "gpt2" else save_language_model(tmp_path / kind, kind)
+
+    def base() -> Any:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    own, every = base(), r".*(c_attn|c_proj|q_proj|down_proj)"
+    if targets == "own":
+        if kind != "llama":
+            pytest.skip("its weights are shared")
+        targets = ["embed_tokens", "lm_head"]
+    lora = Lora(own, rank=2, alpha=4.0, targets=every if targets == "every" else targets)
+    if "linear" in str(targets).lower():
+        linear = [n for n, m in base().named_modules() if isinstance(m, nn.Linear | Conv1D)]
+        assert len(lora.layers) == len(linear) - 1, "all but the output projection"
+    assert lora.parameters().keys() == {k for k in lora.parameters() if "lora_" in k}
+    with torch.no_grad():
+        for parameter in lora.parameters().values():
+            parameter += 0.1 * torch.randn(parameter.shape)
+        ids = torch.randint(3, 200, (2, 9))
+        expected = own(ids).logits
+        with lora.merged():
+            merged = own(ids).logits
+        lora.save_for_peft(tmp_path)
+        opened = PeftModel.from_pretrained(base(), tmp_path).eval()(ids).logits
+        merge_adapters(own)
+        near = {"rtol": 1e-3, "atol": 1e-3}
+        assert not torch.allclose(base()(ids).logits, expected, **near)
+        torch.testing.assert_close(merged, expected, **near)
+        torch.testing.assert_close(own(ids).logits, expected, **near)
+        torch.testing.assert_close(opened, expected, **near)
+
+
+def test_adapters_of_an_embedding_are_the_seeds(tmp_path: Path) -> None:
+    folder = save_language_model(tmp_path / "llama", "llama")
+    for targets in (["embed_tokens"], ["q_proj"]):
+        starts = []
+        for seed in (0, 0, 1):
+            network = AutoModelForCausalLM.from_pretrained(folder)
+            lora = Lora(network, rank=2, alpha=4.0, targets=targets, seed=seed)
+            starts.append(torch.cat([p.flatten() for p in lora.parameters().values()]))
+        assert torch.equal(starts[0], starts[1])
+        assert not torch.equal(starts[0], starts[2])
 
 
 def test_orthogonal_adapters_come_in_pairs() -> None:

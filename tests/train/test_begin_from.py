@@ -20,7 +20,7 @@ TINY = [
     *("checkpoint.keep=null", "checkpoint.every=1"),
 ]
 KINDS = {
-    "texts": [*TINY, "model=tiny_gpt2", "dynamics.length=8", "optimizer.lr=0.01"],
+    "texts": [*TINY, "model=tiny_gpt2", "dynamics.length=8", "learning_rate.final_scale=1"],
     "images": [*TINY, "schedule.steps=2", "algo=nft", "reward=compressibility"],
 }
 KL = {"texts": "regularizer=kl_token", "images": "regularizer=kl_v"}
