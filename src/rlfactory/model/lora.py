@@ -75,7 +75,6 @@ class Lora:
         targets = with_all_linear(targets)
         if not isinstance(targets, str):
             _require_targets(network, targets or [])
-        owners = _owners(network)
         self.network = network
         self.config = LoraConfig(
             r=rank,
@@ -89,7 +88,7 @@ class Lora:
             network.add_adapter(self.config)
         except ValueError as error:
             raise ModelError(f"model.lora_targets={targets}: {error}") from error
-        _require_own_weights(network, owners)
+        _require_own_weights(network)
         # small updates would be lost in the half precision that the frozen weights may have
         cast_training_params(network, torch.float32)
         self.layers = [m for m in network.modules() if isinstance(m, BaseTunerLayer)]
@@ -202,26 +201,17 @@ def merge_adapters(network: Any) -> None:
     network._hf_peft_config_loaded = False
 
 
-def _owners(network: nn.Module) -> dict[int, list[str]]:
-    """The modules that have each parameter as their weight."""
-    owners: dict[int, list[str]] = {}
-    for name, module in network.named_modules():
-        if (weight := module._parameters.get("weight")) is not None:
-            owners.setdefault(id(weight), []).append(name)
-    return owners
-
-
-def _require_own_weights(network: nn.Module, owners: Mapping[int, Sequence[str]]) -> None:
-    """No adapted module may share its weight with another, which an adapter would leave as it is.
-
-    Merged, an adapter would change both: another model than the one that was trained.
-    """
-    for name, module in network.named_modules():
-        if not isinstance(module, BaseTunerLayer):
-            continue
-        sharing = owners.get(id(module.get_base_layer().weight), [])
-        if others := [other for other in sharing if other != name]:
-            raise ModelError(shared_weight(name, others[0]))
+def _require_own_weights(network: nn.Module) -> None:
+    """No adapted module may share its weight with another: merged, its adapter changes both."""
+    named = [(n, m) for n, m in network.named_modules() if m._parameters.get("weight") is not None]
+    owners = Counter(id(module.weight) for _, module in named)
+    for name, layer in network.named_modules():
+        base = layer.get_base_layer() if isinstance(layer, BaseTunerLayer) else None
+        if base is not None and owners[id(base.weight)] > 1:
+            other = next(n for n, m in named if m.weight is base.weight and m is not base)
+            raise ModelError(
+                f"model.lora_targets: {shared_weight(name, other.removesuffix('.base_layer'))}"
+            )
 
 
 def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:

@@ -23,7 +23,6 @@ from rlfactory.tools.export.snippet import (
     OTHER_LEVELS,
     TRUNCATED,
     Source,
-    generation_options,
     image_snippet,
     set_scheduler,
     text_snippet,
@@ -262,7 +261,7 @@ def test_an_answer_of_a_chat_model_is_asked_for_by_its_template(tmp_path: Path) 
         Source(folder),
         prompt="user: 2 + 2?",
         begins_with_end=False,
-        generation=generation_options(dynamics, [], 0),
+        generation={"do_sample": True, "max_new_tokens": 4, "pad_token_id": 0},
         messages=asked,
     ).code
     names: dict[str, Any] = {}

@@ -18,11 +18,12 @@ from rlfactory.utils.types import LoraTargets
 FILES = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
 """PEFT's and diffusers' names for them."""
 PREFIXES = ("base_model.model.", "transformer.", "unet.", "diffusion_model.")
+UNETS = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 ALL_LINEAR = "all-linear"
 MATRIX = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.default)?(\.weight)?$")
 """The end of the name of an adapter's matrix, by PEFT."""
-ORIGINAL = re.compile(r"(double_blocks|single_blocks|joint_blocks)\.")
-"""Modules of the original code of networks that diffusers has under other names."""
+ORIGINAL = re.compile(r"\b(double_blocks|single_blocks|joint_blocks)\.")
+"""Modules of networks' original code, which diffusers has under other names."""
 
 
 class AdapterFileError(ValueError):
@@ -51,27 +52,15 @@ class AdapterFile:
     @cached_property
     def modules(self) -> dict[str, tuple[int, int]]:
         """The width of input and output of each adapted module."""
-        widths = {(_module(key), _is_a(key)): shape for key, shape in self.shapes.items()}
-        return {
-            name: (shape[1], widths.get((name, False), [0])[0])
-            for (name, is_a), shape in widths.items()
-            if is_a
-        }
+        inputs = {MATRIX.sub("", key): shape[1] for key, shape in self.shapes.items() if _is_a(key)}
+        outputs = {MATRIX.sub("", k): shape[0] for k, shape in self.shapes.items() if not _is_a(k)}
+        return {name: (width, outputs.get(name, 0)) for name, width in inputs.items()}
 
     def targets(self, known: Collection[str]) -> list[str]:
-        """Targets that adapt the same modules, of `known` ones; where none are known, of networks
-        whose blocks are all adapted.
-        """
-        own = {*self.modules}
-        short = sorted({*map(ending, own)})
-        if known:
-            alike = {in_files(name, known) for name in own}
-            return short if {n for n in known if is_target(n, short)} == alike else sorted(own)
-        for name in short:
-            blocks = {int(re.search(r"\d+", m)[0]) for m in own - {name} if ending(m) == name}  # type: ignore[index]
-            if blocks != {*range(len(blocks))}:
-                return sorted(own)
-        return short
+        """Targets that adapt the same modules, of `known` ones; whole names where these are not."""
+        short = sorted({*map(ending, self.modules)})
+        alike = {in_files(name, known) for name in self.modules}
+        return short if {n for n in known if is_target(n, short)} == alike else sorted(self.modules)
 
 
 def ending(name: str) -> str:
@@ -131,13 +120,11 @@ def read_adapters(path: Path, pipeline: str | None = None) -> AdapterFile:
     except (OSError, ValueError, struct.error) as error:
         raise AdapterFileError(f"{path} is no safetensors file") from error
     metadata = header.pop("__metadata__", {})
-    if foreign := sorted(key for key in header if not MATRIX.search(key)):
+    if foreign := sorted(k for k in header if not MATRIX.search(k) or ORIGINAL.search(k)):
         raise AdapterFileError(f"{path} {_foreign(path, foreign[0], pipeline)}")
     shapes = {_in_network(key): header[key]["shape"] for key in header}
     if not shapes:
         raise AdapterFileError(f"{path} holds no tensors")
-    if original := next(filter(ORIGINAL.match, sorted(shapes)), None):
-        raise AdapterFileError(f"{path} {conversion(path, original, pipeline)}")
     ranks = {shape[0] for key, shape in shapes.items() if _is_a(key)}
     if len(ranks) != 1:
         raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}")
@@ -168,8 +155,7 @@ def conversion(path: Path, key: str, pipeline: str | None) -> str:
     """What is to be done with adapters under another program's names."""
     if pipeline is None:
         return f"has no PEFT names ({key}); a PeftModel's save_pretrained writes a file with them"
-    is_unet = pipeline in ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
-    part = "unet" if is_unet else "transformer"
+    part = "unet" if pipeline in UNETS else "transformer"
     return (
         f"has another program's names ({key}); diffusers converts them: pipe ="
         f" {pipeline}.from_pretrained(MODEL); pipe.load_lora_weights({str(path)!r},"
@@ -191,10 +177,6 @@ def _in_network(key: str) -> str:
         if key.startswith(prefix):
             return key.removeprefix(prefix)
     return key
-
-
-def _module(key: str) -> str:
-    return MATRIX.sub("", key)
 
 
 def _is_a(key: str) -> bool:

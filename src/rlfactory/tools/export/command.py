@@ -25,7 +25,6 @@ from rlfactory.tools.export.portable import forget_locations
 from rlfactory.tools.export.snippet import (
     Snippet,
     Source,
-    generation_options,
     image_snippet,
     set_scheduler,
     text_snippet,
@@ -196,14 +195,9 @@ def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
     config, prompt = info.config, _example_prompt(info)
     if info.media == "texts":
         begins, messages = model.begin_with_end, model.prompts.messages_of_transcript(prompt)
-        return text_snippet(
-            config,
-            source,
-            prompt=prompt,
-            begins_with_end=begins,
-            messages=messages,
-            generation=_generation(info, model),
-        )
+        options: dict[str, Any] = {"begins_with_end": begins, "messages": messages}
+        drawn = _generation(info, model)
+        return text_snippet(config, source, prompt=prompt, generation=drawn, **options)
     evaluation = config["evaluation"]
     if evaluation["size"]:
         model.resolution = model.resolution_of(evaluation["size"])
@@ -214,9 +208,12 @@ def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
 
 
 def _generation(info: ExportInfo, model: Any) -> dict[str, Any]:
+    """Options of a `GenerationConfig` with which transformers draws as the run does."""
     dynamics = info.config["dynamics"]
     ends = model.stop_ids(Token(stop_at_end=dynamics["stop_at_end"])).tolist()
-    return generation_options(dynamics, ends, model.tokenizer.pad_token_id)
+    drawn = {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
+    of_ends = {"eos_token_id": ends or None, "pad_token_id": model.tokenizer.pad_token_id}
+    return {"do_sample": True, "max_new_tokens": dynamics["length"], **drawn, **of_ends}
 
 
 def _name_base(path: Path, info: ExportInfo) -> None:

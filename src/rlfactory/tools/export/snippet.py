@@ -119,19 +119,6 @@ def image_snippet(
     return Snippet("\n".join(code), (*([TRUNCATED] if truncated else []), *notes))
 
 
-def generation_options(dynamics: Config, ends: Sequence[int], pad: int) -> dict[str, Any]:
-    """Of a `GenerationConfig` that draws as the run does, whatever the base's own file sets.
-
-    Args:
-        dynamics: of the run's configuration.
-        ends: ids of the tokens that end a response.
-        pad: the id of the padding.
-    """
-    options = {"do_sample": True, "max_new_tokens": dynamics["length"]}
-    options |= {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
-    return {**options, "eos_token_id": [*ends] or None, "pad_token_id": pad}
-
-
 def text_snippet(
     config: Config,
     source: Source,
@@ -143,8 +130,8 @@ def text_snippet(
 ) -> Snippet:
     """Code that samples a text as the run does; with `messages`, an answer to them.
 
-    `generation` has the options of `generation_options`: the model's own are replaced, not
-    completed, so that none of those that transformers knows is left in force.
+    `generation` are options that take the place of all of the model's own: none of them is left in
+    force, whichever there are.
     """
     dynamics = config["dynamics"]
     begin = "tokenizer.eos_token + " if begins_with_end else ""
