@@ -289,3 +289,41 @@ def test_processes_hand_over_the_same_set_at_the_same_time() -> None:
         weights.full_state_dict()
         asked.append(division.values)
     assert asked == [[1.5, 1.0, 2.0]] * 2
+
+
+def test_adapters_that_a_run_starts_from_are_its_reference_also_after_loading() -> None:
+    parameter, switched = nn.Parameter(torch.tensor([2.0])), list[str]()
+
+    @contextmanager
+    def off() -> Iterator[None]:
+        switched.append("off")
+        yield
+
+    weights = WeightSets({"a": parameter}, off)
+    with weights("reference"):
+        pass
+    assert switched == ["off"]
+    assert "reference/a" not in weights.state_dict()
+    weights.refer_to_policy()
+    parameter.data.fill_(5.0)
+    with weights("reference"):
+        assert parameter.item() == 2.0
+    assert (switched, parameter.item()) == (["off"], 5.0)
+    again = WeightSets({"a": nn.Parameter(torch.zeros(1))}, off)
+    again.add("reference")  # as a run does whose checkpoint is then loaded
+    again.load_state_dict(weights.state_dict())
+    with again("reference"):
+        assert again.parameters["a"].item() == 2.0
+    assert "policy" not in again._sets
+
+
+def test_a_copy_that_is_the_reference_follows_the_start_and_none_is_made() -> None:
+    parameter = nn.Parameter(torch.tensor([2.0]))
+    weights = WeightSets({"a": parameter})
+    weights.refer_to_policy()
+    assert "reference" not in weights
+    weights.add("reference")
+    parameter.data.fill_(5.0)
+    weights.refer_to_policy()
+    with weights("reference"):
+        assert parameter.item() == 5.0
