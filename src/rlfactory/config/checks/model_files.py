@@ -271,8 +271,9 @@ def _typed(value: object) -> str:
 
 
 def _alike(one: object, other: object) -> bool:
-    is_list = isinstance(one, list) and isinstance(other, list)
-    return sorted(one) == sorted(other) if is_list else one == other  # type: ignore[type-var]
+    if isinstance(one, list) and isinstance(other, list):
+        return {*one} == {*other}
+    return one == other
 
 
 def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -> str | None:

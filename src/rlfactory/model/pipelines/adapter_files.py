@@ -89,7 +89,9 @@ def with_all_linear(targets: LoraTargets) -> LoraTargets:
 def count_targets(targets: LoraTargets, linear: int) -> int | None:
     """How many modules of a block are adapted, of as many `linear` layers; None: the default."""
     targets = with_all_linear(targets)
-    return len({*map(ending, targets)}) if isinstance(targets, list) else targets and linear
+    if isinstance(targets, list) and targets:
+        return len({*map(ending, targets)})
+    return linear if targets else None
 
 
 def shared_weight(name: str, other: str) -> str:
