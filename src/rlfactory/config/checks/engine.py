@@ -50,4 +50,4 @@ def require_engine_draws_whole_distribution(config: Config, traits: Traits) -> I
             "is untempered, and an engine's log-probabilities are those at the temperature;"
             " with it, engine=own draws"
         )
-        yield Problem("dynamics.log_prob_of", message, "dynamics.log_prob_of=sampled")
+        yield Problem("dynamics.log_prob_of", message, "dynamics.log_prob_of=full")
