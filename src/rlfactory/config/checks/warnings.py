@@ -24,7 +24,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     if node.get("placement") == "reward" and truncated:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
     if truncated and traits["algo"].get("samples_from") != "data":
-        yield "with top_k or top_p likelihoods are of the whole distribution, at the temperature"
+        yield "with top_k or top_p likelihoods are of all tokens, not only of those that are kept"
     yield from stop_notes(config)
     yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
