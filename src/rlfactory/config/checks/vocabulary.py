@@ -10,7 +10,6 @@ from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem
 from rlfactory.model.pipelines.local_models import folder_of, read_json
-from rlfactory.prompts.ops.chat import ChatText, transcript
 from rlfactory.utils.live_objects import is_reference
 
 
@@ -19,22 +18,19 @@ def require_rows_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
     path, head = config["model"].get("path"), known_rows(config, traits)
     if traits["model"].get("media") != "texts" or not isinstance(path, str) or is_reference(path):
         return
-    folder = folder_of(path)
-    own = {} if folder is None else read_json(folder / "config.json")
-    rows = own.get("vocab_size")
-    if folder is None or not isinstance(rows, int):
+    if (folder := folder_of(path)) is None:
         return
-    added = [t for t in _added_tokens(folder / "tokenizer.json") if t["id"] >= rows]
-    column, texts = str(config["prompts"].get("column", "prompt")), []
-    for row in () if head is None else head.rows:
-        value = row.get(column)
-        texts.append(transcript(value.messages) if isinstance(value, ChatText) else str(value))
-    given = {"prompts": texts, "model.system_prompt": [config["model"].get("system_prompt") or ""]}
-    for key, where in given.items():
-        for token in added:
-            if any(token["content"] in text for text in where):
+    rows = read_json(folder / "config.json").get("vocab_size")
+    if not isinstance(rows, int):
+        return
+    column = str(config["prompts"].get("column", "prompt"))
+    prompts = [str(row.get(column)) for row in (() if head is None else head.rows)]
+    system = config["model"].get("system_prompt") or ""
+    for token in _added_tokens(folder / "tokenizer.json"):
+        for key, texts in (("prompts", prompts), ("model.system_prompt", [system])):
+            if token["id"] >= rows and any(token["content"] in text for text in texts):
                 message = (
-                    f"hold {token['content']!r}, token {token['id']} of the tokenizer, and the"
+                    f"has {token['content']!r}, token {token['id']} of the tokenizer, and the"
                     f" embedding of {path} has {rows} rows; add rows for it in transformers by"
                     " resize_token_embeddings, or leave it out"
                 )
