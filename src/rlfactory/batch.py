@@ -325,8 +325,6 @@ class TokenOutputs:
         log_probs: Log-probabilities of the whole vocabulary at the sampling temperature, `[M, V]`;
             None where they are too many to be held at once.
         value: Value of the state before each token, `[M]`.
-        compared: Log-probability of the tokens by which policies are compared, `[M]`: before top-k
-            and top-p.
         states: The hidden states that logits are projected from, `[M, d]`, where `log_probs` is
             None.
         log_ratio: Log of the surrogate's ratio, new over old, `[M]` with its gradient.
@@ -336,7 +334,6 @@ class TokenOutputs:
     log_prob: Tensor
     log_probs: Tensor | None
     value: Tensor
-    compared: Tensor | None = None
     states: Tensor | None = None
     log_ratio: Tensor | None = None
     weight: Tensor | None = None

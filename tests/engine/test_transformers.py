@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_language_models import save_language_model
 
 from rlfactory.dynamics.token import Token
 from rlfactory.engine.base import SamplingSettings
@@ -39,3 +40,29 @@ def test_it_draws_with_the_weights_in_use(gpt2_folder: Path, finetune: str) -> N
     again = engine.generate(prompts, [*range(12)], settings)
     assert [c.ids for c in again] == [c.ids for c in drawn]  # the same seed
     engine.close()
+
+
+@pytest.mark.slow
+def test_unused_ids_are_not_drawn_and_stop_texts_cut(tmp_path: Path) -> None:
+    save_language_model(tmp_path, "gemma2", vocabulary=270)
+    model = CausalLM(torch.device("cpu"), path=str(tmp_path))
+    model.network.get_output_embeddings().weight.data[list(model.unused_ids)] *= 30
+    assert model.unused_ids == tuple(range(260, 270))
+    stop = [chr(i) for i in range(97, 123)]
+    texts = model.stop_texts(Token(stop=[a + b for a in stop for b in stop]))
+    settings = SamplingSettings(8, 1.0, (), texts, model.unused_ids)
+    engine = Transformers(page_size=16, blocks=64)
+    engine.open(model)
+    engine.load(model)
+    found = engine.generate([[65, 66]] * 24, [*range(24)], settings)
+    engine.close()
+    drawn = checked(found, 24, settings, model.vocabulary)
+    assert any(settings.ends(c.ids) for c in drawn)
+    for completion in drawn:
+        text = model.tokenizer.decode(completion.ids)
+        assert any(pair in text for pair in texts.texts) == settings.ends(completion.ids)
+        ids = torch.tensor([[65, 66, *completion.ids]])
+        with torch.no_grad():
+            logits = model._logits(model.network.base_model(ids).last_hidden_state[0, 1:-1])
+        own = Token().step(logits, next=ids[0, 2:]).log_prob
+        torch.testing.assert_close(torch.tensor(completion.log_probs), own, atol=1e-4, rtol=1e-4)

@@ -1,6 +1,7 @@
 """The calls to vLLM, by a stand-in of its module; the real one is not among the requirements."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -58,6 +59,9 @@ def test_prompts_seeds_and_settings_reach_it(model: CausalLM) -> None:
     prompts, (parameters,), _ = engine._llm.calls
     assert prompts == [{"prompt_token_ids": [1, 2]}]
     assert parameters["seed"] == 7
+    assert parameters["logit_bias"] is None
+    engine.generate([[1, 2]], [7], replace(SETTINGS, unused=(300, 301)))
+    assert engine._llm.calls[-2][0]["logit_bias"] == {300: -100.0, 301: -100.0}
     assert parameters["stop_token_ids"] == [0, 3]
     assert (parameters["max_tokens"], parameters["temperature"]) == (4, 0.5)
     engine.close()

@@ -1,6 +1,7 @@
 """The requests to a vLLM server, by a stand-in of its HTTP answers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from rlfactory.engine.base import EngineError, SamplingSettings
 from rlfactory.engine.vllm_server import PROBE, VllmServer
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.stop_texts import StopTexts
 
 SETTINGS = SamplingSettings(length=4, temperature=0.5, stop=(0, 3))
 
@@ -75,6 +77,12 @@ def test_a_rollout(model: CausalLM, tmp_path: Path) -> None:
     whole = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
     assert whole.items() <= asked[0].items()
     assert folder == tmp_path
+    assert asked[0]["stop"] is None
+    assert asked[0]["logit_bias"] is None
+    texts = StopTexts(model.tokenizer, ["\n\n", "END"])
+    engine.generate([[1]], [7], replace(SETTINGS, stop_texts=texts, unused=(258, 300)))
+    assert server.asked[-1][1]["stop"] == ["\n\n", "END"]
+    assert server.asked[-1][1]["logit_bias"] == {"258": -100.0, "300": -100.0}
     engine.close()
 
 

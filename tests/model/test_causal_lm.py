@@ -1,5 +1,6 @@
 """A language model with a value head: decoding on the cache equals a full pass."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -7,8 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_language_models import save_language_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlfactory.algo.ops.token_kl import entropy, exact_kl
+from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm import generate
@@ -157,9 +161,120 @@ def test_an_empty_prompt_needs_a_beginning(gpt2_folder: Path) -> None:
         model.encode(["", "x"])
 
 
-def test_a_stop_of_several_tokens_is_an_error(model: CausalLM) -> None:
-    with pytest.raises(ModelError, match="'ab' is 2 tokens"):
-        roll(model, stop=["ab"])
+def test_a_stop_that_must_be_a_token_is_one(model: CausalLM) -> None:
+    with pytest.raises(ModelError, match="'ab' is 2 tokens.*stop_match=text"):
+        roll(model, stop=["ab"], stop_match="token")
+
+
+@pytest.mark.parametrize("after", [0, 5])
+def test_a_stop_text_ends_a_response_with_the_token_that_completes_it(
+    model: CausalLM, after: int
+) -> None:
+    whole = roll(model, stop_at_end=False)
+
+    def text(row: int, count: int) -> str:
+        found: str = model.tokenizer.decode(whole.response[row, :count])
+        return found
+
+    stop = text(0, after + 3).removeprefix(text(0, after + 1))
+    assert len(stop) == 2
+    cut = roll(model, stop_at_end=False, stop=[stop], stop_after=after)
+    for row in range(len(PROMPTS)):
+        ends = [
+            n
+            for n in range(after + 1, 13)
+            if text(row, n).count(stop) > text(row, n - 1).count(stop)
+        ]
+        real, count = cut.mask[row], ends[0] if ends else 12
+        assert int(real.sum()) == count
+        assert cut.ended[row].item() == bool(ends)
+        torch.testing.assert_close(cut.log_prob[row][real], whole.log_prob[row][real])
+        assert not cut.log_prob[row][~real].any()
+        assert not cut.value[row][~real].any()
+        assert model.texts(cut)[row] == text(row, count)
+    assert after < int(cut.mask[0].sum()) <= after + 3
+
+
+def padded_model(folder: Path, holes: bool) -> CausalLM:
+    """A model with more ids than tokens: at the end, or a hole between them."""
+    save_language_model(folder, "gemma2", vocabulary=270)
+    if holes:
+        text = json.loads((folder / "tokenizer.json").read_text())
+        for token in text["added_tokens"]:
+            token["id"] += 5
+        vocabulary = text["model"]["vocab"]
+        for token in text["added_tokens"]:
+            vocabulary[token["content"]] = token["id"]
+        (folder / "tokenizer.json").write_text(json.dumps(text))
+    return CausalLM(CPU, path=str(folder))
+
+
+@pytest.mark.parametrize("holes", [False, True])
+def test_ids_that_no_token_has_are_neither_drawn_nor_scored(tmp_path: Path, holes: bool) -> None:
+    model = padded_model(tmp_path, holes)
+    unused = [*range(256, 261), *range(265, 270)] if holes else [*range(260, 270)]
+    assert [*model.unused_ids] == unused
+    # where they would be likeliest
+    model.network.get_output_embeddings().weight.data[unused] *= 30
+    model.weights.add("reference")
+    dynamics = Token(length=12, temperature=2.0, stop_at_end=False)
+    tokens = roll(model, ["a", "bcd"], temperature=2.0, stop_at_end=False)
+    assert not {*tokens.response.flatten().tolist()} & {*unused}
+    outputs, _ = token_outputs(model, dynamics, tokens.measured())
+    log_probs = outputs.log_probs
+    assert log_probs is not None
+    assert not log_probs[:, unused].exp().any()
+    torch.testing.assert_close(outputs.log_prob, tokens.log_prob[tokens.mask], atol=1e-5, rtol=1e-4)
+    kept = [i for i in range(270) if i not in unused]
+    within = log_probs[:, kept]
+    torch.testing.assert_close(entropy(log_probs), entropy(within))
+    other = (log_probs[:, kept] * 0.5).log_softmax(-1)
+    wide = log_probs.clone()
+    wide[:, kept] = other
+    torch.testing.assert_close(exact_kl(log_probs, wide), exact_kl(within, other))
+    (exact_kl(log_probs, wide).sum() + entropy(log_probs).sum()).backward()
+    for name, parameter in model.network.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+    rows = model.network.get_output_embeddings().weight.grad
+    if not model.network.config.tie_word_embeddings:
+        assert not rows[unused].any()
+
+
+def test_a_vocabulary_that_fits_has_no_unused_ids(model: CausalLM) -> None:
+    assert model.unused_ids == ()
+
+
+def test_a_token_without_a_row_is_one_error(tmp_path: Path) -> None:
+    save_language_model(tmp_path, "qwen3", vocabulary=259)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.add_special_tokens({"pad_token": "<pad>"})
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(tmp_path)
+    model = CausalLM(CPU, path=str(tmp_path))
+    assert roll(model, ["a", "abc"]).mask.any()  # the padding token has none, and is not needed
+    for work in (
+        lambda: model.encode(["a <new>"]),
+        lambda: model.check_lengths(["a", "<new>"], 4),
+        lambda: model.encode_completions(["a"], ["x <new>"], 8),
+    ):
+        with pytest.raises(ModelError, match="'<new>', token 260 .*259 rows"):
+            work()
+
+
+def test_an_end_without_a_row_is_one_error(tmp_path: Path) -> None:
+    save_language_model(tmp_path, "qwen3", vocabulary=256)
+    with pytest.raises(ModelError, match=r"end of text is '<\|im_end\|>', token 257, .*256 rows"):
+        CausalLM(CPU, path=str(tmp_path))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_weight_that_is_no_number_is_named(tmp_path: Path, value: float) -> None:
+    save_language_model(tmp_path, "llama")
+    network = AutoModelForCausalLM.from_pretrained(tmp_path)
+    network.model.layers[1].mlp.up_proj.weight.data[3, 4] = value
+    network.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="NaN or infinity, in model.layers.1.mlp.up_proj.weight"):
+        CausalLM(CPU, path=str(tmp_path))
 
 
 @pytest.mark.parametrize("path", ["/no/where", "zoo:none"])

@@ -64,6 +64,9 @@ def upgrade(frozen: Config) -> dict[str, Any]:
         group, _, name = key.partition(".")
         if isinstance(node := upgraded.get(group), dict) and key not in _schema_keys(RootConfig):
             upgraded[group] = {other: value for other, value in node.items() if other != name}
+    if isinstance(node := upgraded.get("dynamics"), dict) and node.get("log_prob_of") == "sampled":
+        # it is `full` where nothing is truncated; a stop text was a token
+        upgraded["dynamics"] = {"stop_match": "token", **node, "log_prob_of": "full"}
     return upgraded
 
 

@@ -1,5 +1,6 @@
 """Token sampling for language models: temperature, top-k, top-p, and log-probabilities."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +10,9 @@ from torch import Tensor
 from rlfactory.utils.cumulative import cumsum
 from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
-LogProbOf = Literal["sampled", "full", "untempered"]
+LogProbOf = Literal["full", "untempered"]
+_TYPED = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}
+"""What stands in a stop text for what can't be typed in a shell."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,15 @@ class Token:
         top_k: Number of most likely tokens to sample from; 0: all.
         top_p: Smallest nucleus with at least this probability to sample from; 1: all.
         stop_at_end: Whether the end-of-text token ends a response.
-        stop: Texts of further tokens that end a response.
+        stop: Texts that end a response with the token that completes one, in which `\\n`, `\\r`,
+            `\\t` and `\\\\` stand for a line break, a return, a tab and a backslash.
+        stop_match: `text`: wherever a stop text's tokens begin and end. `token`: only as a token
+            of its own (OpenAI), so it must be one.
         stop_after: The number of tokens from which on `stop` applies.
-        log_prob_of: Which distribution `log_prob` is of. `sampled`: the one sampled from. `full`:
-            without the truncation (the ratio stays consistent, but the expectation is that of
-            another distribution). `untempered`: without the temperature too.
+        log_prob_of: Which distribution likelihoods are of. `full`: at the temperature and never
+            truncated, so that ratios and divergences are finite: what top-k and top-p keep changes
+            with the weights, and of a token outside the ratio would be 0. `untempered`: without the
+            temperature too.
 
     Attributes:
         has_log_prob: Whether steps have a log-probability.
@@ -63,19 +70,16 @@ class Token:
         top_p: PositiveFraction = 1.0,
         stop_at_end: bool = True,
         stop: list[str] | None = None,
+        stop_match: Literal["text", "token"] = "text",
         stop_after: NonNegativeInt = 0,
-        log_prob_of: LogProbOf = "sampled",
+        log_prob_of: LogProbOf = "full",
     ) -> None:
         self.length = length
         self.temperature = temperature
         self.top_k, self.top_p = top_k, top_p
-        self.stop_at_end, self.stop, self.stop_after = stop_at_end, stop or [], stop_after
+        self.stop_at_end, self.stop_after, self.stop_match = stop_at_end, stop_after, stop_match
+        self.stop = [typed_text(text) for text in stop or []]
         self.log_prob_of: LogProbOf = log_prob_of
-
-    @property
-    def truncates(self) -> bool:
-        """Whether top-k or top-p may exclude tokens."""
-        return self.top_k > 0 or self.top_p < 1
 
     def step(
         self, logits: Tensor, *, noise: Tensor | None = None, next: Tensor | None = None
@@ -94,13 +98,12 @@ class Token:
             ValueError: Neither `noise` nor `next` is given.
         """
         full = self.log_probs(logits)
-        sampled = self._truncated(full)
         if next is None:
             if noise is None:
                 raise ValueError("a token needs `noise` to draw with, or the `next` to look up")
-            next = inverse_cdf(sampled, noise)
-        log_probs = {"sampled": sampled, "full": full}.get(self.log_prob_of)
-        if log_probs is None:
+            next = inverse_cdf(self._truncated(full), noise)
+        log_probs = full
+        if self.log_prob_of == "untempered":
             log_probs = logits.float().log_softmax(-1)
         return TokenStep(next, log_probs.gather(-1, next[..., None])[..., 0], full)
 
@@ -121,6 +124,11 @@ class Token:
             outside = before >= self.top_p * ordered.exp().sum(-1, keepdim=True)
             kept = kept.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
         return kept if kept is log_probs else kept.log_softmax(-1)
+
+
+def typed_text(text: str) -> str:
+    r"""A stop text with `\n`, `\r`, `\t` and `\\` read as in Python's strings."""
+    return re.sub(r"\\[nrt\\]", lambda found: _TYPED[found[0]], text)
 
 
 def inverse_cdf(log_probs: Tensor, uniform: Tensor) -> Tensor:

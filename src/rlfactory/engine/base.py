@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.utils.errors import UserError
 
 
@@ -34,11 +35,21 @@ class SamplingSettings:
         length: The most tokens of a response.
         temperature: Divides the logits.
         stop: Ids of the tokens that end a response; its last token is one, or it is cut.
+        stop_texts: Texts that end a response too, with the token that completes one. An engine may
+            go on: the caller cuts.
+        unused: Ids of no token, never to be drawn.
     """
 
     length: int
     temperature: float
     stop: tuple[int, ...]
+    stop_texts: StopTexts | None = None
+    unused: tuple[int, ...] = ()
+
+    def ends(self, ids: Sequence[int]) -> bool:
+        """Whether a response has ended with its last token."""
+        texts = self.stop_texts
+        return ids[-1] in self.stop or (texts is not None and texts.is_completed(ids))
 
 
 @dataclass(frozen=True)

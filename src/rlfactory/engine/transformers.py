@@ -65,6 +65,7 @@ class Transformers(Engine):
             top_p=1.0,
             max_new_tokens=settings.length,
             eos_token_id=list(settings.stop) or None,
+            suppress_tokens=list(settings.unused) or None,
         )
         batching = ContinuousBatchingConfig(return_logprobs=True, seed=seeds[0], **self.options)
         found = self.network.generate_batch(

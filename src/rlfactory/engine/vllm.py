@@ -12,6 +12,9 @@ from rlfactory.engine.ops.weights import save_plain
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.utils.types import PositiveFraction, PositiveInt
 
+NEVER = -100.0
+"""The lowest bias of a logit that vLLM takes."""
+
 
 class Vllm(Engine):
     """`vllm.LLM` on the model's device. It reads the weights from a folder before each rollout.
@@ -95,6 +98,7 @@ class Vllm(Engine):
                 logprobs=0,  # that of the drawn token alone
                 ignore_eos=True,  # `stop_token_ids` has those that count
                 stop_token_ids=list(settings.stop),
+                logit_bias=dict.fromkeys(settings.unused, NEVER) or None,
                 detokenize=False,
             )
             for seed in seeds

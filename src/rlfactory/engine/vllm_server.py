@@ -9,6 +9,7 @@ import httpx
 
 from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
 from rlfactory.engine.ops.weights import save_plain
+from rlfactory.engine.vllm import NEVER
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.utils.types import Positive, PositiveInt
 
@@ -100,6 +101,8 @@ class VllmServer(Engine):
                 "logprobs": 0,
                 "ignore_eos": True,
                 "stop_token_ids": list(settings.stop),
+                "stop": list(settings.stop_texts.texts) if settings.stop_texts else None,
+                "logit_bias": {str(i): NEVER for i in settings.unused} or None,
                 "return_token_ids": True,
                 "skip_special_tokens": False,
             }

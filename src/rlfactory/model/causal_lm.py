@@ -22,6 +22,8 @@ from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.kv_cache import preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import finished
+from rlfactory.model.lm.stop_texts import StopTexts
+from rlfactory.model.lm.vocabulary import IMPOSSIBLE, require_rows, unused_ids
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.loading import no_bars
@@ -90,6 +92,9 @@ class CausalLM(TextModel):
         self.context = context_of(self.network, self.tokenizer)
         config = self.network.config.get_text_config()
         self.vocabulary: int = config.vocab_size
+        self.rows: int = self.network.get_input_embeddings().weight.shape[0]
+        self.unused_ids = unused_ids(self.tokenizer, self.vocabulary)
+        self._unused = torch.tensor(self.unused_ids, dtype=torch.int64, device=device)
         critic: ValueHead | ValueModel
         if value_path is None:
             critic = ValueHead(
@@ -130,7 +135,7 @@ class CausalLM(TextModel):
 
     def check_lengths(self, prompts: Sequence[str], length: int) -> None:
         """See the contract; the message quotes the longest prompt."""
-        sizes = [len(row) for row in self.prompts.prompt_ids(prompts)]
+        sizes = [len(row) for row in self._prompt_ids(prompts)]
         if all(size + length <= self.context for size in sizes):
             return
         most = max(sizes)
@@ -147,14 +152,20 @@ class CausalLM(TextModel):
         """Token ids of prompts: conversations by the chat template; texts after an end of text
         where documents begin so in pretraining.
         """
-        ids, mask = padded_prompts(self.prompts.prompt_ids(prompts), self.tokenizer.pad_token_id)
+        ids, mask = padded_prompts(self._prompt_ids(prompts), self.tokenizer.pad_token_id)
         return to_device(ids, self.device), to_device(mask, self.device)
+
+    def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        ids = self.prompts.prompt_ids(prompts)
+        require_rows(self.tokenizer, ids, self.rows)
+        return ids
 
     def encode_completions(
         self, prompts: Sequence[str], texts: Sequence[str], length: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See the contract."""
         rows = self.prompts.completion_ids(prompts, texts)
+        require_rows(self.tokenizer, rows, self.rows)
         return padded_completions(rows, length, self.tokenizer.pad_token_id)
 
     def rollout(
@@ -193,7 +204,16 @@ class CausalLM(TextModel):
             step = GPT2Step(self.network, cache) if fits else None
             keep = cache.batch_select_indices
             tokens = decode(
-                read, keep, prompt, prompt_mask, dynamics, uniform, stop=stop, pad=pad, **critic
+                read,
+                keep,
+                prompt,
+                prompt_mask,
+                dynamics,
+                uniform,
+                stop=stop,
+                pad=pad,
+                stop_texts=self.stop_texts(dynamics),
+                **critic,
             )
         if not has_head:
             with torch.no_grad():
@@ -285,22 +305,32 @@ class CausalLM(TextModel):
         with self.precision.autocast(self.device):
             logits: Tensor = project(hidden)
         # log-softmax over a vocabulary is inexact in half precision
-        return finished(self.network.config.get_text_config(), logits).float()
+        logits = finished(self.network.config.get_text_config(), logits).float()
+        if self.unused_ids:
+            # in place: no backward pass of what computed them reads them
+            logits.index_fill_(-1, self._unused, IMPOSSIBLE)
+        return logits
 
     def stop_ids(self, dynamics: Token) -> Tensor:
         """Ids of the tokens that end a response, on the CPU."""
         ids = [*self._end_ids] if dynamics.stop_at_end else []
-        for text in dynamics.stop:
+        for text in dynamics.stop if dynamics.stop_match == "token" else []:
             encoded = self.tokenizer(text, add_special_tokens=False).input_ids
             if len(encoded) != 1:
                 raise ModelError(
-                    f"dynamics.stop: {text!r} is {len(encoded)} tokens; allowed is one"
+                    f"dynamics.stop: {text!r} is {len(encoded)} tokens, and with"
+                    " dynamics.stop_match=token allowed is one; dynamics.stop_match=text takes any"
                 )
             ids += encoded
         return torch.tensor(ids, dtype=torch.int64)
 
+    def stop_texts(self, dynamics: Token) -> StopTexts | None:
+        """Texts that end a response, wherever their tokens begin and end; None: there are none."""
+        is_text = dynamics.stop_match == "text" and dynamics.stop
+        return StopTexts(self.tokenizer, dynamics.stop) if is_text else None
+
     def texts(self, tokens: Tokens) -> list[str]:
-        """Decoded up to the stop token, which stays unless it is a special token."""
+        """Decoded up to the token that ends them, which stays unless it is a special token."""
         ids, lengths = tokens.response.tolist(), tokens.response_lengths.tolist()
         rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
         decoded: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)

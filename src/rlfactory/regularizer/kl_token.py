@@ -13,7 +13,7 @@ from rlfactory.algo.ops.token_kl import estimate_kl, exact_kl
 from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.batch import TokenBatch, TokenOutputs
 from rlfactory.dynamics.token import Token
-from rlfactory.model.lm.log_probs import compares_untruncated, response_log_prob
+from rlfactory.model.lm.log_probs import response_log_prob
 from rlfactory.model.text_base import TextModel
 from rlfactory.regularizer.base import KL, Regularizer, WeightSet
 from rlfactory.regularizer.coefficient import Coefficient
@@ -103,8 +103,7 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
 
     def _rollout_divergence(self, model: TextModel, tokens: Tokens) -> Tensor:
         """Divergence of each token under the policy that sampled, `[B, G]`, 0 on padding."""
-        is_comparable = not compares_untruncated(self.dynamics) and model.precision.replays_exactly
-        if self.estimator != "exact" and is_comparable:
+        if self.estimator != "exact" and model.precision.replays_exactly:
             # the rollout has the policy's log-probabilities already
             reference = require(tokens.reference_log_prob, "the reference's likelihoods")
             return estimate_kl(tokens.log_prob - reference, self.estimator)
@@ -122,8 +121,7 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
         """Divergence of each real token at the sampling temperature, `[M]`."""
         if self.estimator != "exact":
             reference = require(tokens.reference_log_prob, "the reference's likelihoods")
-            compared = require(outputs.compared, "log-probabilities to compare")
-            return estimate_kl(compared - tokens.real(reference), self.estimator)
+            return estimate_kl(outputs.log_prob - tokens.real(reference), self.estimator)
         with torch.no_grad(), model.weights(self.reference):
             if outputs.log_probs is not None:
                 log_probs = self.dynamics.log_probs(model.forward(tokens)[0])

@@ -48,7 +48,18 @@ SOUND: dict[str, Any] = {
     "hardware": {"processes": 2, "strategy": "ddp"},
     "engine": {},
 }
-WHOLE = {"top_k": 0, "top_p": 1.0, "stop_after": 0, "temperature": 1.0, "log_prob_of": "sampled"}
+
+
+def added_token() -> str:
+    """The folder of a model with five rows, whose tokenizer has a token more."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "config.json").write_text('{"vocab_size": 5}')
+    added = [{"id": 4, "content": "be"}, {"id": 5, "content": "<new>"}]
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": added, "model": {}}))
+    return str(folder)
+
+
+WHOLE = {"top_k": 0, "top_p": 1.0, "stop_after": 0, "temperature": 1.0, "log_prob_of": "full"}
 ENGINE: dict[str, Any] = {"engine": {"draws_by": "engine"}, "model": {"process": "tokens"}}
 TREE: dict[str, Any] = {"branch_at": "tree", "branches": 4, "tree": {"splits": [0, 2]}}
 BEYOND: dict[str, Any] = {**TREE, "tree": {"splits": [0, 10]}}
@@ -368,6 +379,18 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {**WRITER, "dynamics": {"length": 5000}},
         {"model": {"media": "texts"}},
         "dynamics.length",
+    ),
+    (
+        checks.vocabulary.require_rows_of_tokens,
+        {"model": {"path": added_token(), "system_prompt": "be <new>"}},
+        {"model": {"media": "texts"}},
+        "model.system_prompt",
+    ),
+    (
+        checks.vocabulary.require_stop_texts,
+        {"dynamics": {"stop": ["END", ""]}},
+        {},
+        "dynamics.stop",
     ),
     (checks.data.require_completions, {"algo": {"column": "no"}}, OF_DATA[1], "algo.column"),
     (
@@ -1480,10 +1503,10 @@ def test_the_updates_that_are_proposed_divide(updates: int) -> None:
     ("regularizer", "dynamics", "count"),
     [
         ({"placement": "loss", "estimator": "k3"}, {}, 1),
-        ({"placement": "reward", "estimator": "k1"}, {"top_k": 20}, 1),
-        ({"placement": "reward", "estimator": "k1"}, {"top_p": 0.9}, 1),
+        ({"placement": "reward", "estimator": "k1"}, {"top_k": 20}, 2),
+        ({"placement": "reward", "estimator": "k1"}, {"top_p": 0.9}, 2),
         ({"placement": "reward", "estimator": "k1"}, {"top_k": 0, "top_p": 1.0}, 0),
-        ({"placement": "loss", "estimator": "exact"}, {"top_k": 20}, 0),
+        ({"placement": "loss", "estimator": "exact"}, {"top_k": 20}, 1),
     ],
 )
 def test_what_is_seldom_meant_is_noted(

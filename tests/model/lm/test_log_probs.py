@@ -7,7 +7,7 @@ import torch
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.model.lm.log_probs import compares_untruncated, response_log_prob
+from rlfactory.model.lm.log_probs import response_log_prob
 from rlfactory.rollout import Tokens
 
 
@@ -53,16 +53,10 @@ def test_truncated_ones_are_compared_before_truncation(
 ) -> None:
     dynamics = Token(length=8, **options)  # type: ignore[arg-type]
     tokens = drawn(model, dynamics)
-    assert compares_untruncated(dynamics)
     found = response_log_prob(model, "reference", tokens, dynamics, 100)
     whole = response_log_prob(model, "reference", tokens, Token(length=8), 100)
     torch.testing.assert_close(found, whole)
     assert found.isfinite().all()
-
-
-def test_a_rollout_that_counts_all_tokens_needs_no_second_look() -> None:
-    assert not compares_untruncated(Token())
-    assert not compares_untruncated(Token(top_k=5, log_prob_of="full"))
 
 
 def test_padding_gets_nothing(model: CausalLM) -> None:

@@ -7,7 +7,6 @@ from torch.nn.functional import pad
 
 from rlfactory.batch import TokenOutputs
 from rlfactory.dynamics.token import Token, TokenStep
-from rlfactory.model.lm.log_probs import compared_log_prob
 from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Tokens
 
@@ -34,15 +33,15 @@ def token_outputs(
         step = dynamics.step(logits, next=ids)
         found = [statistic(step) for statistic in statistics]
         whole = [step.log_probs] if holds_all else []
-        return step.log_prob, compared_log_prob(dynamics, step), *found, *whole
+        return step.log_prob, *found, *whole
 
     results, value, states = model.measure(
         tokens, measure, tokens.real(tokens.response), value_tokens=value_tokens
     )
-    log_prob, compared, *found = results
+    log_prob, *found = results
     if holds_all:
-        return TokenOutputs(log_prob, found.pop(), value, compared), found
-    return TokenOutputs(log_prob, None, value, compared, states), found
+        return TokenOutputs(log_prob, found.pop(), value), found
+    return TokenOutputs(log_prob, None, value, states), found
 
 
 def end_states_added(values: Tensor, states: Tokens, tokens: Tokens) -> Tensor:

@@ -23,6 +23,7 @@ from rlfactory.config.checks import (
     sampling,
     tree,
     user_functions,
+    vocabulary,
 )
 from rlfactory.config.checks.base import Rule
 
@@ -81,6 +82,8 @@ _READS: Mapping[Rule, str] = {
     chats.require_conversations: "prompts model",
     chats.require_answers_of_conversations: "prompts model algo",
     chats.require_room: "model.path dynamics",
+    vocabulary.require_rows_of_tokens: "prompts model",
+    vocabulary.require_stop_texts: "dynamics",
     pictures.require_matching_pictures: "prompts model._target_",
     pictures.require_readable_pictures: "prompts model._target_ model.size",
     model_files.require_model_folders: "model.path model.value_path model._target_",

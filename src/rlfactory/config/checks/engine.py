@@ -32,17 +32,15 @@ def require_engine_of_texts(config: Config, traits: Traits) -> Iterator[Problem]
 
 
 def require_engine_draws_whole_distribution(config: Config, traits: Traits) -> Iterator[Problem]:
-    """What an engine draws has a likelihood by the trainer: nothing is truncated by rules of the
-    engine, where rounding decides whether a token is possible at all.
-    """
+    """What an engine draws is of the distribution that the trainer computes likelihoods of."""
     dynamics = config["dynamics"]
     if traits["engine"].get("draws_by") != "engine" or "top_k" not in dynamics:
         return
     for key, whole in (("top_k", 0), ("top_p", 1.0), ("stop_after", 0)):
         if dynamics[key] != whole:
             message = (
-                f"is {dynamics[key]}, and an engine draws from the whole distribution: a token that"
-                " the trainer excludes would have probability 0; with it, engine=own draws"
+                f"is {dynamics[key]}, and an engine draws from the whole distribution, up to"
+                " the first end; with it, engine=own draws"
             )
             yield Problem(f"dynamics.{key}", message, f"dynamics.{key}={whole}")
     if dynamics["log_prob_of"] == "untempered" and dynamics["temperature"] != 1:
@@ -50,4 +48,4 @@ def require_engine_draws_whole_distribution(config: Config, traits: Traits) -> I
             "is untempered, and an engine's log-probabilities are those at the temperature;"
             " with it, engine=own draws"
         )
-        yield Problem("dynamics.log_prob_of", message, "dynamics.log_prob_of=sampled")
+        yield Problem("dynamics.log_prob_of", message, "dynamics.log_prob_of=full")

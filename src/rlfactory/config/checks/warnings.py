@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.few_steps import few_step_notes
+from rlfactory.config.checks.vocabulary import stop_notes
 from rlfactory.config.memory.model_parts import published_scheduler
 from rlfactory.model.pipelines.local_models import folder_of
 from rlfactory.model.pipelines.scheduler_config import (
@@ -22,6 +23,9 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     truncated = dynamics.get("top_k", 0) > 0 or dynamics.get("top_p", 1) < 1
     if node.get("placement") == "reward" and truncated:
         yield "with top_k or top_p a sampled KL can turn negative and pay the policy for it"
+    if truncated and traits["algo"].get("samples_from") != "data":
+        yield "with top_k or top_p likelihoods are of all tokens, not only of those that are kept"
+    yield from stop_notes(config)
     yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
     yield from few_step_notes(config, traits)

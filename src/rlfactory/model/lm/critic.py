@@ -14,6 +14,7 @@ from rlfactory.model.lm.loading import (
     disable_dropout,
     fuse_activations,
     load_tokenizer,
+    require_finite_weights,
     skip_padding_check,
 )
 from rlfactory.model.lm.score_format import ScoreFormat, has_state_scores, state_scores
@@ -94,6 +95,7 @@ class ValueModel(nn.Module):
             raise ModelError(f"model.value_path={path} {fault}")
         if missing:
             nn.init.zeros_(self.network.score.weight)
+        require_finite_weights(self.network, path, "model.value_path")
         disable_dropout(self.network)
         fuse_activations(self.network)
         skip_padding_check(self.network)

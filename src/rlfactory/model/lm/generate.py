@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
+from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.rollout import Tokens
 
 Read = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -36,6 +37,7 @@ def decode(
     *,
     stop: Tensor,
     pad: int,
+    stop_texts: StopTexts | None = None,
     critic: Callable[[Tensor], Tensor] = lambda states: states,
 ) -> Tokens:
     """Sample responses to prompts; log-probabilities and values come from the same passes.
@@ -46,6 +48,7 @@ def decode(
         prompt: token ids `[B, P]`, padded on the left; `prompt_mask` marks the real ones.
         uniform: the random numbers `[B, G]` by which tokens are drawn; G is the maximal length.
         stop: ids of the tokens that end a response. A finished row is padded with `pad`.
+        stop_texts: texts that end one too; the host then waits for each token.
         critic: values `[n, B]` of n tokens each, from what `read` returned of them, stacked.
     """
     (count, width), most = prompt.shape, uniform.shape[1]
@@ -83,6 +86,8 @@ def decode(
         if t < dynamics.stop_after:
             continue
         ended = ended | (step.next[:, None] == stop).any(1)
+        if stop_texts is not None:
+            ended = ended | stop_texts.completed(response[rows, : t + 1][:, -stop_texts.window :])
         if (t + 1) % check_every or t + 1 == most:
             continue
         running = (~ended).nonzero()[:, 0]

@@ -56,14 +56,38 @@ def load_language_model(
             f"model.path={path}: its tokenizer has no end of text, so no response could end;"
             " set eos_token in its tokenizer_config.json"
         )
+    if tokenizer.eos_token_id >= (rows := network.get_input_embeddings().weight.shape[0]):
+        raise ModelError(
+            f"model.path={path}: its end of text is {tokenizer.eos_token!r}, token"
+            f" {tokenizer.eos_token_id}, and its embedding has {rows} rows, so no response could"
+            " end; name another eos_token in its tokenizer_config.json"
+        )
     # responses are padded by explicit masks, so the end of text can serve as padding too
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    if tokenizer.pad_token is None or tokenizer.pad_token_id >= rows:
+        tokenizer.pad_token = tokenizer.eos_token
+    require_finite_weights(network, path)
     disable_dropout(network)
     fuse_activations(network)
     skip_padding_check(network)
     network.eval()
     require_known_logits(network, path)
     return network, tokenizer
+
+
+def require_finite_weights(network: nn.Module, path: str, key: str = "model.path") -> None:
+    """Check that no weight is NaN or infinite: a run would only show that something is.
+
+    Raises:
+        ModelError: one is; the message names it.
+    """
+    named = {n: p for n, p in network.named_parameters() if p.is_floating_point() and p.numel()}
+    ends = {n: torch.stack(torch.aminmax(p.detach())) for n, p in named.items() if not p.is_meta}
+    if faulty := [name for name, both in ends.items() if not both.isfinite().all()]:
+        others = f" and {len(faulty) - 1} others" if faulty[1:] else ""
+        raise ModelError(
+            f"{key}={path}: its weights hold NaN or infinity, in {faulty[0]}{others}; its file is"
+            " damaged, or was saved after its training had diverged"
+        )
 
 
 def load_tokenizer(path: str, *, key: str) -> Any:

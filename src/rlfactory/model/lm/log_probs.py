@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.token import Token, TokenStep
+from rlfactory.dynamics.token import Token
 from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Tokens
 
@@ -20,7 +20,7 @@ def response_log_prob(
     """
 
     def measure(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
-        return (compared_log_prob(dynamics, dynamics.step(logits, next=ids)),)
+        return (dynamics.step(logits, next=ids).log_prob,)
 
     log_probs = torch.zeros_like(tokens.log_prob)
     tokens, size = tokens.measured(), model.rows_at_once(log_probs.shape[1], batch)
@@ -31,19 +31,3 @@ def response_log_prob(
             (values,), *_ = model.measure(part, measure, part.real(part.response))
             log_probs[rows, : part.mask.shape[1]] = part.pad(values)
     return log_probs
-
-
-def compared_log_prob(dynamics: Token, step: TokenStep) -> Tensor:
-    """The token log-probabilities `[M]` by which two policies are compared.
-
-    They are those of the tokens as sampled, unless top-k or top-p truncates: a token outside the
-    other policy's would have probability 0 there.
-    """
-    if not compares_untruncated(dynamics):
-        return step.log_prob
-    return step.log_probs.gather(-1, step.next[:, None])[:, 0]
-
-
-def compares_untruncated(dynamics: Token) -> bool:
-    """Whether policies are compared before truncation, and a rollout's log-probs are after it."""
-    return dynamics.truncates and dynamics.log_prob_of == "sampled"

@@ -130,11 +130,11 @@ def _outputs(outputs: object) -> Masks:
     match outputs:
         case Outputs(step=step, log_ratio=ratio):
             if step is not None and step.log_prob is not None:
-                masks["log-probabilities"] = _impossible(step.log_prob)
+                masks["log-probabilities"] = _nonfinite(step.log_prob)
             if ratio is not None:
                 masks["log-ratios"] = _nonfinite(ratio)
         case TokenOutputs(log_prob=log_prob, value=value):
-            masks["log-probabilities"] = _impossible(log_prob)
+            masks["log-probabilities"] = _nonfinite(log_prob)
             masks["the critic's values"] = _nonfinite(value)
     return masks
 
@@ -150,8 +150,3 @@ def _per_item(mask: Tensor, batch: Batch | TokenBatch) -> Tensor:
 
 def _nonfinite(values: Tensor) -> Tensor:
     return ~torch.isfinite(values.detach())
-
-
-def _impossible(log_prob: Tensor) -> Tensor:
-    """NaN or +inf. -inf is a probability of 0: a token may have left the nucleus (`top_p`)."""
-    return log_prob.detach().isnan() | log_prob.detach().isposinf()

@@ -55,6 +55,8 @@ class EngineSampler(TextSampler):
             self.dynamics.length,
             self.dynamics.temperature,
             tuple(self._model.stop_ids(self.dynamics).tolist()),
+            self._model.stop_texts(self.dynamics),
+            self._model.unused_ids,
         )
         self.engine.load(self._model)
         drawn = checked(
@@ -86,7 +88,7 @@ def _padded(
     lengths = torch.tensor([len(completion.ids) for completion in drawn])
     real = torch.arange(settings.length) < lengths[:, None]
     zeros = torch.zeros(len(drawn), settings.length, device=ids.device)
-    ended = torch.tensor([completion.ids[-1] in settings.stop for completion in drawn])
+    ended = torch.tensor([settings.ends(completion.ids) for completion in drawn])
     return Tokens(
         ids,
         mask,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
-from rlfactory.model.lm.log_probs import compares_untruncated, response_log_prob
+from rlfactory.model.lm.log_probs import response_log_prob
 from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
@@ -78,15 +78,8 @@ class TextSampler(Sampler):
         if REFERENCE not in self.model.weights:
             return drawn
         reference = self._log_prob(tokens, REFERENCE)
-        divergence = (self._policy_log_prob(tokens) - reference).sum(1).cpu()
+        divergence = (tokens.log_prob - reference).sum(1).cpu()
         return replace(drawn, kl=divergence, reference_log_prob=reference.sum(1).cpu())
-
-    def _policy_log_prob(self, tokens: Tokens) -> Tensor:
-        """`log p` of each token by the weights in use, `[N, G]`, as the reference's is compared."""
-        if compares_untruncated(self.dynamics):
-            # those recorded are of a truncated distribution (`top_k`, `top_p`), the KL is not
-            return self._log_prob(tokens, self.model.weights.in_use)
-        return tokens.log_prob
 
     def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
         return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
