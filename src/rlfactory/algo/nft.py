@@ -52,7 +52,7 @@ def implicit_losses(
 ) -> tuple[Tensor, Tensor]:
     """Losses of the implicit positive and negative policies:
 
-        v+ = v_old + beta (v - v_old),   v- = v_old - beta (v - v_old),
+        v+ = v_old + beta (v - v_old),   v- = 2 v_old - v+,
         l  = mean (x0_hat - x0)^2 / w,    w = stop_gradient(mean |x0_hat - x0|), at least 1e-5.
 
     Args:
@@ -66,9 +66,9 @@ def implicit_losses(
         l+ and l-, each `[N]` float64.
     """
     # both are exactly v_old at v = v_old, so that with r = 1/2 the gradient is exactly 0 there
-    step = beta * (v - v_old)
-    positive, negative = to_x0(v_old + step), to_x0(v_old - step)
-    return self_normalised(positive - x0), self_normalised(negative - x0)
+    positive = torch.lerp(v_old, v, beta)
+    negative = 2 * v_old - positive
+    return self_normalised(to_x0(positive) - x0), self_normalised(to_x0(negative) - x0)
 
 
 class NFT(Algorithm[ImageModel, TrainingItems, Batch]):
