@@ -103,21 +103,14 @@ def _has_plan(words: Sequence[str]) -> bool | None:
 def _complete(
     composed: ComposedConfig, places: Sequence[str], words: Sequence[str] = (), layered: bool = True
 ) -> ComposedConfig:
-    """A configuration with what follows from its values: parts of composites, rates, processes.
-
-    Args:
-        composed: the configuration; a frozen one is not `layered`.
-        places: further folders with options.
-        words: the overrides that were applied.
-        layered: whether its values are those of the chosen options' files.
+    """A configuration with what follows from its values and the `words` that were applied: parts of
+    composites, rates, processes. The values of a frozen one are not those of its options' files.
     """
     expanded = expand_parts(composed, places)
     layers = layers_of(expanded.choices, folders(places)) if layered else []
     typed = {override_key(word) for word in words}
     values, notes = with_rates(expanded.values, expanded.choices, layers, typed)
-    return replace(
-        expanded, values=with_process_count(values), notes=[*expanded.notes, *notes]
-    )
+    return replace(expanded, values=with_process_count(values), notes=[*expanded.notes, *notes])
 
 
 def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str, Any]]) -> bool:

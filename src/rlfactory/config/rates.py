@@ -20,15 +20,14 @@ def with_rates(
     kind of training is typed, adapters would learn nothing, or all weights break, at that rate; it
     is then that of `learning_rate`.
 
-    Args:
-        values: the composed values.
-        choices: the option chosen of each group.
-        layers: the files that were merged, in their order; none: no file's rate is replaced.
-        typed: the keys of the command line.
+    `layers` are the files that were merged, in their order; none: no file's rate is replaced.
+    `typed` are the keys of the command line.
     """
     changed, notes = dict(values), list[str]()
     # a faulty or missing part is the plan's to report
-    rates, model, optimizer = (_node(values, key) for key in ("learning_rate", "model", "optimizer"))
+    rates, model, optimizer = (
+        _node(values, key) for key in ("learning_rate", "model", "optimizer")
+    )
     finetune = model.get("finetune", "full")
     stated = None if "optimizer.lr" in typed else _stated_for(choices, layers)
     if stated is not None and stated != finetune and finetune in rates:

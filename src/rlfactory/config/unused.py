@@ -59,13 +59,14 @@ def _too_small(config: Config, rate: float) -> Iterator[str]:
     default = config["learning_rate"].get(finetune)
     # the first steps of Adam and Muon are as long as the rate, whatever the gradient
     is_adaptive = any(name in str(config["optimizer"]["_target_"]) for name in ("Adam", "Muon"))
-    if default is not None and is_adaptive and rate < default / 2:
-        if rate * updates < LEAST_MOVE[finetune]:
-            yield (
-                f"optimizer.lr={rate:g} moves each weight by {rate * updates:g} at most in the"
-                f" {updates} updates of this run, too little to learn:"
-                f" optimizer.lr={default:g} is the default of model.finetune={finetune}"
-            )
+    if default is None or not is_adaptive or rate >= default / 2:
+        return
+    if rate * updates < LEAST_MOVE[finetune]:
+        yield (
+            f"optimizer.lr={rate:g} moves each weight by {rate * updates:g} at most in the"
+            f" {updates} updates of this run, too little to learn:"
+            f" optimizer.lr={default:g} is the default of model.finetune={finetune}"
+        )
 
 
 def _repeated(words: Sequence[str]) -> Iterator[str]:

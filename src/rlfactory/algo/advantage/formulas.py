@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def group_mean(values: Tensor, groups: Tensor) -> Tensor:
-    """For each of `values` `[B]` the mean of its group, `[B]`; of equal values exactly the value."""
+    """For each of `values` `[B]` the mean of its group, `[B]`; exactly the value of equal ones."""
     member, size = group_index(groups)
     mean = (group_sum(values, member, len(size)) / size)[member]
     # a sum of equal values is rounded, and an error of 1e-17 is an advantage to Adam
