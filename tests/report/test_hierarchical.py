@@ -59,6 +59,12 @@ def test_seeds_alone_give_students_error() -> None:
     assert (estimate.seeds, estimate.prompts) == (6, 1)
 
 
+def test_a_constant_beside_scores_of_prompts_does_not_count_as_one() -> None:
+    first = {s: SeedScores(tuple("abcde"), np.arange(5.0) + s) for s in range(3)}
+    assert difference(first, constant(0.5, first)).prompts == 5
+    assert difference(first, constant(0.5, first)).seeds == 3
+
+
 def test_paired_prompts_count_by_their_differences() -> None:
     first, second = rows(np.random.default_rng(3), gain=0.1, sds=(0.05, 0.0, 0.05))
     other = tuple(f"other {text}" for text in PROMPTS)

@@ -52,7 +52,7 @@ def implicit_losses(
 ) -> tuple[Tensor, Tensor]:
     """Losses of the implicit positive and negative policies:
 
-        v+ = beta v + (1 - beta) v_old,   v- = (1 + beta) v_old - beta v,
+        v+ = v_old + beta (v - v_old),   v- = 2 v_old - v+,
         l  = mean (x0_hat - x0)^2 / w,    w = stop_gradient(mean |x0_hat - x0|), at least 1e-5.
 
     Args:
@@ -65,8 +65,9 @@ def implicit_losses(
     Returns:
         l+ and l-, each `[N]` float64.
     """
-    positive = beta * v + (1 - beta) * v_old
-    negative = (1 + beta) * v_old - beta * v
+    # both are exactly v_old at v = v_old, so that with r = 1/2 the gradient is exactly 0 there
+    positive = torch.lerp(v_old, v, beta)
+    negative = 2 * v_old - positive
     return self_normalised(to_x0(positive) - x0), self_normalised(to_x0(negative) - x0)
 
 

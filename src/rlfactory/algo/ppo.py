@@ -70,7 +70,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     the mean over real tokens; `surrogate`, `ratio` and `aggregation` change its first term, see
     `TokenSurrogate`, `level_log_ratio` and `token_weights`. A response's score is the reward of its
     last token, unless `score_placement` says otherwise; the value loss of a state after the end is
-    added to that of the last token.
+    added to that of the last token. Where all responses of an iteration have the same score, with
+    no penalty in the reward and gamma 1, A is 0, and the critic alone learns.
 
     Args:
         dynamics: The token sampler, for log-likelihoods as sampled.
@@ -193,13 +194,16 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         place = uniform_rewards if self.score_placement == "uniform" else terminal_rewards
         states = mask if (ends := self._states(tokens)) is None else ends.mask
         rewards = place(scores, states)
+        is_equal = self.gamma == 1 and len(scores) > 1 and bool((scores == scores[0]).all())
         if rollout.penalty is not None:
             rewards = rewards - rollout.penalty
+            is_equal = is_equal and not rollout.penalty.any()
         if self.whiten_token_rewards:
             rewards = whiten(rewards, states, shift_mean=False, unbiased=self.whiten_unbiased)
         advantage = gae(rewards, value, states, gamma=self.gamma, lam=self.lam)
         returns = advantage + value  # before whitening: the critic predicts real returns
-        advantage = advantage.masked_fill(~mask, 0.0)
+        # equal returns tell nothing apart, and whitening would make an error of the critic a signal
+        advantage = advantage.masked_fill(~mask | is_equal, 0.0)
         if self.normalize == "batch":
             advantage = whiten(advantage, mask, unbiased=self.whiten_unbiased)
         return replace(rollout, advantage=advantage, returns=returns)

@@ -43,7 +43,7 @@ LATER_KEYS: Config = {
     "engine": {"_target_": "rlfactory.engine.own.Own"},
     "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
     "evaluation": {"noises": 1, "seed": None, "policy_fraction": 1.0},
-    "learning_rate": {"schedule": "linear"},
+    "learning_rate": {"schedule": "linear", "lora": 1e-4, "full": 1e-4, "head": 1e-4},
     "reference_from": "base",
     "resample": 0,
     "scoring": {"frames": 4},

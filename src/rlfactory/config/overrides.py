@@ -29,6 +29,7 @@ from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.processes import with_process_count
+from rlfactory.config.rates import with_rates
 from rlfactory.config.recipes import recipe_of
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.unused import unused_notes
@@ -84,7 +85,7 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
     composed = replace(
         composed, problems=problems, overrides=_lines(kept), defaults=defaults, notes=notes
     )
-    return _complete(reset_retargeted(composed, _lines(kept)), places)
+    return _complete(reset_retargeted(composed, _lines(kept)), places, _lines(kept))
 
 
 def _begun(values: Mapping[str, Any], typed: Sequence[Override]) -> dict[str, Any]:
@@ -112,10 +113,17 @@ def _has_plan(words: Sequence[str]) -> bool | None:
     return True
 
 
-def _complete(composed: ComposedConfig, places: Sequence[str]) -> ComposedConfig:
-    """A configuration with what follows from its values: parts of composites, and processes."""
+def _complete(
+    composed: ComposedConfig, places: Sequence[str], words: Sequence[str] = (), layered: bool = True
+) -> ComposedConfig:
+    """A configuration with what follows from its values and the `words` that were applied: parts of
+    composites, rates, processes. The values of a frozen one are not those of its options' files.
+    """
     expanded = expand_parts(composed, places)
-    return replace(expanded, values=with_process_count(expanded.values))
+    layers = layers_of(expanded.choices, folders(places)) if layered else []
+    typed = {override_key(word) for word in words}
+    values, notes = with_rates(expanded.values, expanded.choices, layers, typed)
+    return replace(expanded, values=with_process_count(values), notes=[*expanded.notes, *notes])
 
 
 def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -160,7 +168,7 @@ def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
         and (recipe is None or is_typed)
         and not replaced_nodes(choices, layers_of(choices, paths))
     ):
-        return _complete(reset_retargeted(composed, words), places)
+        return _complete(reset_retargeted(composed, words), places, words)
     return compose(words)
 
 
@@ -233,7 +241,7 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
             values = _with(values, key.split("."), override.value())
     left = {*named_by_sets(frozen)} - {*named_by_sets(values)}
     composed = ComposedConfig(_without_judges(values, left), choices, problems, defaults=frozen)
-    return _complete(composed, searched(places_typed))
+    return _complete(composed, searched(places_typed), layered=False)
 
 
 def _without_parts(values: dict[str, Any], key: str, of: object) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from rlfactory.config.schema.signature import read_signature
 
 LARGE_RATE = 0.1
 """A learning rate far above all published ones: AdamW moves a weight by as much in a step."""
+LEAST_MOVE = {"lora": 5e-4, "full": 2e-6}
+"""What a weight may move by in a run that learns nothing: SmolLM2 with adapters was then at a
+divergence of about 5e-4 nats a token from where it began."""
 OF_STEPS = ("latent_storage", "tail", "tree.splits", "tree.noise_scale")
 """Keys of the root that only algorithms on sampling steps read."""
 OF_EVALUATION = ("steps", "policy_fraction", "size", "grid")
@@ -49,6 +52,23 @@ def unused_notes(
     yield from _unusual(config, traits, keys)
 
 
+def _too_small(config: Config, rate: float) -> Iterator[str]:
+    """A note on a rate at which a whole run hardly moves the policy."""
+    updates = config["iterations"] * config["epochs"] * config["updates_per_iteration"]
+    finetune = str(config["model"].get("finetune", "full"))
+    default = config["learning_rate"].get(finetune)
+    # the first steps of Adam and Muon are as long as the rate, whatever the gradient
+    is_adaptive = any(name in str(config["optimizer"]["_target_"]) for name in ("Adam", "Muon"))
+    if default is None or not is_adaptive or rate >= default / 2:
+        return
+    if rate * updates < LEAST_MOVE[finetune]:
+        yield (
+            f"optimizer.lr={rate:g} moves each weight by {rate * updates:g} at most in the"
+            f" {updates} updates of this run, too little to learn:"
+            f" optimizer.lr={default:g} is the default of model.finetune={finetune}"
+        )
+
+
 def _repeated(words: Sequence[str]) -> Iterator[str]:
     """Keys that were given several values."""
     last = {override_key(word): word for word in words}
@@ -69,6 +89,8 @@ def _unusual(config: Config, traits: Traits, keys: Sequence[str]) -> Iterator[st
     rate = config["optimizer"].get("lr")
     if isinstance(rate, int | float) and rate > LARGE_RATE:
         yield f"optimizer.lr={rate:g} is far above what is published, which is 1e-6 to 1e-3"
+    elif isinstance(rate, int | float):
+        yield from _too_small(config, rate)
     if config["model"].get("guidance") == 0:
         yield "model.guidance=0 is no guidance, as 1 is"
     items, size = update_items(config, traits)

@@ -82,7 +82,7 @@ class Hardware(ABC):
             max_grad_norm: the largest norm that is not scaled down.
 
         Returns:
-            The norm before clipping, the same in all ranks. If it is not finite, nothing is
+            The norm before clipping, the same in all ranks. If it is 0 or not finite, nothing is
             updated; None if that is an overflow of scaled losses, which is expected now and then
             and lowers the scale.
 

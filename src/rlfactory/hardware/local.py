@@ -1,6 +1,7 @@
 """One process on a CPU or one GPU."""
 
 import logging
+import math
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -92,15 +93,16 @@ class Local(Hardware):
 
     def step_if_finite(self, optimizer: torch.optim.Optimizer, norm: Tensor) -> float | None:
         """Step with clipped gradients whose norm was `norm`, and clear them; as `step` returns."""
-        is_finite = bool(torch.isfinite(norm))
-        if is_finite:
+        value = float(norm)
+        is_finite = math.isfinite(value)
+        if is_finite and value > 0:  # momentum and weight decay would move weights without signal
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if not self._scaler.is_enabled():
-            return float(norm)
+            return value
         self._scaler.update()
         self._count_overflows(is_finite)
-        return float(norm) if is_finite else None
+        return value if is_finite else None
 
     def _count_overflows(self, is_finite: bool) -> None:
         """Count consecutive overflows; HardwareError if there are too many."""

@@ -7,6 +7,7 @@ network, which may be kept on the CPU. A critic is trained with the policy and i
 set.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
@@ -128,6 +129,37 @@ class WeightSets:
 
     def _live(self) -> list[Tensor]:
         return [self._local(parameter) for parameter in self._policy.values()]
+
+    @property
+    def trains_critic(self) -> bool:
+        """Whether a critic is trained beside the policy."""
+        return len(self.parameters) > len(self._policy)
+
+    def policy_gradients(self) -> list[Tensor]:
+        """What this rank has of the gradients of the policy's parameters, where there are any."""
+        return [
+            p.grad if self.sharding is None else self.sharding.local(p.grad)
+            for p in self._policy.values()
+            if p.grad is not None
+        ]
+
+    def clear_policy_gradients(self) -> None:
+        """Drop them: an optimizer leaves parameters without a gradient where they are."""
+        for parameter in self._policy.values():
+            parameter.grad = None
+
+    @torch.no_grad()
+    def is_policy(self, name: str) -> bool:
+        """Whether the values of a set are the policy's, as far as this rank has them.
+
+        A divergence from such a set has a gradient of 0, but for rounding. The device is waited
+        for.
+        """
+        kept = self._sets.get(name)
+        if kept is None:
+            return name == POLICY or _add_nothing(self._policy)
+        pairs = zip(self._live(), kept, strict=True)
+        return all(torch.equal(live, value.to(live.device)) for live, value in pairs)
 
     def add(self, name: str, *, copied: bool = False) -> None:
         """Keep a set under `name`, a copy of the present policy; nothing if there is one. Adapters
@@ -335,6 +367,20 @@ class WeightSets:
             return
         shards = {k: sharding.shard(k.split("/", 1)[1], value) for k, value in state.items()}
         self.load_state_dict(shards)
+
+
+def _add_nothing(adapters: Mapping[str, Tensor]) -> bool:
+    """Whether B A of each of LoRA's layers is 0, but for the rounding of an orthogonal start."""
+    second = {name: re.sub(r"(lora_(embedding_)?)A", r"\1B", name) for name in adapters}
+    pairs = [(adapters[a], adapters[b]) for a, b in second.items() if a != b]
+    return 2 * len(pairs) == len(adapters) and all(_is_zero_product(*pair) for pair in pairs)
+
+
+def _is_zero_product(a: Tensor, b: Tensor) -> bool:
+    a, b = a.double().flatten(1), b.double().flatten(1)
+    # |B A|^2 by matrices of the rank's size
+    square = ((b.T @ b) * (a @ a.T)).sum()
+    return bool(square <= 1e-12 * a.square().sum() * b.square().sum())
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

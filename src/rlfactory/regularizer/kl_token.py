@@ -98,6 +98,8 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
         if self.placement != "reward":
             return replace(rollout, tokens=tokens)
         kl = self._rollout_divergence(model, tokens)
+        if model.weights.is_policy(self.reference):  # then what was measured is rounding
+            kl = torch.zeros_like(kl)
         tokens = replace(tokens, divergence=kl)
         return replace(rollout, tokens=tokens, penalty=self.coefficient.value * kl)
 

@@ -31,6 +31,8 @@ class SeedScores:
 class MeanDifference:
     """A mean difference over `seeds` seeds of at least `prompts` prompts, and its standard error.
 
+    Of values that belong to no prompt, `prompts` is their number.
+
     The error is NaN below two seeds, and the value below one.
     """
 
@@ -73,7 +75,9 @@ def difference(
     signs = (1.0, -1.0)
     means = [np.mean([own.mean() for own in side]) for side in scored]
     value = float(sum(sign * mean for sign, mean in zip(signs, means, strict=False)))
-    fewest = min(len(v) for side in scored for v in side)
+    # a constant is one value of no prompt, beside scores of prompts
+    of_prompts = [s for s, side in zip(scored, sides, strict=True) if any(x.prompts for x in side)]
+    fewest = min(len(v) for side in of_prompts or scored for v in side)
     if len(kept) < 2:
         return MeanDifference(value, float("nan"), len(kept), fewest)
     rng = np.random.default_rng(seed)

@@ -316,5 +316,5 @@ def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
 def training_budget(config: Config) -> TrainingBudget:
     """The numbers of an experiment, from the root of its configuration."""
     nested = config["learning_rate"]
-    names = set(inspect.signature(TrainingBudget).parameters) - nested.keys()
-    return TrainingBudget(**{name: config[name] for name in names}, **nested)
+    names = inspect.signature(TrainingBudget).parameters
+    return TrainingBudget(**{n: nested[n] if n in nested else config[n] for n in names})

@@ -38,6 +38,8 @@ class Learner:
         guard: rejects updates that are not finite.
         updates: the number of optimizer steps so far.
         has_moved: whether weights may have changed since it was last set to False.
+        without_signal: the updates of this iteration that left the policy where it was, since
+            neither loss nor penalty had a gradient for it.
         sync: called after each update, where all ranks are at the same point.
         before_moving: called before weights are changed.
     """
@@ -48,6 +50,7 @@ class Learner:
     guard: Guard = field(default_factory=Guard)
     updates: int = 0
     has_moved: bool = False
+    without_signal: int = 0
     sync: Callable[[], None] | None = None
     before_moving: Callable[[], None] = lambda: None  # noqa: E731
 
@@ -77,6 +80,7 @@ class Learner:
         components, budget, metrics = self.components, self.budget, MetricAccumulator()
         everyone = global_rollout(rollout)
         self.guard.begin()
+        self.without_signal = 0
         self._set_learning_rate(iteration)
         rollout = self._compute_old_log_probs(rollout, iteration)
         for epoch in range(budget.epochs):
@@ -85,7 +89,9 @@ class Learner:
             for number, minibatch in enumerate(
                 self.batches.minibatches(everyone, iteration, epoch)
             ):
-                if len(minibatch):
+                if not len(minibatch):  # advantages drop samples without signal
+                    self.without_signal += 1
+                else:
                     update = epoch * budget.updates_per_iteration + number
                     position = UpdatePosition(iteration, update)
                     self._update_step(rollout, minibatch, position, metrics)
@@ -99,6 +105,7 @@ class Learner:
         coefficients = components.regularizer.coefficients
         means |= {name: coefficient.value for name, coefficient in coefficients.items()}
         means["optimizer/lr"] = components.optimizer.param_groups[0]["lr"]
+        means["update/skipped_no_signal"] = float(self.without_signal)
         means |= self.guard.metrics()
         return means | self._update_weight_sets("iteration", iteration)
 
@@ -113,7 +120,7 @@ class Learner:
         position: UpdatePosition,
         metrics: MetricAccumulator,
     ) -> None:
-        """One optimizer step, which is left out if something of it is not finite."""
+        """One optimizer step, left out if something of it is not finite, or without a signal."""
         components, budget = self.components, self.budget
         # normalised over the minibatch of all ranks, before each takes its part
         everyone = components.algo.normalise_update(global_rollout(rollout)[minibatch])
@@ -123,7 +130,8 @@ class Learner:
             total = len(batch or ()) * budget.updates_per_iteration * budget.epochs
             self.progress.phase("learn", total=total)
         batch = with_sample_ratios(self.batches, batch, samples, position)
-        measured, problem = self._accumulate_gradient(batch, samples, position)
+        penalised = not self._is_penalty_rounding(everyone)
+        measured, problem = self._accumulate_gradient(batch, samples, position, penalised)
         # a rank with a problem makes all ranks leave the update out: their weights stay equal
         if self.guard.rejects(problem, components.hardware):
             components.hardware.discard_gradients(components.optimizer)
@@ -143,17 +151,33 @@ class Learner:
         if self.guard.rejects(problem, components.hardware):
             return
         self.guard.accepted()
-        self.updates += 1
         metrics.add("grad/norm", norm)
+        if norm == 0:
+            return
+        self.updates += 1
         for name, decay in self._update_weight_sets("step", position.iteration).items():
             metrics.add(name, decay)
         self._update_coefficients("step", metrics.latest_of("kl/"), everyone)
+
+    def _is_penalty_rounding(self, samples: Rollout) -> bool:
+        """Whether the penalty of an update without advantages has no gradient but rounding.
+
+        That is so where the policy has the weights of all that it is compared with. They may give
+        other bits in other micro-batches, or by a GPU's kernels.
+        """
+        names = self.components.regularizer.references
+        advantage = samples.advantage
+        if not names or advantage is None or bool(advantage.any()):
+            return False
+        weights, hardware = self.components.model.weights, self.components.hardware
+        return not hardware.any_rank(not all(weights.is_policy(name) for name in names))
 
     def _accumulate_gradient(
         self,
         batch: TrainingItems | TokenBatch | None,
         samples: Rollout,
         position: UpdatePosition,
+        penalised: bool,
     ) -> tuple[list[Mapping[str, Tensor]], NonFiniteReport | None]:
         """Add up the gradient of the mean loss and penalty over the micro-batches of all ranks.
 
@@ -172,7 +196,7 @@ class Learner:
             penalty, divergences = components.regularizer.penalty(
                 components.model, micro_batch, loss.outputs
             )
-            total = samples.loss_weight * loss.value + penalty
+            total = samples.loss_weight * loss.value + (penalty if penalised else penalty.detach())
             # padding has a gradient of 0: its backward pass is made for the collectives in it
             hardware.backward(total * (micro_batch.weight / total_weight if counts else 0.0))
             if not counts:
@@ -206,19 +230,26 @@ class Learner:
         return None
 
     def _update(self) -> float | None:
-        """Clip and step.
+        """Clip and step. Without a gradient the policy stays where it is, if a critic moves or not.
 
         Returns:
             The gradient's norm; None if a scaled float16 gradient overflowed. In that case, and
-            where the norm is not finite, no weight has moved.
+            where the norm is 0 or not finite, no weight has moved.
         """
         components, had_moved = self.components, self.has_moved
-        parameters = list(components.model.weights.parameters.values())
+        weights, hardware = components.model.weights, components.hardware
+        has_signal = not weights.trains_critic or hardware.any_rank(
+            any(bool(gradient.any()) for gradient in weights.policy_gradients())
+        )
         self.before_moving()
         self.has_moved = True  # before the step: an error in it may leave some weights changed
-        norm = components.hardware.step(components.optimizer, parameters, self.budget.max_grad_norm)
-        if norm is None or not math.isfinite(norm):
+        if not has_signal:
+            weights.clear_policy_gradients()
+        parameters = list(weights.parameters.values())
+        norm = hardware.step(components.optimizer, parameters, self.budget.max_grad_norm)
+        if not norm or not math.isfinite(norm):
             self.has_moved = had_moved
+        self.without_signal += norm == 0 or not has_signal
         return norm
 
     def _reached_target_kl(self, metrics: MetricAccumulator) -> bool:

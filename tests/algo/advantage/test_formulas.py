@@ -222,3 +222,14 @@ def test_rloo_gives_nothing_to_equals_nor_to_a_sample_alone() -> None:
     rewards = torch.tensor([0.1, 0.1, 0.1, 1e6])
     found = rloo_advantages(rewards, torch.tensor([4, 4, 4, 0]))
     torch.testing.assert_close(found, torch.zeros(4), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [3, 6, 7, 12])
+@pytest.mark.parametrize("std", ["group", "global", "none"])
+def test_equal_rewards_have_an_advantage_of_exactly_0(size: int, std: str) -> None:
+    rewards = torch.full((2 * size,), 0.1, dtype=torch.float64)
+    groups = torch.arange(2 * size) % 2
+    for mean in ("group", "global"):
+        options = {"mean": mean, "std": std}
+        assert not group_advantages(rewards, groups, **options).any()  # type: ignore[arg-type]
+    assert not rloo_advantages(rewards, groups).any()

@@ -102,3 +102,11 @@ def test_entropy_is_torchs_and_greatest_where_all_tokens_are_alike(log_p: Tensor
     found = entropy(uniform.log_softmax(-1))
     torch.testing.assert_close(found, torch.tensor(math.log(VOCABULARY)))
     assert (found > entropy(log_p)).all()
+
+
+def test_exact_kl_has_a_gradient_of_exactly_0_where_both_are_equal() -> None:
+    x = torch.randn(8, 500, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    log_p = x.log_softmax(-1)
+    exact_kl(log_p, log_p.detach()).sum().backward()
+    assert x.grad is not None
+    assert not x.grad.any()

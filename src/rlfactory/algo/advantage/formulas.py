@@ -13,9 +13,11 @@ from torch import Tensor
 
 
 def group_mean(values: Tensor, groups: Tensor) -> Tensor:
-    """For each of `values` `[B]` the mean of its group, `[B]`."""
+    """For each of `values` `[B]` the mean of its group, `[B]`; exactly the value of equal ones."""
     member, size = group_index(groups)
-    return (group_sum(values, member, len(size)) / size)[member]
+    mean = (group_sum(values, member, len(size)) / size)[member]
+    # a sum of equal values is rounded, and an error of 1e-17 is an advantage to Adam
+    return torch.where(is_constant_group(values, groups), values, mean)
 
 
 def group_std(values: Tensor, groups: Tensor, *, unbiased: bool = False) -> Tensor:

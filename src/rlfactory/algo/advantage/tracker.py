@@ -79,6 +79,8 @@ class PromptTracker(Advantage):
 
 
 def mean_and_std(values: Tensor) -> tuple[float, float]:
-    """Mean and population standard deviation of `values` `[n]`."""
+    """Mean and population standard deviation of `values` `[n]`; of equal values exactly (v, 0)."""
+    if len(values) and bool((values == values[0]).all()):  # their mean may be rounded
+        return values[0].item(), 0.0
     mean = values.mean()
     return mean.item(), (values - mean).square().mean().sqrt().item()

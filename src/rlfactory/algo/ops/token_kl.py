@@ -40,9 +40,12 @@ def estimate_kl(log_ratio: Tensor, estimator: Estimator) -> Tensor:
 def exact_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     """`KL(p || q) = sum_v p_v (log p_v - log q_v)` in nats, `[..., V]` to `[...]`, differentiable.
 
-    Both come from `log_softmax` over V; infinite entries give NaN.
+    Both come from `log_softmax` over V; infinite entries give NaN. The gradient, which is for log p
+    alone, is exactly 0 where p is q.
     """
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
+    # The derivative of log p itself adds sum_v dp_v, which is 0 but for rounding; Adam would make
+    # full steps of that.
+    return (log_p.exp() * (log_p - log_q).detach()).sum(-1)
 
 
 def entropy(log_p: Tensor) -> Tensor:

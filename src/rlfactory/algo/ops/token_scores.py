@@ -48,5 +48,7 @@ def scale_scores(scores: Tensor, how: RewardScale, *, shift: bool) -> Tensor:
     if how == "none":
         return scores
     if how == "batch":
+        # less the first score, so that equal ones become exactly 0: their mean may be rounded
+        scores = scores - scores[:1]
         return (scores - scores.mean()) / (scores.std() + 1e-5)
     return whiten(scores, torch.ones_like(scores, dtype=torch.bool), shift_mean=shift)

@@ -40,11 +40,14 @@ COMPONENTS = [group for group in GROUPS if group not in ("recipe", "experiment")
 
 @dataclass(frozen=True)
 class LearningRateConfig:
-    """The learning rate schedule, in iterations."""
+    """The learning rate schedule, in iterations, and the rates that `auto` stands for."""
 
     warmup: NonNegativeInt
     final_scale: Fraction
     zero_first: bool
+    lora: Positive
+    full: Positive
+    head: Positive
     schedule: Literal["linear", "cosine"] = "linear"
 
 
