@@ -15,8 +15,8 @@ IMAGE = "image"
 class FilePrompts(PromptList):
     """The prompts of a file.
 
-    A `.txt` file has a prompt per line. A row of another has the text under `prompt`, or a list of
-    messages there or under `messages`, or one of the forms of `prompts.ops.row_forms`; its other
+    A `.txt` file has a prompt per line. A row of another has the text, or a list of messages, under
+    `column`, or one of the forms of `prompts.ops.row_forms`; its other
     keys are the metadata, as in GenEval's files. Under `image_column` it may have a
     picture to be edited, a path relative to the file; with None no picture is read. A row without
     anything in a column of `skip_empty` is left out. Without an
@@ -34,23 +34,28 @@ class FilePrompts(PromptList):
         self,
         *,
         path: str,
+        column: str = "prompt",
         eval_path: str | None = None,
         held_out_share: Fraction = 0.0,
         image_column: str | None = IMAGE,
         skip_empty: list[str] | None = None,
     ) -> None:
-        prompts = read_prompts(Path(path), image_column, skip_empty or ())
+        options = (image_column, column, skip_empty or ())
+        prompts = read_prompts(Path(path), *options)
         if eval_path is not None:
-            super().__init__(prompts, read_prompts(Path(eval_path), image_column, skip_empty or ()))
+            super().__init__(prompts, read_prompts(Path(eval_path), *options))
             return
         super().__init__(*split_prompts(prompts, held_out_share))
 
 
 def read_prompts(
-    path: Path, image_column: str | None = IMAGE, skip_empty: Sequence[str] = ()
+    path: Path,
+    image_column: str | None = IMAGE,
+    column: str = "prompt",
+    skip_empty: Sequence[str] = (),
 ) -> list[Prompt]:
     """The prompts of a file, without blank lines; PromptError where it, or the picture under
     `image_column` of a row, can't be read.
     """
-    reader = RowReader("prompt", image_column, path.parent, skip_empty)
+    reader = RowReader(column, image_column, path.parent, skip_empty)
     return reader.read_all(data_rows(path), path)

@@ -47,7 +47,7 @@ class HubPrompts(PromptList):
         reader = RowReader(column, image_column, skip_empty=skip_empty or ())
         prompts = _load(path, split, reader)
         if eval_path is not None or eval_split is not None:
-            evaluation = _load(eval_path or path, eval_split or split, reader)
+            evaluation = _load(eval_path or path, eval_split or "train", reader)
             super().__init__(prompts, evaluation)
         else:
             super().__init__(*split_prompts(prompts, held_out_share))

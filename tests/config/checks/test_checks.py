@@ -770,7 +770,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (checks.data.require_prompt_feature, {}, OF_QUOTES | {"prompts": {"features": ()}}, "reward"),
     (
-        checks.prompt_files.require_dataset_columns,
+        checks.prompt_files.require_splits,
         {"prompts": {"path": "nowhere.csv", "column": "prompt"}},
         {},
         "prompts.path",

@@ -129,8 +129,12 @@ def as_prompt(value: str | Sequence[Message]) -> str:
 
 
 def reply_text(value: object) -> object:
-    """The text of a completion that is a list of one assistant's message; all else as it is."""
+    """The text of a completion that is a number or a list of one assistant's message; all else as
+    it is.
+    """
     match value:
+        case int() | float() if not isinstance(value, bool) and value == value:
+            return str(value)
         case [{"role": "assistant", "content": str(text)}]:
             return text
     return value

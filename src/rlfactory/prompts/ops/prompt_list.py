@@ -8,7 +8,7 @@ from typing import Any
 from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
 from rlfactory.prompts.ops.data_rows import Placed
 from rlfactory.prompts.ops.pictured import pictured
-from rlfactory.prompts.ops.row_forms import EmptyCellError, is_left_out, read_row
+from rlfactory.prompts.ops.row_forms import EmptyCellError, is_left_out, prompt_column, read_row
 from rlfactory.utils.held_out import held_out_texts, sameness
 
 log = logging.getLogger(__name__)
@@ -82,9 +82,18 @@ class RowReader:
     ) -> None:
         self.column, self.image_column, self.folder = column, image_column, folder
         self.skip_empty = skip_empty
+        self._used: str | None = None
 
     def read(self, where: str, row: Mapping[str, Any]) -> Prompt:
-        """The prompt of a row; PromptError, with its place, where there is none."""
+        """The prompt of a row; PromptError, with its place, where there is none, or it is under
+        `text` or `instruction`, and another row has another form.
+        """
+        used = prompt_column(row, self.column)
+        first = self._used = self._used or used
+        if used != first and {used, first} & {"text", "instruction"}:
+            raise PromptError(
+                f"{where}: has no `{first}`, as rows before it have; its keys are {', '.join(row)}"
+            )
         try:
             text, metadata = read_row(row, self.column)
         except EmptyCellError as error:

@@ -32,6 +32,19 @@ def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
     return any(is_missing(row.get(column)) for column in used)
 
 
+UNPAIRED = (
+    "has a completion with a `label`, true or false, and nothing here learns from unpaired labels:"
+    " write a good and a bad completion of each prompt as `chosen` and `rejected` for algo=dpo, or"
+    " keep the good ones, without `label`, for algo=sft"
+)
+"""What is wrong with rows of completions that are labelled one by one, after their place."""
+
+
+def is_unpaired(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a completion with a label, as TRL's for KTO, and no pair."""
+    return "completion" in row and isinstance(row.get("label"), bool) and "chosen" not in row
+
+
 def is_missing(value: object) -> bool:
     """Whether a cell holds nothing: null, no number, white space, no message with words in it."""
     if isinstance(value, str):
