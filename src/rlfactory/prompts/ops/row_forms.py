@@ -52,7 +52,8 @@ def is_missing(value: object) -> bool:
     if isinstance(value, list | tuple):
         asked = [m.get("content") for m in value if _has_role(m, "user")]
         return not value or (bool(asked) and all(map(is_missing, asked)))
-    return value is None or value != value
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or type(value).__name__ == "NAType"  # pandas.NA equals nothing
 
 
 def _has_role(message: object, role: str) -> bool:
