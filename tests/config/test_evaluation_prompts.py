@@ -39,7 +39,8 @@ def test_a_file_holds_a_tenth_out_by_default(file: str) -> None:
 def test_a_file_of_few_prompts_says_why_none_is_held_out(file: str, tmp_path: Path) -> None:
     words = ["prompts=file", f"prompts.path={tmp_path / 'few.txt'}", "evaluation.prompts=2"]
     assert "2 training prompts (0.1 of 2 is fewer than 4, so none is held out)" in row(*words)
-    assert row(*words, f"prompts.eval_path={file}") == "2 held-out prompts"
+    all_of_them = "2 held-out prompts, of 50: evaluation.prompts=50 takes all"
+    assert row(*words, f"prompts.eval_path={file}") == all_of_them
 
 
 def test_an_evaluation_of_more_prompts_than_there_are_says_so(file: str) -> None:

@@ -41,7 +41,7 @@ def test_a_split_for_evaluation(saved, name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"path": "both", "column": "text"}, r"no column 'text'.*\['caption', 'tag'\]"),
+        ({"path": "both", "column": "text"}, "no column 'text'; there are caption, tag"),
         ({"path": "both", "column": "caption", "split": "dev"}, "split 'dev'"),
         ({"path": "files", "column": "caption", "eval_split": "dev"}, "split 'dev'"),
         ({"path": "gone/nowhere/at all", "column": "caption"}, "cannot load"),
@@ -54,7 +54,7 @@ def test_what_is_not_there_is_named(saved, monkeypatch, options, message):
 
 
 def test_a_column_that_is_no_text(saved):
-    with pytest.raises(PromptError, match="row 0: 'caption' must be a text or a list of.*it is 1"):
+    with pytest.raises(PromptError, match="row 1: `caption` must be a text or a list of.*it is 1"):
         HubPrompts(path=str(saved / "numbers.parquet"), column="caption")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlfactory.config.problems import closest
 from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, kind_of, parquet_rows
-from rlfactory.prompts.ops.row_forms import is_left_out, read_row
+from rlfactory.prompts.ops.row_forms import NoPromptError, is_left_out, read_row, same_form
 from rlfactory.utils.errors import PromptError
 
 CHECKED_LINES = 1000
@@ -32,6 +32,7 @@ class Head:
         is_whole: whether these are all rows.
         left_out: how many more there are that lack what they must have.
         empty: the column that is empty where that is the fault.
+        lacks: whether the fault is that there is no column of prompts.
     """
 
     fault: str | None = None
@@ -40,6 +41,7 @@ class Head:
     is_whole: bool = False
     left_out: int = 0
     empty: str = ""
+    lacks: bool = False
 
     @property
     def rows(self) -> tuple[Mapping[str, Any], ...]:
@@ -77,13 +79,16 @@ def prompt_head(node: Mapping[str, Any], key: str = "path") -> Head:
 def _as_read(path: Path, column: str, skip_empty: tuple[str, ...], state: object) -> Head:
     raw = _file_head(path, state)
     rows: list[Placed] = []
+    form: str | None = None
     for where, row in raw.placed:
         if is_left_out(row, skip_empty):
             continue
         try:
+            form = same_form(row, column, form)
             text, metadata = read_row(row, column)
         except ValueError as error:
-            return replace(raw, fault=f"{where}: {error}", empty=getattr(error, "column", ""))
+            lacks, empty = isinstance(error, NoPromptError), getattr(error, "column", "")
+            return replace(raw, fault=f"{where}: {error}", lacks=lacks, empty=empty)
         rows.append((where, {column: text, **metadata} | {column: text}))
     columns = dict.fromkeys(name for _, row in rows[:CHECKED_LINES] for name in row)
     left_out = len(raw.placed) - len(rows)

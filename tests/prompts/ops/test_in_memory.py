@@ -29,12 +29,12 @@ def test_options_settings_and_sources_stay(given: object) -> None:
     ("rows", "message"),
     [
         ([], "is empty"),
-        (["one", " "], "row 1 is empty"),
+        (["one", " "], "prompts: row 1: `prompt` is empty, ' ': a prompt must be a text; fill it in$"),
         (
             [{"question": "one"}],
-            r"its keys are \['question'\].*rename_column",
+            "its keys are question.*rename_column",
         ),
-        ([3], "it is 3"),
+        ([3], "row 0 is 3; it must be"),
     ],
 )
 def test_rows_without_a_text_are_an_error(rows: list[object], message: str) -> None:

@@ -37,7 +37,7 @@ def require_readable_prompts(config: Config, traits: Traits) -> Iterator[Problem
     """
     node = config["prompts"]
     is_data_set = _is_data_set(node)
-    for name in ("path", "eval_path") if is_data_set else traits["prompts"].get("prompt_files", ()):
+    for name in ("path", "eval_path") if is_data_set else traits.get("prompts", {}).get("prompt_files", ()):
         value = node.get(name)
         if not isinstance(value, str) or (is_data_set and glob.has_magic(value)):
             continue
@@ -97,7 +97,7 @@ def _fault(node: Mapping[str, Any], name: str, head: Head) -> Problem | None:
     if kind_of(_path(value)) == ".parquet" and not _is_data_set(node):
         return Problem(key, f"{value} is no file of texts", "prompts=datasets")
     names = head.columns
-    has_form = column == "prompt" and (head.fault is None or head.empty)
+    has_form = column == "prompt" and head.placed and not head.lacks
     if names is not None and column not in names and not has_form:
         raw = raw_head(_path(value))
         first = raw.rows[0] if raw.rows else {}

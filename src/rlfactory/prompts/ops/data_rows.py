@@ -146,6 +146,8 @@ def _of_table(text: str, path: Path, delimiter: str | None) -> Iterator[Placed]:
             f"{path}:{reader.line_num}: not CSV: {error}; a cell with quotes or line breaks stands"
             ' in double quotes, and a quote inside it is doubled: "say ""hi"""'
         ) from error
+    if not lines:
+        raise PromptError(f"{path}: no prompts; it has a line of column names alone")
     if twice := [name for name in names if names.count(name) > 1]:
         raise PromptError(f"{path}:1: two columns are called {twice[0]!r}; rename one")
     for line, row in zip(lines, cells, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
 from rlfactory.prompts.ops.data_rows import Placed
 from rlfactory.prompts.ops.pictured import pictured
-from rlfactory.prompts.ops.row_forms import EmptyCellError, is_left_out, prompt_column, read_row
+from rlfactory.prompts.ops.row_forms import EmptyCellError, is_left_out, read_row, same_form
 from rlfactory.utils.held_out import held_out_texts, sameness
 
 log = logging.getLogger(__name__)
@@ -85,16 +85,11 @@ class RowReader:
         self._used: str | None = None
 
     def read(self, where: str, row: Mapping[str, Any]) -> Prompt:
-        """The prompt of a row; PromptError, with its place, where there is none, or it is under
-        `text` or `instruction`, and another row has another form.
+        """The prompt of a row; PromptError, with its place, where there is none, or it is in
+        another form than that of the row before.
         """
-        used = prompt_column(row, self.column)
-        first = self._used = self._used or used
-        if used != first and {used, first} & {"text", "instruction"}:
-            raise PromptError(
-                f"{where}: has no `{first}`, as rows before it have; its keys are {', '.join(row)}"
-            )
         try:
+            self._used = same_form(row, self.column, self._used)
             text, metadata = read_row(row, self.column)
         except EmptyCellError as error:
             remedy = f"fill it in, or leave such rows out: prompts.skip_empty=[{error.column}]"

@@ -17,6 +17,10 @@ PARTS += ("instruction", "input", "output", "history")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
 
+class NoPromptError(ValueError):
+    """A row without a column of prompts."""
+
+
 class EmptyCellError(ValueError):
     """A row whose prompt is empty; `column` is where it would be."""
 
@@ -51,7 +55,7 @@ def is_missing(value: object) -> bool:
         return not value.strip()
     if isinstance(value, list | tuple):
         asked = [m.get("content") for m in value if _has_role(m, "user")]
-        return not value or (bool(asked) and all(map(is_missing, asked)))
+        return not value or (bool(asked) and all(isinstance(a, str) and not a.strip() for a in asked))
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ == "NAType"  # pandas.NA equals nothing
 
@@ -63,8 +67,8 @@ def _has_role(message: object, role: str) -> bool:
 def prompt_column(row: Mapping[str, Any], column: str = "prompt") -> str:
     """The column of a row's prompt: the one that is named, or else what stands for it.
 
-    Without a `prompt`: pairs (`chosen`), conversations, Alpaca's `instruction`, or `text` where it
-    is the only column of texts.
+    Without a `prompt`: pairs (`chosen`), conversations, Alpaca's `instruction`, or `text` where
+    there is nothing else.
     """
     if column != "prompt" or not is_missing(row.get(column)):
         return column
@@ -75,9 +79,20 @@ def prompt_column(row: Mapping[str, Any], column: str = "prompt") -> str:
             return name
     if "prompt" in row:
         return column
-    texts = [name for name, value in row.items() if isinstance(value, str)]
-    is_alpaca = {"instruction", "output"} <= row.keys()
-    return "instruction" if is_alpaca else "text" if texts == ["text"] else column
+    if {"instruction", "output"} <= row.keys():
+        return "instruction"
+    names = (name for name in CONVERSATIONS if name in row)
+    return "text" if {*row} == {"text"} else next(names, column)
+
+
+def same_form(row: Mapping[str, Any], column: str, first: str | None) -> str:
+    """The column of a row's prompt, given that of the first row; ValueError where either is
+    `text`, or Alpaca's `instruction`, and the other is not: one of them is no prompt.
+    """
+    used = prompt_column(row, column)
+    if first not in (None, used) and {used, first} & {"text", "instruction"}:
+        raise ValueError(f"has no `{first}`, as rows before it; its keys are {', '.join(row)}")
+    return used
 
 
 def read_row(row: Mapping[str, Any], column: str = "prompt") -> tuple[str, dict[str, Any]]:
@@ -96,7 +111,7 @@ def read_row(row: Mapping[str, Any], column: str = "prompt") -> tuple[str, dict[
     if is_missing(given.get(used)):
         if used in given:
             raise EmptyCellError(used, given[used])
-        raise ValueError(
+        raise NoPromptError(
             f"has no `{used}` and no `{MESSAGES}`; its keys are {', '.join(given) or 'none'}"
         )
     try:
