@@ -95,7 +95,9 @@ def takes_all(typed: Sequence[str], frozen: Config, config: Config) -> list[str]
         own = frozen["prompts"]
         known = "eval_path" in own and os.path.isfile(Path(own["path"]).expanduser())
         if known and [key for key in keys if key.startswith("prompts")] == ["prompts.path"]:
-            words = [re.sub(r"^(\+*)prompts\.path=", r"\1prompts.eval_path=", word) for word in words]
+            words = [
+                re.sub(r"^(\+*)prompts\.path=", r"\1prompts.eval_path=", word) for word in words
+            ]
             changed = {"path": own["path"], "eval_path": node["path"], "eval_split": None}
     new = {name: value for name, value in changed.items() if name in node}
     words += [f"prompts.{n}={typed_value(v)}" for n, v in new.items() if n != "path"]
@@ -156,7 +158,12 @@ def describe_evaluation(config: Config, traits: Traits) -> str:
         text = f"at most {text}"
     if (noises := config["evaluation"]["noises"]) > 1:
         text = f"{text}, {noises} samples of each"
-    if available is not None and count < available and counts is not None and counts.shared < available:
+    if (
+        available is not None
+        and count < available
+        and counts is not None
+        and counts.shared < available
+    ):
         return f"{text}, of {available:,}: evaluation.prompts={available} takes all"
     return (
         text if count == wanted else f"{text}; evaluation.prompts={wanted} is more than there are"

@@ -77,7 +77,10 @@ def test_messages_as_libraries_write_them() -> None:
     ("row", "said"),
     [
         ([], "prompts: row 0: `messages` is empty, []"),
-        ([{"role": "user"}], "prompts: row 0: `messages` message 0: `content` must be a text; it is None"),
+        (
+            [{"role": "user"}],
+            "prompts: row 0: `messages` message 0: `content` must be a text; it is None",
+        ),
         ({"messages": ["hi"]}, "row 0: `messages` message 0 must have `role` and `content`"),
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "must be a text"),
     ],

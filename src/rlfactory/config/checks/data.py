@@ -1,6 +1,7 @@
 """Rules on prompts, and on what rewards read of samples and prompts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rlfactory.config.checks.base import (
@@ -66,8 +67,10 @@ def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
             column = node.get(option)
             if column is not None and provided is not None and column not in provided:
                 yield _no_column(config, f"{key}.{option}", column, provided)
-            elif column is not None and rows is not None:
-                if where := next((at for at, row in rows.placed if is_missing(row.get(column))), None):
+            elif column is not None:
+                placed = () if rows is None else rows.placed
+                empty = (where for where, row in placed if is_missing(row.get(column)))
+                for where in islice(empty, 1):
                     yield _empty_cell(config, f"{key}.{option}", column, f"empty in {where}")
 
 

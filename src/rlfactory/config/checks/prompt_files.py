@@ -37,7 +37,9 @@ def require_readable_prompts(config: Config, traits: Traits) -> Iterator[Problem
     """
     node = config["prompts"]
     is_data_set = _is_data_set(node)
-    for name in ("path", "eval_path") if is_data_set else traits.get("prompts", {}).get("prompt_files", ()):
+    for name in (
+        ("path", "eval_path") if is_data_set else traits.get("prompts", {}).get("prompt_files", ())
+    ):
         value = node.get(name)
         if not isinstance(value, str) or (is_data_set and glob.has_magic(value)):
             continue
@@ -65,7 +67,9 @@ def require_splits(config: Config, traits: Traits) -> Iterator[Problem]:
             near = closest(split, names, 0) if len(names) > 1 else None
             good = near or ("train" if key == "split" else "null")
             remedy = "; rows to evaluate on are named by prompts.eval_path=FILE"
-            yield Problem(f"prompts.{key}", f"is {split}, and {what}{remedy}", f"prompts.{key}={good}")
+            yield Problem(
+                f"prompts.{key}", f"is {split}, and {what}{remedy}", f"prompts.{key}={good}"
+            )
 
 
 def _is_data_set(node: Mapping[str, Any]) -> bool:

@@ -96,11 +96,6 @@ def _text_of(content: object) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def prompt_key(row: Mapping[str, Any]) -> str | None:
-    """The key of a row's prompt: `prompt`, or else `messages`; None if it has neither."""
-    return next((key for key in ("prompt", MESSAGES) if row.get(key) is not None), None)
-
-
 def read_prompt(row: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
     """The prompt of a row of data, under `key`, and its metadata: the other columns.
 

@@ -79,7 +79,7 @@ def _text(path: Path, most: int | None) -> str:
         with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
             data: bytes = file.read(-1 if most is None else most)
             if most is not None and len(data) == most:
-                data = data[: data.rfind(b"\n") + 1] + file.readline()
+                data += file.readline()
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise PromptError(f"{path}: cannot read prompts: {reason}") from error
@@ -176,5 +176,3 @@ def _typed(column: Iterable[str]) -> list[Any]:
         if all(v is None or (str(v) == cell and math.isfinite(v)) for cell, v in pairs):
             return values
     return [*cells]
-
-

@@ -1,5 +1,6 @@
 """Prompts that a Python caller hands over: texts, lists of messages, rows, or a data set."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -91,7 +92,7 @@ def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
     try:
         prompts = [reader.read(f"{name}: row {n}", row) for n, row in enumerate(_rows(rows, name))]
     except PromptError as error:
-        text = str(error).partition(", or leave such rows out")[0]  # which is for files
+        text = re.split(", or leave such rows|; prompts.image_column", str(error))[0]  # for files
         rename = "; in a data set: data.rename_column('...', 'prompt')" if "has no" in text else ""
         raise PromptError(text + rename) from error
     if not prompts:

@@ -31,9 +31,9 @@ class EmptyCellError(ValueError):
 
 def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
     """Whether a row has nothing in one of these columns, without which it is not wanted."""
-    is_pair = {"chosen", "rejected"} <= row.keys()
-    used = ("chosen" if is_pair and "prompt" not in row else prompt_column(row, c) for c in columns)
-    return any(is_missing(row.get(column)) for column in used)
+    is_bare_pair = {"chosen", "rejected"} <= row.keys() and "prompt" not in row
+    wanted = [c for c in columns if c != "prompt" or not is_bare_pair]
+    return any(is_missing(row.get(prompt_column(row, column))) for column in wanted)
 
 
 UNPAIRED = (
@@ -55,7 +55,9 @@ def is_missing(value: object) -> bool:
         return not value.strip()
     if isinstance(value, list | tuple):
         asked = [m.get("content") for m in value if _has_role(m, "user")]
-        return not value or (bool(asked) and all(isinstance(a, str) and not a.strip() for a in asked))
+        return not value or (
+            bool(asked) and all(isinstance(a, str) and not a.strip() for a in asked)
+        )
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ == "NAType"  # pandas.NA equals nothing
 
