@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm import generate
+from rlfactory.model.lm.chat import PromptFormat
 from rlfactory.model.lm.loading import begins_with_end, end_ids
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Tokens
@@ -275,6 +276,6 @@ def test_prompts_that_do_not_fit_are_left_out_or_cut(model: CausalLM) -> None:
     model.max_prompt_length = 10
     assert model.check_lengths([long], 14) == frozenset()
     assert model.encode([long])[0].shape[1] == 10
-    with pytest.raises(ModelError, match="a conversation can't be cut.*long_prompts=drop"):
-        model.prompts.text_role = "user"
+    model.prompts = PromptFormat(model.tokenizer, template="plain", text_role="user")
+    with pytest.raises(ModelError, match=r"a conversation can't be cut.*long_prompts=drop"):
         model.check_lengths([long], 14)

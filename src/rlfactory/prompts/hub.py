@@ -63,7 +63,7 @@ def _load(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
     if not isinstance(rows, datasets.Dataset):
         names = list(dict.fromkeys(name for _, row in rows for name in row))
         _require_columns(names, path, reader)
-        return reader.read_all([(at, dict.fromkeys(names) | row) for at, row in rows], path)
+        return reader.read_all([(at, {**dict.fromkeys(names), **row}) for at, row in rows], path)
     if len(rows) == 0:
         raise PromptError(f"{path}: split {split!r} has no prompts")
     _require_columns(rows.column_names, path, reader)

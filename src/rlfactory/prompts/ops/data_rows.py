@@ -99,8 +99,7 @@ def _of_line(line: str, where: str) -> Placed:
     try:
         value: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        reason = f"{error.msg} at column {error.colno}" if hasattr(error, "colno") else error
-        raise PromptError(f"{where}: not JSON: {reason}") from error
+        raise PromptError(f"{where}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise PromptError(f"{where}: a line must be a JSON object, not {type(value).__name__}")
     return where, value
@@ -114,8 +113,7 @@ def _of_json(text: str, path: Path) -> list[Placed]:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > 1 and lines[0].strip().endswith("}"):  # .jsonl by another name
             return [_of_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
-        reason = f"{error.msg}, line {error.lineno}" if hasattr(error, "lineno") else error
-        raise PromptError(f"{path}: not JSON: {reason}") from error
+        raise PromptError(f"{path}: not JSON: {error}") from error
     if isinstance(value, dict):
         lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
         is_row = {"prompt", "messages", "conversations"} & value.keys()

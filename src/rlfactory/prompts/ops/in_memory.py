@@ -113,7 +113,8 @@ def _rows(rows: Any, name: str) -> Iterator[Mapping[str, Any]]:
             " datasets.Dataset or a data frame"
         )
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a data frame
-        rows = rows.to_dict("records") if hasattr(rows, "iloc") else rows.to_dicts()
+        frame: Any = rows
+        rows = frame.to_dict("records") if hasattr(frame, "iloc") else frame.to_dicts()
     for number, row in enumerate(rows):
         if number == MOST:
             raise PromptError(f"{name}: more than {MOST:,} rows; does it end? Hand over fewer")
