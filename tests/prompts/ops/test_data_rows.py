@@ -71,6 +71,7 @@ def test_a_part_of_a_file_ends_with_a_line(tmp_path: Path) -> None:
         ("a.csv", "a,b\n1,2,3\n", r"a.csv:2: 3 cells for 2 columns"),
         ("a.csv", 'a,b\n"x\n', r"a.csv:2: not CSV: unexpected end"),
         ("a.csv.gz", b"nothing", "cannot read prompts"),
+        ("a.json", "3", "holds 3; it must hold a list"),
         ("a.json", "[1]", "row 1 must be an object, not int"),
         ("a.jsonl", "[" * 100_000, "not JSON"),
     ],

@@ -118,6 +118,8 @@ def _of_json(text: str, path: Path) -> list[Placed]:
         lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
         is_row = {"prompt", "messages", "conversations"} & value.keys()
         value = [value] if is_row or len(lists) != 1 else lists[0]
+    if not isinstance(value, list):
+        raise PromptError(f"{path}: holds {value!r:.40}; it must hold a list of objects or texts")
     rows = [{"prompt": row} if isinstance(row, str) else row for row in value]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
