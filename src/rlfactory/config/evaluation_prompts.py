@@ -1,7 +1,6 @@
 """Whether evaluation prompts are separate from training prompts, as far as a plan can tell."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,9 +94,7 @@ def takes_all(typed: Sequence[str], frozen: Config, config: Config) -> list[str]
         own = frozen["prompts"]
         known = "eval_path" in own and os.path.isfile(Path(own["path"]).expanduser())
         if known and [key for key in keys if key.startswith("prompts")] == ["prompts.path"]:
-            words = [
-                re.sub(r"^(\+*)prompts\.path=", r"\1prompts.eval_path=", word) for word in words
-            ]
+            words = [word for word in words if override_key(word) != "prompts.path"]
             changed = {"path": own["path"], "eval_path": node["path"], "eval_split": None}
     new = {name: value for name, value in changed.items() if name in node}
     words += [f"prompts.{n}={typed_value(v)}" for n, v in new.items() if n != "path"]
