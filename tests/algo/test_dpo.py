@@ -153,7 +153,10 @@ def test_completions_may_be_messages() -> None:
     ("metadata", "message"),
     [
         ({"chosen": " a"}, "'rejected' must be a text, and there is none.*columns are chosen"),
-        ({"chosen": 3, "rejected": " b"}, r"'chosen' must be a text, and it is 3.*algo\.chosen"),
+        (
+            {"chosen": True, "rejected": " b"},
+            r"'chosen' must be a text, and it is True.*algo\.chosen",
+        ),
         ({"chosen": " a", "rejected": " "}, "it is ' '"),
         ({"chosen": " a", "rejected": " a"}, "are equal, ' a'; a pair must differ"),
     ],

@@ -104,7 +104,7 @@ def test_accuracy_is_the_share_of_likeliest_tokens(model: CausalLM) -> None:
     ("metadata", "message"),
     [
         ({"answer": "x"}, "'completion' must be a text, and there is none.*columns are answer"),
-        ({"completion": 3}, "it is 3"),
+        ({"completion": True}, "it is True"),
         ({"completion": " "}, "it is ' '"),
         ({}, "columns are none"),
     ],

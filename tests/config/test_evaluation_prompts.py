@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config.overrides import plan_from_words
+from rlfactory.config.evaluation_prompts import takes_all
+from rlfactory.config.overrides import override_frozen, plan_composed, plan_from_words
 
 
 def row(*words: str) -> str:
@@ -39,7 +40,8 @@ def test_a_file_holds_a_tenth_out_by_default(file: str) -> None:
 def test_a_file_of_few_prompts_says_why_none_is_held_out(file: str, tmp_path: Path) -> None:
     words = ["prompts=file", f"prompts.path={tmp_path / 'few.txt'}", "evaluation.prompts=2"]
     assert "2 training prompts (0.1 of 2 is fewer than 4, so none is held out)" in row(*words)
-    assert row(*words, f"prompts.eval_path={file}") == "2 held-out prompts"
+    all_of_them = "2 held-out prompts, of 50: evaluation.prompts=50 takes all"
+    assert row(*words, f"prompts.eval_path={file}") == all_of_them
 
 
 def test_an_evaluation_of_more_prompts_than_there_are_says_so(file: str) -> None:
@@ -49,3 +51,36 @@ def test_an_evaluation_of_more_prompts_than_there_are_says_so(file: str) -> None
     all_of_them = row(*words, "prompts.held_out_share=0")
     assert all_of_them.startswith("50 training prompts")
     assert all_of_them.endswith(too_many)
+
+
+def test_an_evaluation_takes_all_that_is_typed(file: str, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("a\nb\nprompt 1\n")
+    words = ["model=tiny_gpt2", "prompts=file", f"prompts.path={file}"]
+    plan = plan_from_words(*words)
+    frozen = {**plan.config, "choices": plan.choices}
+
+    def typed(*words: str) -> list[str]:
+        return takes_all(words, frozen, override_frozen(frozen, words).values)
+
+    test = f"prompts.path={tmp_path / 'test.txt'}"
+    found = plan_composed(override_frozen(frozen, typed(test)))
+    assert found.config["prompts"]["path"] == file, "so that it is known what is trained on"
+    expected = "3 prompts; 1 of the 3 are trained on too"
+    assert found.derived["evaluated on"] == expected
+    other = plan_composed(override_frozen(frozen, typed("prompts=file", test)))
+    assert other.config["prompts"]["held_out_share"] == 0
+    assert other.config["evaluation"]["prompts"] == 3
+    assert typed("evaluation.prompts=4") == ["evaluation.prompts=4"]
+    assert "evaluation.prompts=50" not in typed(test, "evaluation.prompts=2")
+    assert (
+        plan_composed(override_frozen(frozen, typed(test, "evaluation.prompts=2")))
+        .derived["evaluated on"]
+        .startswith("2 prompts")
+    )
+
+
+def test_a_set_of_a_file_is_taken_wholly(file: str) -> None:
+    words = ["eval_sets.of=[file]", f"eval_sets.parts.file.path={file}"]
+    plan = plan_from_words("model=tiny_gpt2", *words)
+    assert plan.config["eval_sets"]["parts"]["file"]["held_out_share"] == 0
+    assert plan.derived["also on"].startswith("50 of file")

@@ -16,6 +16,7 @@ from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm import generate
+from rlfactory.model.lm.chat import PromptFormat
 from rlfactory.model.lm.loading import begins_with_end, end_ids
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Tokens
@@ -373,3 +374,23 @@ def test_a_text_without_padding_needs_no_mask(
     assert masks == [None] * len(PROMPTS)
     torch.testing.assert_close(torch.cat([a[0] for a in alone]), together, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(torch.cat([a[1] for a in alone]), values, atol=1e-5, rtol=1e-4)
+
+
+def test_prompts_that_do_not_fit_are_left_out_or_cut(model: CausalLM) -> None:
+    long = "".join(chr(97 + i % 26) for i in range(60))
+    model.long_prompts = "drop"
+    assert model.check_lengths([long, "y"], 14) == {long}
+    assert model.check_lengths(["y"], 14) == frozenset()
+    model.long_prompts = "cut"
+    assert model.check_lengths([long, "y"], 14) == frozenset()
+    (whole,) = model.prompts.prompt_ids([long])
+    ids, mask = model.encode([long, "y"])
+    assert ids.shape[1] == 64 - 14
+    assert ids[0].tolist() == [whole[0], *whole[-49:]], "after the token that documents begin with"
+    assert int(mask[1].sum()) == 2
+    model.max_prompt_length = 10
+    assert model.check_lengths([long], 14) == frozenset()
+    assert model.encode([long])[0].shape[1] == 10
+    model.prompts = PromptFormat(model.tokenizer, template="plain", text_role="user")
+    with pytest.raises(ModelError, match=r"a conversation can't be cut.*long_prompts=drop"):
+        model.check_lengths([long], 14)

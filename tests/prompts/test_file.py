@@ -56,10 +56,15 @@ def test_draws_are_keyed(write):
         ("p.jsonl", "\n \n", r"p\.jsonl: no prompts"),
         ("p.txt", b"fine\nnot \xff fine", r"p\.txt:2: not UTF-8"),
         ("p.jsonl", '{"prompt": "a"}\n{"prompt": ', r"p\.jsonl:2: not JSON"),
-        ("p.jsonl", '{"prompt": "a"}\n\n{"text": "b"}', r"p\.jsonl:3: .*keys are \['text'\]"),
+        (
+            "p.jsonl",
+            '{"prompt": "a"}\n\n{"text": "b"}',
+            r"p\.jsonl:3: has no `prompt`, as rows before it; its keys are text",
+        ),
         ("p.jsonl", '{"prompt": 3}', r"p\.jsonl:1: .*it is 3"),
         ("p.jsonl", '["a"]', r"p\.jsonl:1: .*not list"),
-        ("p.csv", "a", r"\.txt or \.jsonl"),
+        ("p.csv", "a", "a line of column names alone"),
+        ("p.doc", "a", r"from \.txt, \.jsonl"),
     ],
 )
 def test_bad_files_are_named_with_the_line(write, name, content, message):

@@ -41,7 +41,7 @@ def test_a_split_for_evaluation(saved, name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"path": "both", "column": "text"}, r"no column 'text'.*\['caption', 'tag'\]"),
+        ({"path": "both", "column": "text"}, "no column 'text'; there are caption, tag"),
         ({"path": "both", "column": "caption", "split": "dev"}, "split 'dev'"),
         ({"path": "files", "column": "caption", "eval_split": "dev"}, "split 'dev'"),
         ({"path": "gone/nowhere/at all", "column": "caption"}, "cannot load"),
@@ -54,7 +54,7 @@ def test_what_is_not_there_is_named(saved, monkeypatch, options, message):
 
 
 def test_a_column_that_is_no_text(saved):
-    with pytest.raises(PromptError, match="row 0: 'caption' must be a text or a list of.*it is 1"):
+    with pytest.raises(PromptError, match="row 1: `caption` must be a text or a list of.*it is 1"):
         HubPrompts(path=str(saved / "numbers.parquet"), column="caption")
 
 
@@ -83,3 +83,41 @@ def test_a_share_is_held_out_and_never_trained_on(saved):
     assert not HubPrompts(path=str(saved / "both"), column="caption", eval_split="test").separate, (
         "its rows are those of the training split"
     )
+
+
+def test_a_file_to_evaluate_on_is_taken_wholly(tmp_path):
+    (tmp_path / "a.csv").write_text("q,n\n" + "".join(f"{i}+1,{i}\n" for i in range(50)))
+    (tmp_path / "b.csv").write_text("q,n\n" + "".join(f"{i}+2,{i}\n" for i in range(30)))
+    paths = {"path": str(tmp_path / "a.csv"), "eval_path": str(tmp_path / "b.csv")}
+    source = HubPrompts(**paths, column="q", held_out_share=0.5)
+    assert len(source.held_out(99)) == 30
+    assert len(source.texts()) == 50
+    assert source.separate
+
+
+def test_rows_of_a_data_set_are_left_out(tmp_path):
+    rows = datasets.Dataset.from_dict({"prompt": ["a", None, " ", "b"], "answer": ["1"] * 4})
+    rows.to_parquet(tmp_path / "a.parquet")
+    path = str(tmp_path / "a.parquet")
+    with pytest.raises(PromptError, match=r"a.parquet: row 2: `prompt` is empty, None"):
+        HubPrompts(path=path)
+    source = HubPrompts(path=path, skip_empty=["prompt"])
+    assert source.known()[1] == Prompt("b", {"answer": "1"})
+    with pytest.raises(PromptError, match="no row that is not left out"):
+        HubPrompts(path=path, skip_empty=["prompt", "other"])
+
+
+def test_pairs_of_a_data_set_have_their_common_beginning(tmp_path):
+    rows = [{"chosen": "The sky is blue.", "rejected": "The sky is green."}]
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "pairs")
+    (prompt,) = HubPrompts(path=str(tmp_path / "pairs")).known()
+    assert prompt == Prompt("The sky is", {"chosen": " blue.", "rejected": " green."})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_pattern_is_all_of_its_files(tmp_path, suffix):
+    for name in "ab":
+        rows = datasets.Dataset.from_dict({"prompt": [name, name * 2]})
+        path = tmp_path / f"{name}.{suffix}"
+        rows.to_csv(path) if suffix == "csv" else rows.to_parquet(path)
+    assert list(HubPrompts(path=f"{tmp_path}/*.{suffix}").texts()) == ["a", "aa", "b", "bb"]

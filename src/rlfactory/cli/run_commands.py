@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ def evaluate(words: Sequence[str]) -> int:
     best, words = "--best" in words, [word for word in words if word != "--best"]
     if not words or "=" in words[0]:
         raise PlanError([Problem("RUN", "no run folder named; type rlfactory evaluate RUN")])
+    from rlfactory.config.evaluation_prompts import takes_all
     from rlfactory.config.overrides import override_frozen, plan_composed
     from rlfactory.config.words import SEARCHPATH
 
@@ -145,17 +147,28 @@ def evaluate(words: Sequence[str]) -> int:
     refused = [
         key
         for word in overrides
-        if (key := override_key(word)) not in (*DECODING_KEYS, SEARCHPATH)
-        and key.split(".")[0] not in EVALUATION_KEYS
+        if (key := override_key(word)) != SEARCHPATH and not _in_evaluation(key)
     ]
     if refused:
         raise PlanError([Problem(key, message) for key in refused])
     located = with_inputs(frozen, RunFolder(run), relocations(run, moved, frozen))
-    plan = plan_composed(override_frozen(located, overrides))
+    composed = override_frozen(located, overrides)
+    composed = override_frozen(located, takes_all(overrides, located, composed.values))
+    try:
+        plan = plan_composed(composed)
+    except PlanError as error:  # a fix that is refused here is none
+        raise PlanError(
+            p if _in_evaluation(override_key(p.fix)) or "=" not in p.fix else replace(p, fix="")
+            for p in error.problems
+        ) from None
     silence_notices()
     from rlfactory.tools.evaluate import evaluate as run_evaluate
 
     return run_evaluate(run, plan.config, best)
+
+
+def _in_evaluation(key: str) -> bool:
+    return key in DECODING_KEYS or key.split(".")[0] in EVALUATION_KEYS
 
 
 def _greedy(word: str, frozen: Mapping[str, Any]) -> str:

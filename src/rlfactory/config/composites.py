@@ -56,11 +56,14 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
             elif "_target_" in given:
                 parts[name] = given
             elif name in known:
-                parts[name] = {**_option(group, name, tuple(places)), **given}
+                own = dict(_option(group, name, tuple(places)))
+                if key == "eval_sets" and "path" in own:  # a share is held out of training data
+                    own["held_out_share"] = 0.0
+                parts[name] = {**own, **given}
             else:
-                own = _own_part(key, group, name, media)
+                hint = _own_part(key, group, name, media)
                 place, of = _naming(key, name, values)
-                problems.append(_unknown(place, group, name, [*known], of, own))
+                problems.append(_unknown(place, group, name, [*known], of, hint))
         unnamed = [name for name in node["parts"] if name not in wanted]
         problems += [_unnamed_part(key, name, node["of"]) for name in unnamed]
         values[key] = {**node, "parts": parts}

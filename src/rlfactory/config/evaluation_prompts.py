@@ -1,11 +1,63 @@
 """Whether evaluation prompts are separate from training prompts, as far as a plan can tell."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlfactory.config.checks.base import Config, Traits
-from rlfactory.utils.held_out import FEWEST, held_out_count
+from rlfactory.config.problems import override_key
+from rlfactory.config.prompt_data import Head, prompt_head
+from rlfactory.config.words import typed_value
+from rlfactory.utils.held_out import FEWEST, held_out_texts, sameness
 from rlfactory.utils.live_objects import is_reference, resolve
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many prompts a file has, as far as a plan tells them apart.
+
+    Attributes:
+        trained: different prompts to train on, None where only a run counts them.
+        evaluated: prompts to evaluate on, all rows of them.
+        shared: how many of these are trained on.
+        left_out: rows that are left out, as a needed column is empty.
+    """
+
+    trained: int | None
+    evaluated: int
+    shared: int
+    left_out: int
+
+
+def counts_of(node: Config) -> Counts | None:
+    """The prompts of a local file, split as a run splits them; None where only a run can say."""
+    head, own = _whole_head(node, "path"), node.get("eval_path")
+    found = head if own is None else _whole_head(node, "eval_path")
+    if found is None or node.get("eval_split") not in (None, "train"):
+        return None
+    texts = [row[node.get("column", "prompt")] for _, row in found.placed]
+    if own is not None or node.get("eval_split"):
+        rows = () if head is None else head.placed
+        trained = {sameness(row[node.get("column", "prompt")]) for _, row in rows}
+        shared = sum(sameness(text) in trained for text in texts)
+        left_out = found.left_out + (head.left_out if head and own else 0)
+        return Counts(len(trained) if head else None, len(texts), shared, left_out)
+    chosen = held_out_texts(texts, node.get("held_out_share") or 0.0)
+    trained = {sameness(text) for text in texts if text not in chosen}
+    if not chosen:
+        return Counts(len(trained), len(texts), len(texts), found.left_out)
+    return Counts(len(trained), sum(text in chosen for text in texts), 0, found.left_out)
+
+
+def _whole_head(node: Config, key: str) -> Head | None:
+    value = node.get(key)
+    if not isinstance(value, str) or "held_out_share" not in node:
+        return None
+    if not os.path.isfile(Path(value).expanduser()):
+        return None
+    head = prompt_head(node, key)
+    return head if head.is_whole and not head.fault else None
 
 
 def is_separate(config: Config, traits: Traits) -> bool:
@@ -16,19 +68,40 @@ def is_separate(config: Config, traits: Traits) -> bool:
     own = traits["prompts"].get("separate", False)
     if own is not None:
         return bool(own)
-    if node.get("eval_path") or node.get("eval_split"):
-        return True
-    share, count = node.get("held_out_share") or 0.0, prompt_count(config)
-    is_list = count is not None and "eval_path" in node
-    return bool(held_out_count(count or 0, share) if is_list else share)
+    counts = counts_of(node)
+    if counts is not None:
+        return counts.shared == 0
+    return bool(node.get("eval_path") or node.get("eval_split") or node.get("held_out_share"))
 
 
-def prompt_count(config: Config) -> int | None:
-    """How many different prompts a file of text lines has; None for other sources."""
-    path = config["prompts"].get("path")
-    if not isinstance(path, str) or not path.endswith((".txt", ".jsonl")):
-        return None
-    return _lines(Path(path).expanduser())
+def takes_all(typed: Sequence[str], frozen: Config, config: Config) -> list[str]:
+    """The overrides of an evaluation that takes all rows of the prompts that were typed: a share is
+    held out of data that are trained on.
+
+    Args:
+        typed: the overrides.
+        frozen: the run's configuration; where its prompts are at hand, those that are typed are
+            evaluated beside them, so that it is known which are trained on.
+        config: the configuration with the overrides.
+    """
+    keys, node = {override_key(word) for word in typed}, config["prompts"]
+    of_eval = {"prompts.eval_path", "prompts.eval_split"}
+    if "path" not in node or not keys & {"prompts", "prompts.path", "prompts.split", *of_eval}:
+        return [*typed]
+    words, changed = [*typed], {}
+    if not keys & {*of_eval, "prompts.held_out_share"}:
+        changed = {"held_out_share": 0, "eval_path": None, "eval_split": None}
+        own = frozen["prompts"]
+        known = "eval_path" in own and os.path.isfile(Path(own["path"]).expanduser())
+        if known and [key for key in keys if key.startswith("prompts")] == ["prompts.path"]:
+            words = [word for word in words if override_key(word) != "prompts.path"]
+            changed = {"path": own["path"], "eval_path": node["path"], "eval_split": None}
+    new = {name: value for name, value in changed.items() if name in node}
+    words += [f"prompts.{n}={typed_value(v)}" for n, v in new.items() if n != "path"]
+    counts = counts_of({**node, **new})
+    if counts is not None and "evaluation.prompts" not in keys:
+        words.append(f"evaluation.prompts={counts.evaluated}")
+    return words
 
 
 def evaluation_samples(config: Config) -> int:
@@ -71,15 +144,36 @@ def describe_evaluation(config: Config, traits: Traits) -> str:
     """The prompts that evaluations take, in words, and what gives others."""
     wanted, available = config["evaluation"]["prompts"], _available(config)
     count = wanted if available is None else min(wanted, available)
+    counts = counts_of(config["prompts"])
     if is_separate(config, traits):
         text = f"{count} held-out prompts"
+    elif counts is not None and counts.shared < counts.evaluated:
+        text = f"{count} prompts; {counts.shared} of the {counts.evaluated} are trained on too"
     else:
         text = f"{count} training prompts{_remedy(config)}"
+    if available is None and config["prompts"].get("path") is not None:
+        text = f"at most {text}"
     if (noises := config["evaluation"]["noises"]) > 1:
         text = f"{text}, {noises} samples of each"
+    if (
+        available is not None
+        and count < available
+        and counts is not None
+        and counts.shared < available
+    ):
+        return f"{text}, of {available:,}: evaluation.prompts={available} takes all"
     return (
         text if count == wanted else f"{text}; evaluation.prompts={wanted} is more than there are"
     )
+
+
+def row_notes(config: Config) -> list[str]:
+    """What a plan notes of the rows of its file: those that are left out."""
+    counts = counts_of(config["prompts"])
+    if counts is None or not counts.left_out:
+        return []
+    columns = " or ".join(config["prompts"]["skip_empty"])
+    return [f"{counts.left_out} rows without {columns} are left out (prompts.skip_empty)"]
 
 
 def _available(config: Config) -> int | None:
@@ -88,33 +182,18 @@ def _available(config: Config) -> int | None:
     if is_reference(node["_target_"]):
         listed = getattr(resolve(node["_target_"]), "eval_prompts", None)
         return None if listed is None else len(listed)
-    if "eval_path" not in node:
-        return None
-    if node["eval_path"] is not None:
-        return _lines(Path(node["eval_path"]).expanduser())
-    count = prompt_count(config)
-    return count and (held_out_count(count, node.get("held_out_share") or 0.0) or count)
+    counts = counts_of(node)
+    return None if counts is None else counts.evaluated
 
 
 def _remedy(config: Config) -> str:
     node = config["prompts"]
     if is_reference(node["_target_"]):
         return "; eval_prompts=[...] has others"
-    share, count = node.get("held_out_share"), prompt_count(config)
-    if "eval_path" in node and share and count is not None:
-        too_few = f" ({share:g} of {count} is fewer than {FEWEST}, so none is held out)"
-        return f"{too_few}; prompts.eval_path=FILE has others"
+    share, counts = node.get("held_out_share"), counts_of(node)
+    if "eval_path" in node and share and counts is not None:
+        few = f"{share:g} of {counts.trained} is fewer than {FEWEST}"
+        return f" ({few}, so none is held out); prompts.eval_path=FILE has others"
     if "eval_path" in node:
         return "; prompts.held_out_share=0.1 holds some out, prompts.eval_path=FILE has others"
     return "; prompts.held_out_share=0.1 holds some out" if share is not None else ""
-
-
-def _lines(path: Path) -> int | None:
-    """The number of different lines of a file, blank ones aside."""
-    if not os.path.isfile(path):
-        return None
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return len({line.strip() for line in lines if line.strip()})

@@ -15,7 +15,7 @@ from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets
+from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets, row_notes
 from rlfactory.config.live_rows import described_choice
 from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
 from rlfactory.config.problems import PlanError, Problem
@@ -207,6 +207,7 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
         rows["also on"] = sets
     rows["device"] = describe_device(config)
     remarks = [*cautions(config, traits), *tracker_notes(config), *process_notes(config)]
+    remarks += row_notes(config)
     remarks += map(str, undownloaded_prompts(config))
     if traits["model"].get("media") != "texts":
         rows["passes"] += f"; {nfe_per_iteration(config, traits):,.0f} an iteration"

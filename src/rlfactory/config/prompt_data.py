@@ -1,38 +1,62 @@
 """The first rows of a local file or data set of prompts, read without the `datasets` library."""
 
-import csv
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rlfactory.config.problems import closest
-from rlfactory.prompts.ops.chat import prompt_key, read_prompt
+from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, kind_of, parquet_rows
+from rlfactory.prompts.ops.row_forms import NoPromptError, is_left_out, read_row, same_form
+from rlfactory.utils.errors import PromptError
 
 CHECKED_LINES = 1000
-"""Lines of a prompt file that a plan checks, to be quick; a run reads them all."""
-DATA_SUFFIXES = (".parquet", ".json", ".jsonl", ".csv")
-"""Files that `prompts=datasets` reads."""
-HEAD = 2**20
-"""Characters of a data file that are read for its first row."""
+"""Rows that rules look at, to be quick; a run reads them all."""
+DATA_KINDS = (*TEXT_KINDS, ".parquet")
+"""Files that `prompts=datasets` reads; `prompts=file` reads all but the last."""
+READ_BYTES, READ_ROWS = 2**21, 10_000
+"""How much a plan reads of a file of texts, and of a .parquet file."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The beginning of a file of prompts.
+    """The beginning of a file of prompts, as a run reads it.
 
     Attributes:
         fault: what is wrong with it, None if nothing is.
-        rows: its first rows, those of a text file with their text under `prompt`.
-        columns: the names of its columns; None if they can't be read here, as of a .parquet file.
+        placed: its first rows with their places; the prompt is under the column that is read.
+        columns: the names of its columns; None if they can't be read here.
+        is_whole: whether these are all rows.
+        left_out: how many more there are that lack what they must have.
+        empty: the column that is empty where that is the fault.
+        lacks: whether the fault is that there is no column of prompts.
     """
 
     fault: str | None = None
-    rows: tuple[Mapping[str, Any], ...] = ()
+    placed: tuple[Placed, ...] = ()
     columns: tuple[str, ...] | None = None
+    is_whole: bool = False
+    left_out: int = 0
+    empty: str = ""
+    lacks: bool = False
+
+    @property
+    def rows(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows that rules look at."""
+        return tuple(row for _, row in self.placed[:CHECKED_LINES])
+
+
+def splits_of(path: Path) -> tuple[str, ...] | None:
+    """The splits of a file, or of a folder that `datasets` saved; None of another folder."""
+    if os.path.isfile(path) or (path / "state.json").is_file():
+        return ("train",)
+    try:
+        return (*json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"],)
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def folder_of_prompts(config: Mapping[str, Any]) -> Path:
@@ -42,88 +66,56 @@ def folder_of_prompts(config: Mapping[str, Any]) -> Path:
     return file.parent if file.is_file() else Path()
 
 
-def prompt_file_head(path: Path) -> Head:
-    """The first rows of a file that `prompts=file` reads."""
-    return _prompt_file_head(path, _state(path))
+def prompt_head(node: Mapping[str, Any], key: str = "path") -> Head:
+    """What a plan reads of the file or folder that `prompts.KEY` names."""
+    path, column = Path(node[key]).expanduser(), str(node.get("column", "prompt"))
+    found = raw_head(path, str(node.get("split", "train")))
+    if found.fault or not found.placed:
+        return found
+    return _as_read(path, column, tuple(node.get("skip_empty") or ()), _state(path))
 
 
 @lru_cache(maxsize=16)  # several rules read it
-def _prompt_file_head(path: Path, state: object) -> Head:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        return Head(f"is not UTF-8 (byte {error.start})")
-    except OSError as error:
-        near = nearest_file(path)
-        hint = f". Did you mean {near}?" if near else ""
-        return Head(f"can't be read: {error.strerror}{hint}")
-    if path.suffix not in (".txt", ".jsonl"):
-        return Head("is neither .txt nor .jsonl")
-    if not text.strip():
-        return Head("is empty")
-    lines = text.split("\n")[:CHECKED_LINES]
-    if path.suffix == ".txt":
-        return Head(None, tuple({"prompt": line} for line in lines if line.strip()), ("prompt",))
-    return _json_lines(lines)
-
-
-def _json_lines(lines: Sequence[str]) -> Head:
-    rows: list[Mapping[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+def _as_read(path: Path, column: str, skip_empty: tuple[str, ...], state: object) -> Head:
+    raw = _file_head(path, state)
+    rows: list[Placed] = []
+    form: str | None = None
+    for where, row in raw.placed:
+        if is_left_out(row, skip_empty):
             continue
         try:
-            row = json.loads(line)
+            form = same_form(row, column, form)
+            text, metadata = read_row(row, column)
         except ValueError as error:
-            return Head(f"is no JSON in line {number}: {error}")
-        key = prompt_key(row) if isinstance(row, dict) else None
-        if key is None:
-            keys = f"; its keys are {', '.join(row)}" if isinstance(row, dict) else ""
-            return Head(f"has no object with a `prompt` in line {number}, or with `messages`{keys}")
-        try:
-            rows.append(as_read(row, key))
-        except ValueError as error:
-            return Head(f"is no file of prompts: in line {number} `{key}` {error}")
-    return Head(None, tuple(rows), tuple(rows[0]) if rows else ())
+            lacks, empty = isinstance(error, NoPromptError), getattr(error, "column", "")
+            return replace(raw, fault=f"{where}: {error}", lacks=lacks, empty=empty)
+        rows.append((where, {column: text, **metadata} | {column: text}))
+    columns = dict.fromkeys(name for _, row in rows[:CHECKED_LINES] for name in row)
+    left_out = len(raw.placed) - len(rows)
+    return Head(None, tuple(rows), tuple(columns), raw.is_whole, left_out)
 
 
-def dataset_head(path: Path, split: str) -> Head:
-    """The first row of a file, or the columns of a folder, that `prompts=datasets` reads."""
-    return _dataset_head(path, split, _state(path))
+def raw_head(path: Path, split: str = "train") -> Head:
+    """The first rows of a file as they are, or the columns of a folder that `datasets` saved."""
+    return _folder_head(path, split) if os.path.isdir(path) else _file_head(path, _state(path))
 
 
 @lru_cache(maxsize=16)
-def _dataset_head(path: Path, split: str, state: object) -> Head:
-    if os.path.isdir(path):
-        return _folder_head(path, split)
-    if path.suffix not in DATA_SUFFIXES:
-        hint = "; prompts=file reads it" if path.suffix == ".txt" else ""
-        return Head(f"is none of {', '.join(DATA_SUFFIXES)}{hint}")
+def _file_head(path: Path, state: object) -> Head:
     try:
-        with path.open("rb") as stream:
-            start = stream.read(HEAD)
-        if path.suffix == ".parquet":
-            return Head() if start[:4] == b"PAR1" else Head("is no Parquet file")
-        text = start.decode("utf-8-sig", errors="ignore")
-    except OSError as error:
-        return Head(f"can't be read: {error.strerror}")
-    if not text.strip():
-        return Head("is empty")
-    if path.suffix == ".csv":
-        names, *rows = [*csv.reader(text.splitlines()[:2])]
-        return Head(None, tuple(dict(zip(names, row, strict=False)) for row in rows), tuple(names))
-    try:
-        row, _ = json.JSONDecoder().raw_decode(text.lstrip().removeprefix("[").lstrip())
-    except ValueError:
-        # an object larger than what was read is no fault
-        return Head() if len(start) == HEAD else Head("holds no JSON object in its first line")
-    if not isinstance(row, dict):
-        return Head("holds no JSON object in its first line")
-    return Head(None, (row,), tuple(row))
+        if kind_of(path) == ".parquet":
+            placed, columns, count = parquet_rows(path, READ_ROWS)
+            return Head(None, tuple(placed), tuple(columns), len(placed) == count)
+        placed = data_rows(path, READ_BYTES)
+    except PromptError as error:
+        near = None if state is not None else nearest_file(path)
+        return Head(f"{error}{f'. Did you mean {near}?' if near else ''}")
+    columns = list(dict.fromkeys(name for _, row in placed[:CHECKED_LINES] for name in row))
+    is_cut = path.suffix == ".gz" or path.stat().st_size > READ_BYTES
+    return Head(None, tuple(placed), tuple(columns), kind_of(path) == ".json" or not is_cut)
 
 
 def _folder_head(path: Path, split: str) -> Head:
-    """The columns of a folder that `Dataset.save_to_disk` wrote; of any other, nothing."""
     for folder in (path, path / split):
         try:
             info = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
@@ -131,16 +123,6 @@ def _folder_head(path: Path, split: str) -> Head:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return Head()
-
-
-def as_read(row: Mapping[str, Any], key: str, name: str = "prompt") -> dict[str, Any]:
-    """A row as a run reads it: the prompt under `name`, and its metadata.
-
-    Raises:
-        ValueError: under `key` is no prompt.
-    """
-    text, metadata = read_prompt(row, key)
-    return {name: text, **metadata} | {name: text}
 
 
 SAME_FILE = 0.75

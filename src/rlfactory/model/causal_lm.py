@@ -1,6 +1,7 @@
 """Adapter for causal language models of transformers, with a critic."""
 
 import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import to_device
 from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt
 
+log = logging.getLogger(__name__)
+
 
 class CausalLM(TextModel):
     """An `AutoModelForCausalLM` by `zoo:NAME`, folder or hub id, trained in full or by LoRA.
@@ -60,6 +63,8 @@ class CausalLM(TextModel):
         system_prompt: str | None = None,
         text_role: TextRole = "none",
         chat_options: dict[str, Any] | None = None,
+        max_prompt_length: PositiveInt | None = None,
+        long_prompts: Literal["refuse", "drop", "cut"] = "refuse",
         value_path: str | None = None,
         value_head: Shape = "mlp",
         value_start: Start = "zero",
@@ -89,6 +94,8 @@ class CausalLM(TextModel):
             begin=self.tokenizer.eos_token if self.begin_with_end else "",
         )
         self._end_ids = sorted({*end_ids(self.network, self.tokenizer), self.prompts.turn_end_id})
+        self.max_prompt_length, self.long_prompts = max_prompt_length, long_prompts
+        self._room: int | None = None
         self.context = context_of(self.network, self.tokenizer)
         config = self.network.config.get_text_config()
         self.vocabulary: int = config.vocab_size
@@ -133,32 +140,54 @@ class CausalLM(TextModel):
             policy, self.lora.off if self.lora else None, values, offload=memory.offload_weights
         )
 
-    def check_lengths(self, prompts: Sequence[str], length: int) -> None:
+    def check_lengths(self, prompts: Sequence[str], length: int) -> frozenset[str]:
         """See the contract; the message quotes the longest prompt."""
-        sizes = [len(row) for row in self._prompt_ids(prompts)]
-        if all(size + length <= self.context for size in sizes):
-            return
-        most = max(sizes)
-        longest = prompts[sizes.index(most)]
-        room = self.context - most
-        remedy = f"type dynamics.length={room}" if room > 0 else "no response fits behind it"
+        room = min(self.context - length, self.max_prompt_length or self.context)
+        if self.long_prompts == "cut" and room > 1:
+            self._room = room
+        rows = dict(zip(prompts, self._prompt_ids(prompts), strict=True))
+        long = [prompt for prompt, row in rows.items() if len(row) > room]
+        chats = [prompt for prompt in long if self.prompts.messages(prompt) is not None]
+        if not long or self.long_prompts == "drop":
+            return frozenset(long)
+        if self._room is not None and not chats:
+            log.warning("%d prompts of more than %d tokens are cut from the left", len(long), room)
+            return frozenset()
+        longest = max(long, key=lambda prompt: len(rows[prompt]))
+        most = len(rows[longest])
+        spare = self.context - most
+        if self._room is not None:
+            remedy = "a conversation can't be cut, as its template would be; type"
+        elif self.max_prompt_length and most <= self.context - length:
+            remedy = "type a larger model.max_prompt_length, or"
+        else:
+            fits = f"type dynamics.length={spare}" if spare > 0 else "no response fits behind it"
+            remedy = f"shorten the prompts, or {fits}, or leave them out:"
         raise ModelError(
             f"prompts leave too little room: {longest[:40]!r}... has {most} tokens, and with"
-            f" dynamics.length={length} that is more than the model's {self.context}; shorten the"
-            f" prompts, or {remedy}"
+            f" dynamics.length={length} of the model's {self.context} there are {max(0, room)} for"
+            f" a prompt; {remedy} model.long_prompts=drop"
         )
 
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids of prompts: conversations by the chat template; texts after an end of text
         where documents begin so in pretraining.
         """
-        ids, mask = padded_prompts(self._prompt_ids(prompts), self.tokenizer.pad_token_id)
+        rows = [self._fitting(row) for row in self._prompt_ids(prompts)]
+        ids, mask = padded_prompts(rows, self.tokenizer.pad_token_id)
         return to_device(ids, self.device), to_device(mask, self.device)
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         ids = self.prompts.prompt_ids(prompts)
         require_rows(self.tokenizer, ids, self.rows)
         return ids
+
+    def _fitting(self, ids: list[int]) -> list[int]:
+        """The end of a prompt that is to be cut, behind the token that documents begin with."""
+        if self._room is None or len(ids) <= self._room:
+            return ids
+        begin = ids[:1] if ids[0] in self.tokenizer.all_special_ids else []
+        return [*begin, *ids[len(ids) - self._room + len(begin) :]]
 
     def encode_completions(
         self, prompts: Sequence[str], texts: Sequence[str], length: int

@@ -89,11 +89,14 @@ class TextModel(ABC):
         return NFECounter()
 
     @abstractmethod
-    def check_lengths(self, prompts: Sequence[str], length: int) -> None:
+    def check_lengths(self, prompts: Sequence[str], length: int) -> frozenset[str]:
         """Check that a response of `length` tokens fits behind each prompt.
 
+        Returns:
+            The prompts that are to be left out, as it does not fit and options say so.
+
         Raises:
-            ModelError: it does not, for at least one prompt.
+            ModelError: it does not, for at least one other prompt.
         """
 
     @abstractmethod

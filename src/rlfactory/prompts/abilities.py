@@ -143,4 +143,4 @@ class Abilities(PromptList):
 
     def held_out(self, count: int) -> list[Prompt]:
         """The first `count` prompts, or all of them."""
-        return self.prompts[:count]
+        return [*self.prompts[:count]]

@@ -39,7 +39,7 @@ class Animals(PromptList):
         """`count` training prompts, as in DDPO: evenly spaced, or repeated if there are too few."""
         rounds = -(-count // len(self.prompts))
         if rounds > 1:
-            return (self.prompts * rounds)[:count]
+            return ([*self.prompts] * rounds)[:count]
         return [self.prompts[i] for i in spread_indices(len(self.prompts), count)]
 
 

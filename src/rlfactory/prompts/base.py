@@ -13,13 +13,13 @@ A run calls the methods in this order:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlfactory.utils.errors import UserError
+from rlfactory.utils.errors import PromptError as PromptError  # sources raise it
 
 
 def item_indices(length: int, count: int, *, seed: int, iteration: int) -> list[int]:
@@ -53,10 +53,6 @@ def spread_indices(length: int, count: int) -> list[int]:
     """`count` evenly spaced indices below `length`; all of them if `count` is larger."""
     count = min(count, length)
     return [i * length // count for i in range(count)]
-
-
-class PromptError(UserError, ValueError):
-    """Prompts that cannot be read; the message names the file, the line and what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +132,18 @@ class Prompts(ABC):
             PromptError: A prompt of the data cannot be read.
         """
         return [prompt.text for prompt in self.known()]
+
+    def leave_out(self, texts: Collection[str]) -> None:
+        """Leave out prompts, of training and of evaluation, that are too long for the model.
+
+        Args:
+            texts: Their texts, some of those that `texts` and `held_out` return.
+
+        Raises:
+            PromptError: No prompt is left to train on, or the source can't leave any out.
+        """
+        if texts:
+            raise PromptError(f"{type(self).__name__} can't leave out prompts that are too long")
 
     @abstractmethod
     def held_out(self, count: int) -> list[Prompt]:

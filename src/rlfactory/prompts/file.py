@@ -1,15 +1,11 @@
-"""Prompts from a file: `.txt`, one prompt per line, or `.jsonl`, one object per line."""
+"""Prompts from a file: a prompt per line, or rows of which each has a prompt."""
 
-import json
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.ops.chat import MESSAGES, prompt_key, read_prompt
-from rlfactory.prompts.ops.pictured import pictured
-from rlfactory.prompts.ops.prompt_list import PromptList
-from rlfactory.utils.held_out import held_out_texts
+from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.ops.data_rows import data_rows
+from rlfactory.prompts.ops.prompt_list import PromptList, RowReader, split_prompts
 from rlfactory.utils.types import Fraction
 
 IMAGE = "image"
@@ -19,9 +15,11 @@ IMAGE = "image"
 class FilePrompts(PromptList):
     """The prompts of a file.
 
-    A `.jsonl` object has the text under `prompt`, or a list of messages there or under `messages`;
-    its other keys are the metadata, as in GenEval's files. Under `image_column` it may have a
-    picture to be edited, a path relative to the file; with None no picture is read. Without an
+    A `.txt` file has a prompt per line. A row of another has the text, or a list of messages, under
+    `column`, or one of the forms of `prompts.ops.row_forms`; its other
+    keys are the metadata, as in GenEval's files. Under `image_column` it may have a
+    picture to be edited, a path relative to the file; with None no picture is read. A row without
+    anything in a column of `skip_empty` is left out. Without an
     `eval_path`, `held_out_share` of the different prompts is held out for evaluation; where that
     is fewer than 4, evaluation takes training prompts,
     evenly spaced over the file. PromptError where a file can't be read, or no prompt is left to
@@ -36,75 +34,28 @@ class FilePrompts(PromptList):
         self,
         *,
         path: str,
+        column: str = "prompt",
         eval_path: str | None = None,
         held_out_share: Fraction = 0.0,
         image_column: str | None = IMAGE,
+        skip_empty: list[str] | None = None,
     ) -> None:
-        prompts = read_prompts(Path(path), image_column)
+        options = (image_column, column, skip_empty or ())
+        prompts = read_prompts(Path(path), *options)
         if eval_path is not None:
-            super().__init__(prompts, read_prompts(Path(eval_path), image_column))
+            super().__init__(prompts, read_prompts(Path(eval_path), *options))
             return
-        chosen = held_out_texts((prompt.text for prompt in prompts), held_out_share)
-        training = [prompt for prompt in prompts if prompt.text not in chosen]
-        evaluation = [prompt for prompt in prompts if prompt.text in chosen]
-        if not training:
-            raise PromptError(f"prompts.held_out_share={held_out_share:g} leaves none to train on")
-        super().__init__(training, evaluation or None)
+        super().__init__(*split_prompts(prompts, held_out_share))
 
 
-def read_prompts(path: Path, image_column: str | None = IMAGE) -> list[Prompt]:
+def read_prompts(
+    path: Path,
+    image_column: str | None = IMAGE,
+    column: str = "prompt",
+    skip_empty: Sequence[str] = (),
+) -> list[Prompt]:
     """The prompts of a file, without blank lines; PromptError where it, or the picture under
-    `image_column` of a line, can't be read.
+    `image_column` of a row, can't be read.
     """
-    if path.suffix not in (".txt", ".jsonl"):
-        raise PromptError(f"{path}: prompts are read from .txt or .jsonl, not from {path.suffix!r}")
-    read_object = partial(_parse_object, image_column=image_column, folder=path.parent)
-    parse = read_object if path.suffix == ".jsonl" else _parse_text
-    lines = enumerate(_text(path).split("\n"), start=1)
-    prompts = [parse(line.strip(), f"{path}:{number}") for number, line in lines if line.strip()]
-    if not prompts:
-        raise PromptError(f"{path}: no prompts; the file is empty")
-    return prompts
-
-
-def _text(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise PromptError(f"{path}: cannot read prompts: {error.strerror}") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise PromptError(f"{path}:{line}: not UTF-8 ({error.reason}); save as UTF-8") from error
-
-
-def _parse_text(line: str, _: str) -> Prompt:
-    return Prompt(line, {})
-
-
-def _parse_object(line: str, where: str, *, image_column: str | None, folder: Path) -> Prompt:
-    try:
-        value: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise PromptError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
-    if not isinstance(value, dict):
-        raise PromptError(f"{where}: a line must be a JSON object, not {type(value).__name__}")
-    key = prompt_key(value)
-    if key is None:
-        raise PromptError(f"{where}: has no `prompt` and no `{MESSAGES}`; its keys are {[*value]}")
-    try:
-        text, value = read_prompt(value, key)
-    except ValueError as error:
-        raise PromptError(f"{where}: `{key}` {error}") from error
-    if not text.strip():
-        raise PromptError(f"{where}: `{key}` must be a text; it is {text!r}")
-    picture = None if image_column is None else value.get(image_column)
-    if picture is None:
-        return Prompt(text, value)
-    try:
-        edited = pictured(text, picture, folder)
-    except ValueError as error:
-        hint = f"; prompts.{IMAGE}_column=null reads no pictures"
-        raise PromptError(f"{where}: `{image_column}`: {error}{hint}") from error
-    return Prompt(edited, {**value, str(image_column): edited.source})
+    reader = RowReader(column, image_column, path.parent, skip_empty)
+    return reader.read_all(data_rows(path), path)

@@ -1,34 +1,35 @@
-"""Prompts from a data set of Hugging Face `datasets`: a hub id, a folder or a file."""
+"""Prompts from a data set: a file or files, a folder, or a hub id of Hugging Face `datasets`."""
 
+import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
 
-from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
-from rlfactory.prompts.ops.chat import read_prompt
-from rlfactory.prompts.ops.pictured import pictured
-from rlfactory.utils.held_out import held_out_texts
+from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, kind_of
+from rlfactory.prompts.ops.prompt_list import LazyPrompts, PromptList, RowReader, split_prompts
+from rlfactory.prompts.ops.row_forms import PARTS
 from rlfactory.utils.types import Fraction
 
-_BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
 
-
-class HubPrompts(Prompts):
+class HubPrompts(PromptList):
     """The texts or lists of messages of one column, with the pictures of another where
-    `image_column` names one; the other columns are the metadata.
+    `image_column` names one; the other columns are the metadata. Where the column `prompt` is not
+    there, rows may have one of the forms of `prompts.ops.row_forms`.
 
-    `path` is a hub id, a folder (of data files, or written by `Dataset.save_to_disk`) or a
-    .parquet, .json, .jsonl or .csv file. Without an `eval_split`, `held_out_share` of the
+    `path` is a hub id, a folder (of data files, or written by `save_to_disk`), a .parquet, .json,
+    .jsonl, .csv or .tsv file, or a pattern of such files, `data/*.parquet`. Rows without anything
+    in a column of `skip_empty` are left out. Evaluation takes `eval_path`, or the split
+    `eval_split`, or both. Without them, `held_out_share` of the
     different prompts is held out for evaluation; where that is fewer than 4, evaluation takes
     training prompts, evenly spaced over the split. PromptError where the data can't be loaded, or
     no prompt is left to train on.
     """
 
     metadata = None
-    separate = None
     pictures = None
 
     def __init__(
@@ -37,106 +38,85 @@ class HubPrompts(Prompts):
         path: str,
         split: str = "train",
         column: str = "prompt",
+        eval_path: str | None = None,
         eval_split: str | None = None,
         held_out_share: Fraction = 0.0,
         image_column: str | None = None,
+        skip_empty: list[str] | None = None,
     ) -> None:
-        self.column, self.image_column = column, image_column
-        columns = [column] if image_column is None else [column, image_column]
-        rows = _load(path, split, columns)
-        if eval_split is not None:
-            self.rows, self.eval_rows = rows, _load(path, eval_split, columns)
+        reader = RowReader(column, image_column, skip_empty=skip_empty or ())
+        prompts = _load(path, split, reader)
+        if eval_path is not None or eval_split is not None:
+            evaluation = _load(eval_path or path, eval_split or "train", reader)
+            super().__init__(prompts, evaluation)
         else:
-            self.rows, self.eval_rows = _split(rows, column, held_out_share)
-        texts, eval_texts = ({*_prompts_of(r, column)} for r in (self.rows, self.eval_rows))
-        self.separate = not texts & eval_texts
-
-    def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
-        """`count` prompts, shuffled without replacement."""
-        chosen = item_indices(len(self.rows), count, seed=seed, iteration=iteration)
-        return [self._prompt(self.rows, i) for i in chosen]
-
-    def known(self) -> Iterator[Prompt]:
-        """The prompts of the training split, read one by one."""
-        return (self._prompt(self.rows, i) for i in range(len(self.rows)))
-
-    def texts(self) -> Sequence[str]:
-        """The texts of the column; PromptError where a row has none."""
-        if self.image_column is not None:
-            return super().texts()
-        # faster than `known`, which reads every column
-        return _prompts_of(self.rows, self.column)
-
-    def held_out(self, count: int) -> list[Prompt]:
-        """At most `count` prompts of the evaluation split."""
-        chosen = spread_indices(len(self.eval_rows), count)
-        return [self._prompt(self.eval_rows, i) for i in chosen]
-
-    def _prompt(self, rows: datasets.Dataset, index: int) -> Prompt:
-        text, row = _read(rows[index], self.column, index)
-        if self.image_column is None:
-            return Prompt(text, row)
-        try:
-            return Prompt(pictured(text, row.pop(self.image_column)), row)
-        except ValueError as error:
-            raise PromptError(f"row {index}: {self.image_column!r}: {error}") from error
+            super().__init__(*split_prompts(prompts, held_out_share))
 
 
-def _read(row: Mapping[str, Any], column: str, index: int) -> tuple[str, dict[str, Any]]:
-    try:
-        return read_prompt(row, column)
-    except ValueError as error:
-        raise PromptError(f"row {index}: {column!r} {error}") from error
-
-
-def _prompts_of(rows: datasets.Dataset, column: str) -> list[str]:
-    """The prompts in a column; PromptError, with the row's number, where one is none."""
-    return [_read({column: value}, column, i)[0] for i, value in enumerate(rows[column])]
-
-
-def _split(
-    rows: datasets.Dataset, column: str, share: float
-) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """The rows to train on and those to evaluate on: all of them twice if none is held out."""
-    texts = _prompts_of(rows, column)
-    chosen = held_out_texts(texts, share)
-    if not chosen:
-        return rows, rows
-    training = [i for i, text in enumerate(texts) if text not in chosen]
-    if not training:
-        raise PromptError(f"prompts.held_out_share={share:g} leaves none to train on")
-    return rows.select(training), rows.select([i for i, text in enumerate(texts) if text in chosen])
-
-
-def _load(path: str, split: str, columns: Sequence[str]) -> datasets.Dataset:
+def _load(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
     try:
         rows = _open(path, split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        if isinstance(error, PromptError):
+            raise
         raise PromptError(f"{path}: cannot load split {split!r}: {error}") from error
-    for column in columns:
-        if column not in rows.column_names:
-            raise PromptError(f"{path}: no column {column!r}; there are {rows.column_names}")
-    for column in columns[1:]:  # pictures: their files as they are
-        if isinstance(rows.features[column], datasets.Image):
-            rows = rows.cast_column(column, datasets.Image(decode=False))
+    if not isinstance(rows, datasets.Dataset):
+        names = list(dict.fromkeys(name for _, row in rows for name in row))
+        _require_columns(names, path, reader)
+        return reader.read_all([(at, {**dict.fromkeys(names), **row}) for at, row in rows], path)
     if len(rows) == 0:
         raise PromptError(f"{path}: split {split!r} has no prompts")
-    return rows
+    _require_columns(rows.column_names, path, reader)
+    image = reader.image_column
+    if image is not None and isinstance(rows.features[image], datasets.Image):
+        rows = rows.cast_column(image, datasets.Image(decode=False))  # its file as it is
+
+    def read(index: int) -> Prompt:
+        return reader.read(f"{path}: row {index + 1}", rows[index])
+
+    used = {reader.column, image, *PARTS, *reader.skip_empty}
+    read_only = rows.select_columns([name for name in rows.column_names if name in used])
+    kept = reader.kept(read_only, path)
+    # faster than whole rows
+    texts = [reader.read(f"{path}: row {i + 1}", read_only[i]).text for i in kept]
+    return LazyPrompts(texts, kept, read)
 
 
-def _open(path: str, split: str) -> datasets.Dataset:
-    local = Path(path)
-    if os.path.isfile(local):
-        if local.suffix not in _BUILDERS:
-            raise ValueError(f"a file must be one of {', '.join(_BUILDERS)}")
-        return datasets.load_dataset(_BUILDERS[local.suffix], data_files=path, split=split)
-    if local.suffix in _BUILDERS and not local.exists():
+def _require_columns(names: Sequence[str], path: str, reader: RowReader) -> None:
+    for column in (reader.column, reader.image_column):
+        if column not in (None, "prompt", *names):
+            raise PromptError(f"{path}: no column {column!r}; there are {', '.join(names)}")
+
+
+def _open(path: str, split: str) -> "datasets.Dataset | list[Placed]":
+    local = Path(path).expanduser()
+    is_pattern = glob.has_magic(path) and not local.exists()
+    files = [Path(found) for found in sorted(glob.glob(str(local), recursive=True))]
+    if is_pattern and not files:
+        raise ValueError("no file fits this pattern")
+    if not is_pattern and not os.path.isfile(local):
+        return _open_folder(path, local, split)
+    if split != "train":
+        raise ValueError(
+            "files have no splits; type prompts.eval_path=FILE for those to evaluate on"
+        )
+    kinds = {kind_of(file) for file in files}
+    if kinds == {".parquet"}:
+        names = [str(file) for file in files]
+        return datasets.load_dataset("parquet", data_files=names, split=split)
+    return [row for file in files for row in data_rows(file)]
+
+
+def _open_folder(path: str, local: Path, split: str) -> datasets.Dataset:
+    if kind_of(local) in (*TEXT_KINDS, ".parquet") and not local.exists():
         raise ValueError("there is no such file")
     if os.path.isfile(local / "state.json"):
-        return datasets.load_from_disk(path)
+        if split != "train":
+            raise ValueError("it has no splits; type prompts.eval_path=FOLDER to evaluate on")
+        return datasets.load_from_disk(str(local))
     if os.path.isfile(local / "dataset_dict.json"):
-        saved = datasets.load_from_disk(path)
+        saved: Mapping[str, Any] = datasets.load_from_disk(str(local))
         if split not in saved:
             raise ValueError(f"its splits are {', '.join(saved)}")
         return saved[split]
-    return datasets.load_dataset(path, split=split)
+    return datasets.load_dataset(str(local) if local.exists() else path, split=split)

@@ -19,7 +19,7 @@ from rlfactory.utils.data_files import read_json
 from rlfactory.utils.path_keys import file_of, path_values, with_file, with_values
 
 GROUPS = ("prompts", "reward", "eval_rewards", "eval_sets")
-KINDS = (".txt", ".jsonl", ".json", ".csv", ".parquet", ".py")
+KINDS = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz", ".parquet", ".py")
 LARGEST = 64 * 2**20
 """Bytes of the largest file that is copied."""
 INDEX, MOVED = "index.json", "moved.json"

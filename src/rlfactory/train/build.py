@@ -22,7 +22,7 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
-from rlfactory.prompts.base import Prompts
+from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import fault_tolerant, made_tolerant
@@ -104,8 +104,7 @@ def build(
         times.require_steps(sigmas)
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
-        of_sets = [prompt.text for listed in sets.values() for prompt in listed]
-        model.check_lengths([*prompts.texts(), *of_sets], dynamics.length)
+        _leave_out_long(config, model, prompts, sets, dynamics.length)
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
@@ -233,6 +232,27 @@ def _with_score_weights(config: Config, reward: Reward) -> Config:
     if reward.score_weights is None:
         return config
     return {**config, "advantage": {**config["advantage"], "weights": dict(reward.score_weights)}}
+
+
+def _leave_out_long(
+    config: Config, model: Any, prompts: Prompts, sets: dict[str, list[Prompt]], length: int
+) -> None:
+    """Leave out the prompts behind which no response of `length` tokens fits, or raise."""
+    count, left_out = config["evaluation"]["prompts"], set()
+    while True:  # others are evaluated in the place of those that are left out
+        own = [prompt.text for prompt in prompts.held_out(count)]
+        of_sets = [prompt.text for listed in sets.values() for prompt in listed]
+        long = model.check_lengths([*prompts.texts(), *own, *of_sets], length)
+        if not long:
+            break
+        prompts.leave_out(long)
+        left_out |= long
+        sets |= {name: [p for p in of if p.text not in long] for name, of in sets.items()}
+    if empty := [name for name, listed in sets.items() if not listed]:
+        raise PromptError(f"eval_sets.of: no prompt of {empty[0]} is short enough for the model")
+    if left_out:
+        message = "%d prompts are left out: too long for the model (model.long_prompts=drop)"
+        log.warning(message, len(left_out))
 
 
 def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:

@@ -17,5 +17,9 @@ class ModelError(UserError, ValueError):
     """
 
 
+class PromptError(UserError, ValueError):
+    """Prompts that cannot be read; the message names the file, the line and what is wrong."""
+
+
 class TrainingError(UserError, RuntimeError):
     """A run that must stop; the message says why and what to try."""

@@ -1,7 +1,9 @@
 """The split of a list of prompts into those to train on and those held out for evaluation."""
 
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Hashable, Iterable
 from hashlib import sha256
+from itertools import chain
 from math import ceil
 
 FEWEST = 4
@@ -15,12 +17,24 @@ def held_out_count(distinct: int, share: float) -> int:
     return count if count >= FEWEST else 0
 
 
+def sameness(text: str) -> Hashable:
+    """What texts have in common that are the same prompt: they differ in upper and lower case, in
+    white space, or in how Unicode writes their characters (NFC). Prompts with other pictures, their
+    `source`, are not the same.
+    """
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    return " ".join(folded.split()), getattr(text, "source", None)
+
+
 def held_out_texts(texts: Iterable[str], share: float) -> frozenset[str]:
     """The texts that a share holds out.
 
-    They are those with the lowest SHA-256 hashes, so that equal texts are on the same side and most
-    stay there when the list grows.
+    They are those with the lowest SHA-256 hashes, so that the same texts are on the same side and
+    most stay there when the list grows. Where several are the same, the lowest of them counts.
     """
-    distinct = dict.fromkeys(texts)
-    count = held_out_count(len(distinct), share)
-    return frozenset(sorted(distinct, key=lambda text: sha256(text.encode()).digest())[:count])
+    same: dict[Hashable, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        same.setdefault(sameness(text), []).append(text)
+    count = held_out_count(len(same), share)
+    lowest = sorted(same.values(), key=lambda t: min(sha256(s.encode()).digest() for s in t))
+    return frozenset(chain.from_iterable(lowest[:count]))

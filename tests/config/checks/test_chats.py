@@ -97,12 +97,12 @@ def test_of_a_conversation_the_answer_is_learned() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"prompt": [{"content": "hi"}]}, "line 1 `prompt` message 0 must have `role` and"),
+        ({"prompt": [{"content": "hi"}]}, ":1: `prompt` message 0 must have `role` and"),
         ({"prompt": [{"role": "bot", "content": "hi"}]}, "role 'bot'; allowed are system,"),
         ({"messages": [{"role": "user", "content": 3}]}, "`content` must be a text; it is 3"),
-        ({"messages": []}, "`messages` must be a text or a list of messages; it is []"),
+        ({"messages": []}, ":1: `messages` is empty, []"),
         ({"messages": ANSWERED[1:]}, "must have a user's message before the answer"),
-        ({"text": "hi"}, "no object with a `prompt` in line 1, or with `messages`"),
+        ({"chosen": "a", "rejected": "b"}, "begin differently"),
     ],
     ids=str,
 )
@@ -116,13 +116,12 @@ def test_wrong_messages(row: dict[str, Any], said: str) -> None:
 def test_messages_of_a_data_set() -> None:
     write({"source": "x", "messages": ANSWERED})
     words = ("model=tiny_gpt2", "prompts=datasets", "prompts.path=mine.jsonl")
-    ((key, _, fix),) = told(*words)
-    assert (key, fix) == ("prompts.column", "prompts.column=messages")
-    ((key, _, template),) = told(*words, fix)
-    assert told(*words, fix, template, "algo=sft", "prompts_per_iteration=4") == []
+    ((key, _, template),) = told(*words)
+    assert (key, template) == ("model.chat_template", "model.chat_template=plain")
+    assert told(*words, template, "algo=sft", "prompts_per_iteration=4") == []
     write({"messages": [{"role": "bot", "content": ""}]})
-    ((key, message, _),) = told(*words, fix)
-    assert key == "prompts.column"
+    ((key, message, _),) = told(*words)
+    assert key == "prompts.path"
     assert "role 'bot'" in message
 
 

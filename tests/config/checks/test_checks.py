@@ -793,10 +793,10 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     (checks.data.require_prompt_feature, {}, OF_QUOTES | {"prompts": {"features": ()}}, "reward"),
     (
-        checks.prompt_files.require_dataset_columns,
-        {"prompts": {"path": "nowhere.csv", "column": "prompt"}},
+        checks.prompt_files.require_splits,
+        {"prompts": {"path": __file__, "split": "test"}},
         {},
-        "prompts.path",
+        "prompts.split",
     ),
     (
         checks.user_functions.require_callable_functions,

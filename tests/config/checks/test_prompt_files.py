@@ -8,8 +8,8 @@ import pytest
 from rlfactory.config.checks.data import require_metadata, require_prompt_feature
 from rlfactory.config.checks.prompt_files import (
     known_rows,
-    require_dataset_columns,
     require_readable_prompts,
+    require_splits,
     undownloaded_prompts,
 )
 
@@ -23,6 +23,11 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.txt").write_text("a cat\n")
     (tmp_path / "rows.csv").write_text("text,label\na cat,1\n")
+    (tmp_path / "gaps.csv").write_text("prompt,n\na,1\n,2\n")
+    (tmp_path / "ids.csv").write_text("id,question,a\n1,two and two?,b\n")
+    (tmp_path / "odd.csv").write_text("n,my question\n1,two and two?\n")
+    (tmp_path / "mine.doc").write_text("a cat")
+    (tmp_path / "rows.parquet").write_text("no")
     (tmp_path / "chat.jsonl").write_text(CHAT)
     (tmp_path / "signs.jsonl").write_text(OPEN)
     (tmp_path / "mixed.jsonl").write_text(OPEN + '{"prompt": "a cat"}\n')
@@ -32,17 +37,23 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("prompts", "key", "said", "fix"),
     [
         ({"path": "mien.txt"}, "path", "Did you mean mine.txt", "prompts.path=mine.txt"),
-        ({"path": "owner/name"}, "path", "No such file", "prompts=datasets"),
-        ({"path": "rows.csv"}, "path", "is neither", "prompts=datasets"),
+        ({"path": "owner/name"}, "path", "there is no file", "prompts=datasets"),
+        ({"path": "."}, "path", "is a folder", "prompts=datasets"),
+        ({"path": "rows.parquet"}, "path", "no file of texts", "prompts=datasets"),
+        ({"path": "mine.doc"}, "path", "not from '.doc'", ""),
         ({"path": "chat.jsonl"}, "path", "role 'bot'; allowed are", ""),
-        ({"eval_path": "no.txt"}, "eval_path", "No such file", "prompts.eval_path=null"),
+        ({"path": "rows.csv"}, "column", "it has text, label", "prompts.column=text"),
+        ({"eval_path": "mien.txt"}, "eval_path", "mine.txt?", "prompts.eval_path=mine.txt"),
+        ({"eval_path": "no.txt"}, "eval_path", "there is no no.txt; allowed are .txt", ""),
+        ({"path": "gaps.csv"}, "path", "gaps.csv:3: `prompt` is empty", None),
+        ({"path": "gaps.csv", "skip_empty": []}, "path", "is empty", "prompts.skip_empty=[prompt]"),
     ],
 )
 def test_files(prompts: dict[str, str], key: str, said: str, fix: str) -> None:
     (problem,) = require_readable_prompts({"prompts": prompts}, OF_FILES)
     assert problem.key == f"prompts.{key}"
     assert said in problem.message
-    assert problem.fix == fix
+    assert problem.fix == (fix or "")
 
 
 @pytest.mark.parametrize(
@@ -51,15 +62,17 @@ def test_files(prompts: dict[str, str], key: str, said: str, fix: str) -> None:
         ("zzzz", "text", "path", "there is no zzzz", ""),
         ("row.csv", "text", "path", "Did you mean rows.csv", "prompts.path=rows.csv"),
         ("/no/where", "text", "path", "there is no /no/where", ""),
-        ("mine.txt", "prompt", "path", "prompts=file reads it", "prompts=file"),
+        ("ids.csv", "prompt", "column", "it has id, question, a", "prompts.column=question"),
+        ("odd.csv", "prompt", "column", "it has n, my question", "prompts.column='my question'"),
+        ("rows.parquet", "prompt", "path", "is no Parquet file", ""),
         ("rows.csv", "prompt", "column", "it has text, label", "prompts.column=text"),
-        ("rows.csv", "labl", "column", "it has text, label", "prompts.column=label"),
-        ("chat.jsonl", "prompt", "column", "role 'bot'; allowed are", ""),
+        ("rows.csv", "labl", "column", "it has text, label", "prompts.column=text"),
+        ("chat.jsonl", "prompt", "path", "role 'bot'; allowed are", ""),
     ],
 )
 def test_data_sets(path: str, column: str, key: str, said: str, fix: str) -> None:
-    config = {"prompts": {"path": path, "column": column}}
-    (problem,) = require_dataset_columns(config, {})
+    config = {"prompts": {"path": path, "column": column, "split": "train"}}
+    (problem,) = require_readable_prompts(config, {})
     assert problem.key == f"prompts.{key}"
     assert said in problem.message
     assert problem.fix == fix
@@ -67,7 +80,29 @@ def test_data_sets(path: str, column: str, key: str, said: str, fix: str) -> Non
 
 @pytest.mark.parametrize("path", ["owner/name", "rows.csv", "hpdv2/train.json", ".", 3])
 def test_data_sets_that_may_be_right(path: object) -> None:
-    assert not [*require_dataset_columns({"prompts": {"path": path, "column": "text"}}, {})]
+    config = {"prompts": {"path": path, "column": "text", "split": "train"}}
+    assert not [*require_readable_prompts(config, {})]
+    assert not [*require_splits(config, {})]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said", "fix"),
+    [
+        ({"eval_split": "test"}, "rows.csv has no splits", "prompts.eval_split=null"),
+        ({"split": "test"}, "prompts.eval_path=FILE", "prompts.split=train"),
+        ({"path": "both", "eval_split": "tset"}, "train, test", "prompts.eval_split=test"),
+        ({"eval_path": "both", "eval_split": "tset"}, "train, test", "prompts.eval_split=test"),
+        ({"eval_path": "both", "eval_split": "test"}, "", ""),
+    ],
+)
+def test_splits_that_are_not_there(
+    prompts: dict[str, str], said: str, fix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "both").mkdir()
+    (tmp_path / "both" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    found = [*require_splits({"prompts": {"path": "rows.csv", "split": "train"} | prompts}, {})]
+    assert [problem.fix for problem in found] == ([fix] if fix else [])
+    assert all(said in problem.message for problem in found)
 
 
 def test_published_prompts_that_are_not_here(tmp_path: Path) -> None:
@@ -83,7 +118,7 @@ def test_published_prompts_that_are_not_here(tmp_path: Path) -> None:
     ("prompts", "traits", "columns"),
     [
         ({"path": "mine.txt"}, OF_FILES["prompts"], ("prompt",)),
-        ({"path": "rows.csv", "column": "text"}, {}, ("text", "label")),
+        ({"path": "rows.csv", "column": "text", "split": "train"}, {}, ("text", "label")),
         ({"path": "chat.jsonl"}, OF_FILES["prompts"], None),
         ({"path": "rows.csv"}, {}, None),
         ({"path": "owner/name", "column": "text"}, {}, None),

@@ -76,9 +76,12 @@ def test_messages_as_libraries_write_them() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ([], "prompts: row 0 must be a text or a list of messages; it is"),
-        ([{"role": "user"}], "prompts: row 0 message 0: `content` must be a text; it is None"),
-        ({"messages": ["hi"]}, "row 0: 'messages' message 0 must have `role` and `content`"),
+        ([], "prompts: row 0: `messages` is empty, []"),
+        (
+            [{"role": "user"}],
+            "prompts: row 0: `messages` message 0: `content` must be a text; it is None",
+        ),
+        ({"messages": ["hi"]}, "row 0: `messages` message 0 must have `role` and `content`"),
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "must be a text"),
     ],
     ids=str,

@@ -1,9 +1,12 @@
 """Prompts that a Python caller hands over."""
 
+from itertools import repeat
+
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops import in_memory
 from rlfactory.prompts.ops.in_memory import InMemoryPrompts, with_prompts
 
 
@@ -29,14 +32,57 @@ def test_options_settings_and_sources_stay(given: object) -> None:
     ("rows", "message"),
     [
         ([], "is empty"),
-        (["one", " "], "row 1 is empty"),
+        (
+            ["one", " "],
+            "prompts: row 1: `prompt` is empty, ' ': a prompt must be a text; fill it in$",
+        ),
         (
             [{"question": "one"}],
-            r"its keys are \['question'\].*rename_column",
+            "its keys are question.*rename_column",
         ),
-        ([3], "it is 3"),
+        ([3], "row 0 is 3; it must be"),
     ],
 )
 def test_rows_without_a_text_are_an_error(rows: list[object], message: str) -> None:
     with pytest.raises(PromptError, match=message):
         with_prompts({"prompts": rows})
+
+
+def test_other_containers() -> None:
+    import numpy as np
+    import pandas as pd
+
+    frame = pd.DataFrame({"prompt": ["one", "two"], "answer": [1, 2]}, index=[7, 9])
+    expected = [Prompt("one", {"answer": 1}), Prompt("two", {"answer": 2})]
+    columns = {"prompt": ["one", "two"], "answer": [1, 2]}
+    rows = Dataset.from_dict(columns)
+    generated = (row for row in rows)
+    for given in (frame, columns, rows.to_iterable_dataset(), generated):
+        assert list(with_prompts({"prompts": given})["prompts"].prompts) == expected
+    texts = with_prompts({"prompts": np.array(["one", "two"])})["prompts"].texts()
+    assert texts == ["one", "two"]
+    assert {type(text) for text in texts} == {str}
+    assert with_prompts({"prompts": pd.Series(["one"])})["prompts"].texts() == ["one"]
+    embedded = with_prompts({"prompts": [{"prompt": "one", "at": np.ones(2)}]})["prompts"]
+    assert embedded.prompts[0].metadata == {"at": [1.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (DatasetDict(train=Dataset.from_dict({"prompt": ["a"]})), r"prompts=data\['train'\]"),
+        ({"one", "two"}, "is a set"),
+        (3, "is a int"),
+        ([{1: "one"}], "mapping whose keys are texts"),
+        ([{"prompt": None}], "row 0: `prompt` is empty, None.*fill it in$"),
+        (repeat("on and on"), "does it end"),
+    ],
+)
+def test_containers_that_are_none(
+    rows: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_memory, "MOST", 100)
+    with pytest.raises(PromptError, match=message):
+        with_prompts({"prompts": rows})
+    with pytest.raises(PromptError, match="eval_prompts: is empty"):
+        with_prompts({"prompts": ["one"], "eval_prompts": []})

@@ -127,7 +127,7 @@ def test_rows_in_memory() -> None:
     first, second = InMemoryPrompts(rows).prompts
     assert first.text != second.text
     assert (first.metadata, second.metadata) == ({"tag": 1}, {})
-    with pytest.raises(PromptError, match="row 0: 'image': there is no picture"):
+    with pytest.raises(PromptError, match="row 0: `image`: there is no picture"):
         InMemoryPrompts([{"prompt": "a", "image": "no.png"}])
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.chat import reply_text
+from rlfactory.prompts.ops.row_forms import UNPAIRED, is_unpaired
 
 
 def given_completion(prompt: Prompt, column: str, key: str) -> str:
@@ -17,6 +18,8 @@ def given_completion(prompt: Prompt, column: str, key: str) -> str:
     Raises:
         PromptError: The row has no such column, or no text in it.
     """
+    if is_unpaired(prompt.metadata):
+        raise PromptError(f"the prompt {prompt.text[:60]!r} {UNPAIRED}")
     text = reply_text(prompt.metadata.get(column))
     if isinstance(text, str) and text.strip():
         return text

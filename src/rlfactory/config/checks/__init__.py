@@ -77,7 +77,7 @@ _READS: Mapping[Rule, str] = {
     data.require_rows_once: "algo._target_ group_size regularizer._target_",
     data.require_prompt_feature: "reward._target_ reward.parts eval_rewards prompts",
     prompt_files.require_readable_prompts: "prompts",
-    prompt_files.require_dataset_columns: "prompts",
+    prompt_files.require_splits: "prompts",
     chats.require_template: "prompts model",
     chats.require_conversations: "prompts model",
     chats.require_answers_of_conversations: "prompts model algo",

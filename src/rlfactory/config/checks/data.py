@@ -1,6 +1,7 @@
 """Rules on prompts, and on what rewards read of samples and prompts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rlfactory.config.checks.base import (
@@ -14,10 +15,12 @@ from rlfactory.config.checks.pictures import unfitting_picture
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
+from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import image_size, is_offline
 from rlfactory.prompts.ops.chat import reply_text
 from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
 from rlfactory.prompts.ops.quoted_words import quotation_problem
+from rlfactory.prompts.ops.row_forms import UNPAIRED, is_missing, is_unpaired
 
 
 def require_matching_media(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -64,11 +67,18 @@ def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
             column = node.get(option)
             if column is not None and provided is not None and column not in provided:
                 yield _no_column(config, f"{key}.{option}", column, provided)
-            elif column is not None and rows is not None:
-                lacking = [row for row in rows.rows if row.get(column) is None]
-                for row in lacking[:1]:
-                    where = f"the prompt {str(row.get('prompt'))[:40]!r}"
-                    yield Problem(f"{key}.{option}", f"is {column}, which {where} does not have")
+            elif column is not None:
+                placed = () if rows is None else rows.placed
+                empty = (where for where, row in placed if is_missing(row.get(column)))
+                for where in islice(empty, 1):
+                    yield _empty_cell(config, f"{key}.{option}", column, f"empty in {where}")
+
+
+def _empty_cell(config: Config, key: str, column: str, fault: str) -> Problem:
+    """A row that lacks what is needed of it: fill it in, or leave such rows out."""
+    skipped = config["prompts"].get("skip_empty") or ()
+    fix = f"prompts.skip_empty={typed_value([*skipped, column])}"
+    return Problem(key, f"is {column}, which is {fault}", "" if column in skipped else fix)
 
 
 def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -> Problem:
@@ -105,6 +115,9 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
     """The column that `algo.KEY` names is not there, or has no text in some row."""
     column = config["algo"][key]
     rows = known_rows(config, traits)
+    if rows is not None and rows.rows and is_unpaired(rows.rows[0]):
+        yield Problem("algo", f"{rows.placed[0][0]} {UNPAIRED}")
+        return
     provided = traits["prompts"].get("metadata") if rows is None else rows.columns
     if provided is not None and column not in provided:
         texts = [name for name in provided if name != config["prompts"].get("column", "prompt")]
@@ -120,11 +133,13 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
     if _are_images(traits):
         yield from _unfitting_images(config, key, () if rows is None else rows.rows)
         return
-    for row in rows.rows if rows is not None else ():
+    for where, row in rows.placed if rows is not None else ():
         text = reply_text(row.get(column))
-        if not isinstance(text, str) or not text.strip():
-            where = f"the prompt {str(row.get('prompt'))[:40]!r}"
-            message = f"is {column}, which is {text!r} for {where}; it must be a text"
+        if is_missing(text):
+            yield _empty_cell(config, f"algo.{key}", column, f"empty, {text!r}, in {where}")
+            return
+        if not isinstance(text, str):
+            message = f"is {column}, which is {text!r:.60} in {where}; it must be a text"
             yield Problem(f"algo.{key}", message)
             return
 
@@ -156,10 +171,9 @@ def _equal_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
     """Some pair has two equal completions."""
     rows = known_rows(config, traits)
     chosen, rejected = config["algo"]["chosen"], config["algo"]["rejected"]
-    for row in rows.rows if rows is not None else ():
+    for where, row in rows.placed if rows is not None else ():
         if row.get(chosen) == row.get(rejected):
-            where = f"the prompt {str(row.get('prompt'))[:40]!r}"
-            message = f"is {rejected}, which for {where} is equal to {chosen}"
+            message = f"is {rejected}, which in {where} is equal to {chosen}"
             yield Problem("algo.rejected", f"{message}; a pair must differ: remove this row")
             return
 

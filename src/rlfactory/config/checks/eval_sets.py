@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from rlfactory.config.checks.base import Config, Rule, Traits
 from rlfactory.config.checks.data import require_answers, require_metadata, require_prompt_feature
-from rlfactory.config.checks.prompt_files import require_dataset_columns, require_readable_prompts
+from rlfactory.config.checks.prompt_files import require_readable_prompts, require_splits
 from rlfactory.config.problems import Problem
 
 _OF_PROMPTS: tuple[Rule, ...] = (
     require_readable_prompts,
-    require_dataset_columns,
+    require_splits,
     require_metadata,
     require_answers,
     require_prompt_feature,

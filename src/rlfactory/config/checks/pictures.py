@@ -7,7 +7,7 @@ from typing import Any
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.problems import Problem, closest
-from rlfactory.config.prompt_data import prompt_file_head
+from rlfactory.config.prompt_data import prompt_head
 from rlfactory.model.pipelines.local_models import height_and_width
 
 EDITING, EDITS = "model=flux_kontext", "prompts=edits"
@@ -55,7 +55,7 @@ def require_readable_pictures(config: Config, traits: Traits) -> Iterator[Proble
         if not isinstance(value, str):
             continue
         path = Path(value).expanduser()
-        for number, row in enumerate(prompt_file_head(path).rows, start=1):
+        for number, row in enumerate(prompt_head(config["prompts"], name).rows, start=1):
             if problem := _row_problem(row, column, path, size):
                 message, fix = problem
                 yield Problem(f"prompts.{name}", f"{value}, prompt {number}: {message}", fix)

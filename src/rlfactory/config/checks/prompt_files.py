@@ -1,5 +1,6 @@
 """Rules on files and data sets of prompts: they are there, and hold what the choices read."""
 
+import glob
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -9,14 +10,17 @@ from typing import Any
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import (
-    DATA_SUFFIXES,
+    DATA_KINDS,
+    SAME_FILE,
     Head,
-    as_read,
-    dataset_head,
     nearest_file,
-    prompt_file_head,
+    prompt_head,
+    raw_head,
+    splits_of,
 )
-from rlfactory.prompts.ops.chat import COMPLETION, MESSAGES
+from rlfactory.config.words import typed_value
+from rlfactory.prompts.ops.data_rows import TEXT_KINDS, kind_of
+from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS
 
 DOWNLOADS: Mapping[str, str] = {
     "hpdv2/train.json": (
@@ -28,61 +32,104 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
 def require_readable_prompts(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A prompt file exists, is UTF-8 text in a known format, and is not empty."""
-    for name in traits["prompts"].get("prompt_files", ()):
-        value = config["prompts"].get(name)
-        head = prompt_file_head(_path(value)) if isinstance(value, str) else Head()
-        if head.fault:
-            key = f"prompts.{name}"
-            yield Problem(key, f"{value} {head.fault}", _file_fix(key, value))
-
-
-def _file_fix(key: str, value: str) -> str:
-    if key == "prompts.eval_path":
-        return "prompts.eval_path=null"
-    path = _path(value)
-    is_data = path.suffix in (".parquet", ".json", ".csv") and os.path.isfile(path)
-    if is_data or (is_hub_id(value) and not os.path.exists(path)):
-        return "prompts=datasets"
-    near = None if os.path.exists(path) else nearest_file(path)
-    return f"{key}={near}" if near else ""
-
-
-def require_dataset_columns(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A local data set exists, and has the column of prompts: texts, or lists of messages."""
+    """Files of prompts exist, are what their names say, and each row that a plan reads has a
+    prompt: a text, or a list of messages.
+    """
     node = config["prompts"]
-    value, column = node.get("path"), node.get("column")
-    if not isinstance(value, str) or not isinstance(column, str):
+    is_data_set = _is_data_set(node)
+    for name in (
+        ("path", "eval_path") if is_data_set else traits.get("prompts", {}).get("prompt_files", ())
+    ):
+        value = node.get(name)
+        if not isinstance(value, str) or (is_data_set and glob.has_magic(value)):
+            continue
+        problem = _missing_file(f"prompts.{name}", value, is_data_set)
+        if problem or (is_data_set and not os.path.exists(_path(value))):
+            yield from filter(None, [problem])  # a hub id is no problem
+        elif fault := _fault(node, name, prompt_head(node, name)):
+            yield fault
+
+
+def require_splits(config: Config, traits: Traits) -> Iterator[Problem]:
+    """A data set that is here has the splits that are named; a file has none but `train`."""
+    node = config["prompts"]
+    if not _is_data_set(node):
         return
+    of_eval = "path" if node.get("eval_path") is None else "eval_path"
+    for key, name in (("split", "path"), ("eval_split", of_eval)):
+        split, path = node.get(key), _path(node[name])
+        if split in (None, "train") or not os.path.exists(path) or not isinstance(split, str):
+            continue
+        names = splits_of(path)
+        if names is not None and split not in names:
+            what = f"{node[name]} has the splits {', '.join(names)}"
+            what = what if len(names) > 1 else f"{node[name]} has no splits"
+            near = closest(split, names, 0) if len(names) > 1 else None
+            good = near or ("train" if key == "split" else "null")
+            remedy = "; rows to evaluate on are named by prompts.eval_path=FILE"
+            yield Problem(
+                f"prompts.{key}", f"is {split}, and {what}{remedy}", f"prompts.{key}={good}"
+            )
+
+
+def _is_data_set(node: Mapping[str, Any]) -> bool:
+    """Whether prompts may come from hub ids and folders."""
+    return isinstance(node.get("path"), str) and "split" in node
+
+
+def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
     path = _path(value)
-    if not os.path.exists(path):
-        if not is_hub_id(value) or (path.suffix in DATA_SUFFIXES and value not in DOWNLOADS):
-            near = nearest_file(path)
-            hint = f". Did you mean {near}?" if near else "; allowed are a file, a folder, a hub id"
-            fix = f"prompts.path={near}" if near else ""
-            yield Problem("prompts.path", f"there is no {value}{hint}", fix)
-        return
-    head = dataset_head(path, str(node.get("split", "train")))
-    if head.fault:
-        fix = "prompts=file" if path.suffix == ".txt" else ""
-        yield Problem("prompts.path", f"{value} {head.fault}", fix)
-    elif head.columns is not None and column not in head.columns:
-        fitting = [name for name in head.columns if _prompt_fault(head, name) is None]
-        fitting.sort(key=lambda name: name != MESSAGES)
-        guess = closest(column, fitting) or next(iter(fitting), None)
-        message = f"{value} has no column {column}; it has {', '.join(head.columns) or 'none'}"
-        yield Problem("prompts.column", message, f"prompts.column={guess}" if guess else "")
-    elif fault := _prompt_fault(head, column):
-        yield Problem("prompts.column", f"is {column}, which in the first row of {value} {fault}")
+    if os.path.isfile(path) or (os.path.isdir(path) and is_data_set):
+        return None
+    if is_hub_id(value) and not os.path.exists(path):
+        is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
+        if is_data_set and is_preset:
+            return None
+        if is_preset:
+            return Problem(key, f"there is no file {value}", "prompts=datasets")
+    if os.path.isdir(path):
+        return Problem(key, f"{value} is a folder, and not a file", "prompts=datasets")
+    near = nearest_file(path)
+    allowed = "a file, a folder, a hub id" if is_data_set else ", ".join(TEXT_KINDS)
+    hint = f". Did you mean {near}?" if near else f"; allowed are {allowed}"
+    return Problem(key, f"there is no {value}{hint}", f"{key}={typed_value(near)}" if near else "")
 
 
-def _prompt_fault(head: Head, column: str) -> str | None:
-    """Why a column of the first row is no prompt; None if it is one, or isn't known."""
-    try:
-        _ = [as_read(row, column) for row in head.rows[:1]]
-    except ValueError as error:
-        return str(error)
-    return None
+def _fault(node: Mapping[str, Any], name: str, head: Head) -> Problem | None:
+    """What is wrong with a file that is there."""
+    key, value, column = f"prompts.{name}", node[name], str(node.get("column", "prompt"))
+    if kind_of(_path(value)) == ".parquet" and not _is_data_set(node):
+        return Problem(key, f"{value} is no file of texts", "prompts=datasets")
+    names = head.columns
+    has_form = column == "prompt" and head.placed and not head.lacks
+    if names is not None and column not in names and not has_form:
+        raw = raw_head(_path(value))
+        first = raw.rows[0] if raw.rows else {}
+        guess = _prompt_column(first or dict.fromkeys(names), column, bool(first))
+        if column == "prompt" and not first and {*PARTS} & {*names}:
+            return None  # only the data can say
+        message = f"{value} has no column {column}; it has {', '.join(names) or 'none'}"
+        fix = f"prompts.column={typed_value(guess)}" if guess else ""
+        return Problem("prompts.column", message, fix)
+    if head.fault is None:
+        return None
+    if head.empty and "skip_empty" in node:
+        columns = [*(node["skip_empty"] or ()), head.empty]
+        return Problem(key, head.fault, f"prompts.skip_empty={typed_value(columns)}")
+    return Problem(key, head.fault)
+
+
+LIKELY = (*("prompts", "question", "query", "instruction", "problem", "input", "text", "caption"),)
+"""Names of columns that hold prompts, the likeliest first."""
+
+
+def _prompt_column(first: Mapping[str, Any], column: str, is_row: bool) -> str | None:
+    """The column of a data set that is likeliest the one of the prompts."""
+    texts = [n for n, v in first.items() if not is_row or isinstance(v, str | list)]
+    near = closest(column, texts, SAME_FILE) or closest(column.lower(), texts, SAME_FILE)
+    named = [n for likely in (*CONVERSATIONS, *LIKELY) for n in texts if n.lower() == likely]
+    longest = sorted(texts, key=lambda name: -len(str(first[name]))) if is_row else []
+    return near or next(iter([*named, *longest]), None)
 
 
 def undownloaded_prompts(config: Config) -> Iterator[Problem]:
@@ -100,27 +147,11 @@ def known_rows(config: Config, traits: Traits) -> Head | None:
     """The first rows of local prompts; None where they can't be read, or come from elsewhere."""
     node = config["prompts"]
     value = node.get("path")
-    if not isinstance(value, str) or not os.path.isfile(_path(value)):
+    is_file = "path" in traits["prompts"].get("prompt_files", ()) or _is_data_set(node)
+    if not is_file or not isinstance(value, str) or not os.path.isfile(_path(value)):
         return None
-    if "path" in traits["prompts"].get("prompt_files", ()):
-        head = prompt_file_head(_path(value))
-    elif isinstance(node.get("column"), str):
-        head = _with_prompts(dataset_head(_path(value), str(node.get("split", "train"))), node)
-    else:
-        return None
+    head = prompt_head(node)
     return None if head.fault or head.columns is None else head
-
-
-def _with_prompts(head: Head, node: Mapping[str, Any]) -> Head:
-    """The rows of a data set as a run reads them; as they are where one has no prompt."""
-    column = node["column"]
-    if head.fault or head.columns is None or _prompt_fault(head, column):
-        return head
-    rows = tuple(as_read(row, column, column) for row in head.rows)
-    found = {**dict.fromkeys(head.columns), **dict.fromkeys(rows[0] if rows else ())}
-    if column == MESSAGES and not rows:  # whether they end with an answer is not known here
-        found[COMPLETION] = None
-    return Head(None, rows, tuple(found))
 
 
 def is_hub_id(value: str) -> bool:

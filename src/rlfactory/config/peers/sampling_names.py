@@ -73,7 +73,10 @@ SAMPLING = (
     Name("max_new_tokens", ("transformers",), "dynamics.length={value}", "tokens", TEXTS),
     Name("response_length", TRL, "dynamics.length={value}", "tokens", TEXTS),
     Name("max_tokens", ("vLLM",), "dynamics.length={value}", "tokens", TEXTS),
-    Name("max_prompt_length", TRL, "", "prompts are not cut"),
+    Name(
+        *("max_prompt_length", TRL, "model.max_prompt_length={value} model.long_prompts=cut"),
+        *("tokens", TEXTS),
+    ),
     Name("temperature", (*TRL, "transformers"), "dynamics.temperature={value}", bases=TEXTS),
     Name("top_k", (*TRL, "transformers"), "dynamics.top_k={value}", bases=TEXTS),
     Name("top_p", (*TRL, "transformers"), "dynamics.top_p={value}", bases=TEXTS),

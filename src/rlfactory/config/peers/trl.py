@@ -19,7 +19,6 @@ MARKS = {
 """Keys by which a file shows its trainer, and the option of `algo`."""
 NOTHING = {
     "use_vllm": "choose engine=vllm or engine=vllm_server",
-    "max_prompt_length": "prompts are not cut",
     "logging_steps": "metrics are written in each iteration",
     "remove_unused_columns": "columns are metadata of the prompts",
     "push_to_hub": "rlfactory export",
@@ -212,7 +211,7 @@ def _dpo(fields: Fields, into: Translation, processes: int) -> None:
         into.set("algo.label_smoothing", smoothing)
     length = fields.take("max_length", 1024)
     into.set("dynamics.length", length // 2)
-    into.notes.append(f"half of max_length={length} for the completion: prompts are not cut")
+    into.notes.append(f"half of max_length={length} for the completion")
 
 
 def _critic(fields: Fields, into: Translation) -> None:

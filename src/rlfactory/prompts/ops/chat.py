@@ -96,11 +96,6 @@ def _text_of(content: object) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def prompt_key(row: Mapping[str, Any]) -> str | None:
-    """The key of a row's prompt: `prompt`, or else `messages`; None if it has neither."""
-    return next((key for key in ("prompt", MESSAGES) if row.get(key) is not None), None)
-
-
 def read_prompt(row: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
     """The prompt of a row of data, under `key`, and its metadata: the other columns.
 
@@ -129,8 +124,12 @@ def as_prompt(value: str | Sequence[Message]) -> str:
 
 
 def reply_text(value: object) -> object:
-    """The text of a completion that is a list of one assistant's message; all else as it is."""
+    """The text of a completion that is a number or a list of one assistant's message; all else as
+    it is.
+    """
     match value:
+        case int() | float() if not isinstance(value, bool) and value == value:
+            return str(value)
         case [{"role": "assistant", "content": str(text)}]:
             return text
     return value

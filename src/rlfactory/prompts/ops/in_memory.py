@@ -1,12 +1,18 @@
 """Prompts that a Python caller hands over: texts, lists of messages, rows, or a data set."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
-from rlfactory.prompts.ops.chat import MESSAGES, read_prompt
-from rlfactory.prompts.ops.pictured import pictured
-from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.prompts.ops.chat import MESSAGES
+from rlfactory.prompts.ops.prompt_list import PromptList, RowReader
+from rlfactory.prompts.ops.row_forms import PARTS
+
+IMAGE = "image"
+"""The key of a picture to be edited."""
+MOST = 1_000_000
+"""Rows that are taken into memory."""
 
 Row = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A text, a row of data, or a list of messages."""
@@ -14,14 +20,15 @@ Row = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 class InMemoryPrompts(PromptList):
     """The prompts of an iterable: texts, lists of messages, or mappings with either under `column`
-    or with messages under `messages`.
+    or in one of the forms of `row_forms`.
 
     A mapping may have a picture to be edited under `image`: a path, a file's content or a Pillow
     image. The other keys are the metadata. Without `evaluation`, evaluation takes training
     prompts, evenly spaced.
 
     Args:
-        rows: a list of texts, lists of messages or mappings, or a `datasets.Dataset`.
+        rows: a list of texts, lists of messages or mappings; a `datasets.Dataset`, a data frame, or
+            any other iterable that ends.
         evaluation: the same, for evaluation.
         column: the key of the prompt.
 
@@ -39,10 +46,9 @@ class InMemoryPrompts(PromptList):
         *,
         column: str = "prompt",
     ) -> None:
-        prompts = [*read_rows(rows, column)]
-        if not prompts:
-            raise PromptError("prompts: is empty; hand over at least one")
-        super().__init__(prompts, None if evaluation is None else [*read_rows(evaluation, column)])
+        prompts = read_rows(rows, column, "prompts")
+        evaluated = None if evaluation is None else read_rows(evaluation, column, "eval_prompts")
+        super().__init__(prompts, evaluated)
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -58,7 +64,8 @@ def with_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     others = {key: value for key, value in given.items() if key != "eval_prompts"}
     prompts, evaluation = given.get("prompts"), given.get("eval_prompts")
-    if prompts is not None and not isinstance(prompts, str | Prompts | Mapping):
+    is_option = isinstance(prompts, str | Prompts) or _are_settings(prompts)
+    if prompts is not None and not is_option:
         return {**others, "prompts": InMemoryPrompts(prompts, evaluation)}
     if evaluation is not None:
         raise PromptError(
@@ -67,33 +74,62 @@ def with_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     return others
 
 
-def read_rows(rows: Iterable[Row], column: str) -> Iterable[Prompt]:
+def _are_settings(value: object) -> bool:
+    """Whether a mapping holds options, and is no data set of several splits."""
+    if not isinstance(value, Mapping):
+        return False
+    return not _are_columns(value) and not any(hasattr(v, "column_names") for v in value.values())
+
+
+def _are_columns(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping has rows by column, each a list."""
+    return any(isinstance(value.get(name), list) for name in PARTS)
+
+
+def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
     """The prompts of rows; PromptError, with the row's number, where one has no prompt."""
-    for number, row in enumerate(rows):
-        text, metadata = _read(row, column, number)
-        if not text.strip():
-            raise PromptError(f"prompts: row {number} is empty")
-        picture = metadata.pop("image", None)
-        if picture is not None:
-            try:
-                text = pictured(text, picture)
-            except ValueError as error:
-                raise PromptError(f"prompts: row {number}: 'image': {error}") from error
-        yield Prompt(text, metadata)
-
-
-def _read(row: Row, column: str, number: int) -> tuple[str, dict[str, Any]]:
-    if isinstance(row, str):
-        return row, {}
-    given = row if isinstance(row, Mapping) else {MESSAGES: row}
-    key = column if given.get(column) is not None else MESSAGES
-    if given.get(key) is None:
-        raise PromptError(
-            f"prompts: row {number} has no prompt under {column!r}; its keys are {[*given]}. Rename"
-            f" the column of a data set: dataset.rename_column('...', {column!r})"
-        )
+    reader = RowReader(column, IMAGE, skip_empty=())
     try:
-        return read_prompt(given, key)
-    except ValueError as error:
-        where = f"row {number}" if given is not row else f"row {number}: {key!r}"
-        raise PromptError(f"prompts: {where} {error}") from error
+        prompts = [reader.read(f"{name}: row {n}", row) for n, row in enumerate(_rows(rows, name))]
+    except PromptError as error:
+        text = re.split(", or leave such rows|; prompts.image_column", str(error))[0]  # for files
+        rename = "; in a data set: data.rename_column('...', 'prompt')" if "has no" in text else ""
+        raise PromptError(text + rename) from error
+    if not prompts:
+        raise PromptError(f"{name}: is empty; hand over at least one")
+    return prompts
+
+
+def _rows(rows: Any, name: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of what is handed over, as mappings."""
+    if isinstance(rows, Mapping) and _are_columns(rows):
+        rows = [dict(zip(rows, row, strict=False)) for row in zip(*rows.values(), strict=True)]
+    if isinstance(rows, Mapping):
+        splits = ", ".join(f"{name}=data[{split!r}]" for split in rows)
+        raise PromptError(f"{name}: has the splits {', '.join(rows)}; hand over one: {splits}")
+    if isinstance(rows, str | bytes | set | frozenset) or not isinstance(rows, Iterable):
+        raise PromptError(
+            f"{name}: is a {type(rows).__name__}; hand over texts, lists of messages, rows, a"
+            " datasets.Dataset or a data frame"
+        )
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a data frame
+        frame: Any = rows
+        rows = frame.to_dict("records") if hasattr(frame, "iloc") else frame.to_dicts()
+    for number, row in enumerate(rows):
+        if number == MOST:
+            raise PromptError(f"{name}: more than {MOST:,} rows; does it end? Hand over fewer")
+        if isinstance(row, str):
+            row = {"prompt": str(row)}
+        elif isinstance(row, list | tuple):
+            row = {MESSAGES: [*row]}
+        if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
+            raise PromptError(
+                f"{name}: row {number} is {row!r:.60}; it must be a text, a list of messages, or a"
+                " mapping whose keys are texts"
+            )
+        yield {key: value.tolist() if _is_array(value) else value for key, value in row.items()}
+
+
+def _is_array(value: object) -> bool:
+    """Whether a value is a number or an array of NumPy, or of a library like it."""
+    return hasattr(value, "tolist") and hasattr(value, "dtype")

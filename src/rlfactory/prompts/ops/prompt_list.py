@@ -1,14 +1,134 @@
 """Prompts from a fixed list."""
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from rlfactory.prompts.base import Prompt, Prompts, item_indices, spread_indices
+from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
+from rlfactory.prompts.ops.data_rows import Placed
 from rlfactory.prompts.ops.pictured import pictured
+from rlfactory.prompts.ops.row_forms import EmptyCellError, is_left_out, read_row, same_form
+from rlfactory.utils.held_out import held_out_texts, sameness
+
+log = logging.getLogger(__name__)
 
 
-def texts_of(prompts: Iterable[Prompt]) -> set[str]:
-    """The different texts of prompts."""
-    return {prompt.text for prompt in prompts}
+class LazyPrompts(Sequence[Prompt]):
+    """Prompts of which only the texts are in memory.
+
+    Args:
+        texts: the text of each.
+        rows: where each is, an argument of `read`.
+        read: reads the prompt of a row.
+    """
+
+    def __init__(
+        self, texts: Sequence[str], rows: Sequence[int], read: Callable[[int], Prompt]
+    ) -> None:
+        self.texts, self.rows, self.read = texts, rows, read
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.read(self.rows[index])
+
+    def at(self, kept: Sequence[int]) -> "LazyPrompts":
+        """Some of the prompts."""
+        return LazyPrompts([self.texts[i] for i in kept], [self.rows[i] for i in kept], self.read)
+
+
+def texts_of(prompts: Sequence[Prompt]) -> Sequence[str]:
+    """The text of each prompt."""
+    return prompts.texts if isinstance(prompts, LazyPrompts) else [p.text for p in prompts]
+
+
+def _at(prompts: Sequence[Prompt], kept: Sequence[int]) -> Sequence[Prompt]:
+    return prompts.at(kept) if isinstance(prompts, LazyPrompts) else [prompts[i] for i in kept]
+
+
+def split_prompts(
+    prompts: Sequence[Prompt], share: float
+) -> tuple[Sequence[Prompt], Sequence[Prompt] | None]:
+    """The prompts to train on and those that a share holds out, None if there are none; PromptError
+    where none is left to train on.
+    """
+    texts = texts_of(prompts)
+    chosen = held_out_texts(texts, share)
+    training = [i for i, text in enumerate(texts) if text not in chosen]
+    if not training:
+        raise PromptError(f"prompts.held_out_share={share:g} leaves none to train on")
+    held_out = [i for i, text in enumerate(texts) if text in chosen]
+    return _at(prompts, training), _at(prompts, held_out) if held_out else None
+
+
+class RowReader:
+    """Reads prompts from rows of data.
+
+    Args:
+        column: the column of the prompt; see `row_forms.prompt_column`.
+        image_column: that of a picture to be edited; None: none is read.
+        folder: what paths of pictures are relative to.
+        skip_empty: columns without which a row is left out.
+    """
+
+    def __init__(
+        self,
+        column: str = "prompt",
+        image_column: str | None = None,
+        folder: Path | None = None,
+        skip_empty: Sequence[str] = (),
+    ) -> None:
+        self.column, self.image_column, self.folder = column, image_column, folder
+        self.skip_empty = skip_empty
+        self._used: str | None = None
+
+    def read(self, where: str, row: Mapping[str, Any]) -> Prompt:
+        """The prompt of a row; PromptError, with its place, where there is none, or it is in
+        another form than that of the row before.
+        """
+        try:
+            self._used = same_form(row, self.column, self._used)
+            text, metadata = read_row(row, self.column)
+        except EmptyCellError as error:
+            remedy = f"fill it in, or leave such rows out: prompts.skip_empty=[{error.column}]"
+            raise PromptError(f"{where}: {error}; {remedy}") from error
+        except ValueError as error:
+            raise PromptError(f"{where}: {error}") from error
+        picture = None if self.image_column is None else metadata.get(self.image_column)
+        if picture is None:
+            return Prompt(text, metadata)
+        try:
+            edited = pictured(text, picture, self.folder)
+        except ValueError as error:
+            hint = "; prompts.image_column=null reads no pictures"
+            raise PromptError(f"{where}: `{self.image_column}`: {error}{hint}") from error
+        if isinstance(picture, str):
+            metadata[str(self.image_column)] = edited.source
+        else:  # large
+            del metadata[str(self.image_column)]
+        return Prompt(edited, metadata)
+
+    def kept(self, rows: Iterable[Mapping[str, Any]], name: object) -> list[int]:
+        """The indices of the rows that are not left out; PromptError where none is left."""
+        left_out = [is_left_out(row, self.skip_empty) for row in rows]
+        if any(left_out):
+            message = "%s: %d of %d rows are left out, without %s (prompts.skip_empty)"
+            columns = " or ".join(self.skip_empty)
+            log.warning(message, name, sum(left_out), len(left_out), columns)
+        if all(left_out):
+            raise PromptError(f"{name}: no prompts; it has no row that is not left out")
+        return [i for i, is_out in enumerate(left_out) if not is_out]
+
+    def read_all(self, rows: Sequence[Placed], name: object) -> list[Prompt]:
+        """The prompts of all rows that are not left out; raises as `read` and `kept`."""
+        return [self.read(*rows[i]) for i in self.kept((row for _, row in rows), name)]
+
+
+def same_of(texts: Iterable[str]) -> set[Hashable]:
+    """What tells prompts apart, of each of these texts."""
+    return {*map(sameness, texts)}
 
 
 class PromptList(Prompts):
@@ -24,22 +144,42 @@ class PromptList(Prompts):
     def __init__(
         self, prompts: Sequence[Prompt], evaluation: Sequence[Prompt] | None = None
     ) -> None:
-        self.prompts = list(prompts)
-        self.eval_prompts = self.prompts if evaluation is None else list(evaluation)
-        self.separate = not texts_of(self.prompts) & texts_of(self.eval_prompts)
+        self.prompts = prompts
+        self.eval_prompts = prompts if evaluation is None else evaluation
+        trained, evaluated = same_of(self.texts()), same_of(texts_of(self.eval_prompts))
+        self.separate = not trained & evaluated
+        if evaluation is not None and not self.separate:
+            message = "%d of the %d different evaluation prompts are training prompts too"
+            log.warning(message, len(trained & evaluated), len(evaluated))
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
         """`count` prompts, shuffled without replacement, repeated only if there are too few."""
         chosen = item_indices(len(self.prompts), count, seed=seed, iteration=iteration)
         return [self.prompts[i] for i in chosen]
 
-    def known(self) -> list[Prompt]:
+    def known(self) -> Sequence[Prompt]:
         """The training prompts."""
         return self.prompts
+
+    def texts(self) -> Sequence[str]:
+        """The texts of the training prompts."""
+        return texts_of(self.prompts)
 
     def held_out(self, count: int) -> list[Prompt]:
         """At most `count` prompts for evaluation, evenly spaced."""
         return [self.eval_prompts[i] for i in spread_indices(len(self.eval_prompts), count)]
+
+    def leave_out(self, texts: Collection[str]) -> None:
+        """See the contract."""
+        if not (kept := _without(self.prompts, texts)):
+            raise PromptError("no prompt is left to train on")
+        shared = self.eval_prompts is self.prompts
+        self.eval_prompts = kept if shared else _without(self.eval_prompts, texts)
+        self.prompts = kept
+
+
+def _without(prompts: Sequence[Prompt], texts: Collection[str]) -> Sequence[Prompt]:
+    return _at(prompts, [i for i, text in enumerate(texts_of(prompts)) if text not in texts])
 
 
 class GivenPrompts(PromptList):

@@ -1,0 +1,178 @@
+"""Rows of data files: .txt, .jsonl, .json, .csv, .tsv and .parquet; of texts also with .gz."""
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import math
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlfactory.utils.errors import PromptError
+
+TEXT_KINDS = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+Row = Mapping[str, Any]
+Placed = tuple[str, Row]
+"""A row, with its place for messages: the file and the line, or the number of the row."""
+
+csv.field_size_limit(sys.maxsize)
+
+
+def kind_of(path: Path) -> str:
+    """The suffix that says a file's format, in lower case; `.gz` behind it says nothing of it."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def data_rows(path: Path, most: int | None = None) -> list[Placed]:
+    """The rows of a file of texts, without blank lines.
+
+    Args:
+        path: the file, of `TEXT_KINDS`.
+        most: bytes to read, to the end of a line; None: all of them.
+
+    Raises:
+        PromptError: it can't be read, is empty, or is not what its suffix says; the message names
+            the file, the line and what to do.
+    """
+    kind = kind_of(path)
+    if kind not in TEXT_KINDS:
+        raise PromptError(f"{path}: rows are read from {', '.join(TEXT_KINDS)}, not from {kind!r}")
+    text = _text(path, None if kind == ".json" else most)
+    if not text.strip():
+        raise PromptError(f"{path}: no prompts; the file is empty")
+    if kind == ".json":
+        return _of_json(text, path)
+    if kind in (".csv", ".tsv"):
+        return [*_of_table(text, path, "\t" if kind == ".tsv" else None)]
+    lines = ((n, line.strip()) for n, line in enumerate(text.split("\n"), 1) if line.strip())
+    if kind == ".txt":
+        return [(f"{path}:{number}", {"prompt": line}) for number, line in lines]
+    return [_of_line(line, f"{path}:{number}") for number, line in lines]
+
+
+def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
+    """The first rows of a .parquet file, the names of its columns, and how many rows it has.
+
+    No rows where a column holds bytes, as of images. PromptError where it is no such file.
+    """
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, count = file.schema_arrow, file.metadata.num_rows
+            if any("binary" in str(kind) for kind in schema.types):
+                return [], schema.names, count
+            first = next(file.iter_batches(batch_size=most), None)
+    except (pa.ArrowException, OSError) as error:
+        raise PromptError(f"{path}: is no Parquet file ({str(error).splitlines()[0]})") from error
+    rows = first.to_pylist() if first is not None else []
+    return [(f"{path}: row {n}", row) for n, row in enumerate(rows, 1)], schema.names, count
+
+
+def _text(path: Path, most: int | None) -> str:
+    try:
+        with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
+            data: bytes = file.read(-1 if most is None else most)
+            if most is not None and len(data) == most:
+                data += file.readline()
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PromptError(f"{path}: cannot read prompts: {reason}") from error
+    # spreadsheets write UTF-16 as "Unicode text"
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if is_wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise PromptError(
+            f"{path}:{line}: not UTF-8 ({error.reason}); save as UTF-8, or convert it:"
+            f" iconv -f WINDOWS-1252 -t UTF-8 {path.name} > NEW"
+        ) from error
+
+
+def _of_line(line: str, where: str) -> Placed:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise PromptError(f"{where}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise PromptError(f"{where}: a line must be a JSON object, not {type(value).__name__}")
+    return where, value
+
+
+def _of_json(text: str, path: Path) -> list[Placed]:
+    """A list of objects or texts, alone or as the only list of an object; or an object a line."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) > 1 and lines[0].strip().endswith("}"):  # .jsonl by another name
+            return [_of_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+        raise PromptError(f"{path}: not JSON: {error}") from error
+    if isinstance(value, dict):
+        lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
+        is_row = {"prompt", "messages", "conversations"} & value.keys()
+        value = [value] if is_row or len(lists) != 1 else lists[0]
+    if not isinstance(value, list):
+        raise PromptError(f"{path}: holds {value!r:.40}; it must hold a list of objects or texts")
+    rows = [{"prompt": row} if isinstance(row, str) else row for row in value]
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise PromptError(f"{path}: row {number} must be an object, not {type(row).__name__}")
+    return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
+
+
+def _of_table(text: str, path: Path, delimiter: str | None) -> Iterator[Placed]:
+    """Rows of a table whose first line names the columns; cells that are empty are None."""
+    try:
+        if delimiter is None:  # that which gives most columns
+            first = [next(csv.reader(io.StringIO(text, newline=""), delimiter=d)) for d in ",;\t|"]
+            delimiter = ",;\t|"[max(range(4), key=lambda i: len(first[i]))]
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        names = [name.strip() or f"column {n}" for n, name in enumerate(next(reader), 1)]
+        lines, cells, start = [], [], reader.line_num + 1
+        for row in reader:
+            if row:
+                lines.append(start)
+                cells.append(row)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise PromptError(
+            f"{path}:{reader.line_num}: not CSV: {error}; a cell with quotes or line breaks stands"
+            ' in double quotes, and a quote inside it is doubled: "say ""hi"""'
+        ) from error
+    if not lines:
+        raise PromptError(f"{path}: no prompts; it has a line of column names alone")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise PromptError(f"{path}:1: two columns are called {twice[0]!r}; rename one")
+    for line, row in zip(lines, cells, strict=True):
+        if len(row) > len(names):
+            raise PromptError(
+                f"{path}:{line}: {len(row)} cells for {len(names)} columns; a cell with a"
+                f" {delimiter!r} in it stands in double quotes"
+            )
+    filled = [[*row, *[""] * (len(names) - len(row))] for row in cells]
+    columns = [_typed(column) for column in zip(*filled, strict=True)] if filled else []
+    for line, values in zip(lines, zip(*columns, strict=True), strict=True):
+        yield f"{path}:{line}", dict(zip(names, values, strict=True))
+
+
+def _typed(column: Iterable[str]) -> list[Any]:
+    """Cells as numbers or booleans where all of a column are written as Python writes them, so that
+    none loses a digit; else as texts.
+    """
+    cells = [cell if cell.strip() else None for cell in column]
+    for read in (int, float, {"True": True, "False": False}.__getitem__):
+        try:
+            values = [None if cell is None else read(cell) for cell in cells]
+        except (ValueError, KeyError):
+            continue
+        pairs = zip(cells, values, strict=True)
+        if all(v is None or (str(v) == cell and math.isfinite(v)) for cell, v in pairs):
+            return values
+    return [*cells]

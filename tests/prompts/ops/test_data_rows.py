@@ -1,0 +1,81 @@
+"""Rows of data files."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from rlfactory.prompts.ops.data_rows import data_rows, kind_of
+from rlfactory.utils.errors import PromptError
+
+
+def rows(path: Path, text: str | bytes) -> list[dict[str, object]]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return [dict(row) for _, row in data_rows(path)]
+
+
+def test_cells_are_numbers_where_no_digit_is_lost(tmp_path: Path) -> None:
+    text = "a,b,c,d,e\n1,007,1.5,True,nan\n,8,2.25,False,1\n"
+    assert rows(tmp_path / "a.csv", text) == [
+        {"a": 1, "b": "007", "c": 1.5, "d": True, "e": "nan"},
+        {"a": None, "b": "8", "c": 2.25, "d": False, "e": "1"},
+    ]
+    assert rows(tmp_path / "b.csv", "a\n1.10\n2.00\n") == [{"a": "1.10"}, {"a": "2.00"}]
+    assert rows(tmp_path / "c.csv", "a\nNone\nNA\n") == [{"a": "None"}, {"a": "NA"}]
+
+
+def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n"one\ntwo",1\n\nthree,2\n')
+    assert [where for where, _ in data_rows(path)] == [f"{path}:2", f"{path}:5"]
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_delimiters(mark: str, tmp_path: Path) -> None:
+    text = f'prompt{mark}answer\n"a, b; c"{mark}4\n'
+    assert rows(tmp_path / "a.csv", text) == [{"prompt": "a, b; c", "answer": 4}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('["a", "b"]', ["a", "b"]),
+        ('{"prompt": "a"}', ["a"]),
+        ('{"prompt": "a"}\n{"prompt": "b"}\n', ["a", "b"]),
+        ('{"n": 2, "rows": [{"prompt": "a"}]}', ["a"]),
+    ],
+)
+def test_shapes_of_json(text: str, expected: list[str], tmp_path: Path) -> None:
+    assert [row["prompt"] for row in rows(tmp_path / "a.json", text)] == expected
+
+
+def test_encodings_and_compression(tmp_path: Path) -> None:
+    text = "prompt,n\nfür,1\n"
+    expected = [{"prompt": "für", "n": 1}]
+    assert rows(tmp_path / "a.csv", text.encode("utf-8-sig")) == expected
+    assert rows(tmp_path / "b.csv", text.encode("utf-16")) == expected
+    assert rows(tmp_path / "c.csv.gz", gzip.compress(text.encode())) == expected
+    assert kind_of(Path("a.JSONL.gz")) == ".jsonl"
+
+
+def test_a_part_of_a_file_ends_with_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("eins\nzwei\ndrei\n")
+    assert [row["prompt"] for _, row in data_rows(path, 7)] == ["eins", "zwei"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", b"a,b\n\xe9,1\n", r"a.csv:2: not UTF-8.*iconv -f WINDOWS-1252"),
+        ("a.csv", "a,b\n1,2,3\n", r"a.csv:2: 3 cells for 2 columns"),
+        ("a.csv", 'a,b\n"x\n', r"a.csv:2: not CSV: unexpected end"),
+        ("a.csv.gz", b"nothing", "cannot read prompts"),
+        ("a.json", "3", "holds 3; it must hold a list"),
+        ("a.json", "[1]", "row 1 must be an object, not int"),
+        ("a.jsonl", "[" * 100_000, "not JSON"),
+    ],
+)
+def test_files_that_are_refused(name: str, text: str | bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(PromptError, match=said):
+        rows(tmp_path / name, text)
