@@ -27,6 +27,7 @@ Order of calls in each iteration:
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -78,6 +79,9 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         stores_step_mean: Whether each transition also keeps the mean of its step's distribution.
         samples_from: Where the samples of an iteration come from: the `policy`, or the `data`, of
             which `completion` says what a sample is. Such samples have no likelihood as sampled.
+        data_scores: With `samples_from = "data"`, what evaluations show of held-out rows by name:
+            the metric of `Loss.metrics`, and whether `higher` or `lower` is better of it. The first
+            one decides which checkpoint is best where no reward is chosen.
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
@@ -104,6 +108,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     compared_weight_sets: ClassVar[tuple[str, ...]] = ()
     stores_step_mean: ClassVar[bool] = False
     samples_from: ClassVar[Literal["policy", "data"]] = "policy"
+    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
     learns_from_pairs: ClassVar[bool] = False
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False

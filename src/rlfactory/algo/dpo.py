@@ -53,6 +53,11 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
 
     requires = "tokens"
     samples_from = "data"
+    data_scores = {
+        "loss": ("loss/policy", "lower"),
+        "preference_accuracy": ("preference/accuracy", "higher"),
+        "margin": ("preference/margin", "higher"),
+    }
     learns_from_pairs = True
     compared_weight_sets = ("reference",)
 

@@ -38,6 +38,10 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     requires = "tokens"
     samples_from = "data"
+    data_scores = {
+        "loss": ("loss/policy", "lower"),
+        "token_accuracy": ("policy/accuracy", "higher"),
+    }
 
     def __init__(
         self,
