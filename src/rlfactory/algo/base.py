@@ -82,6 +82,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         data_scores: With `samples_from = "data"`, what evaluations show of held-out rows by name:
             the metric of `Loss.metrics`, and whether `higher` or `lower` is better of it. The first
             one decides which checkpoint is best where no reward is chosen.
+        length: The most tokens of a completion of the data; None: as many as fit into the context.
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
@@ -121,6 +122,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     dynamics: Any = None
     step_fraction: float = 1.0
     ratio_tolerance: float | None = None
+    length: int | None = None
     advantage: Advantage | None = None
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:

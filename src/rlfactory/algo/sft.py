@@ -16,6 +16,7 @@ from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
+from rlfactory.utils.types import PositiveInt
 
 PLAIN = Token()
 """At temperature 1 and not truncated: a model of the data, however it is sampled later."""
@@ -34,6 +35,8 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
             assistant's message; null: there is none, and the prompts are whole texts.
         train_on: Whose tokens are learned: those of the `completion`, or those of the whole `text`,
             prompt included.
+        length: The most tokens of a completion, which is cut there and then has no end; null: as
+            many as fit into the model's context.
     """
 
     requires = "tokens"
@@ -48,8 +51,9 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         *,
         column: str | None = "completion",
         train_on: Literal["completion", "text"] = "completion",
+        length: PositiveInt | None = None,
     ) -> None:
-        self.column = column
+        self.column, self.length = column, length
         self.train_on = train_on
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
@@ -95,6 +99,7 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         losses = -tokens.real(batch.advantage) * outputs.log_prob
         metrics = {
             "loss/policy": losses.detach(),
+            "data/cut": (~tokens.ended).float(),
             "policy/entropy": entropies,
             "policy/accuracy": hits,
         }

@@ -55,7 +55,9 @@ def lacks_reward(
     """
     if choices.get("reward") in (None, "none") or any(k.split(".")[0] == "reward" for k in typed):
         return False
-    if any(layer.group in ("experiment", "recipe") and "reward" in layer.chosen for layer in layers):
+    if any(
+        layer.group in ("experiment", "recipe") and "reward" in layer.chosen for layer in layers
+    ):
         return False
     node = values.get("algo")
     try:

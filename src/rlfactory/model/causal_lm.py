@@ -151,11 +151,20 @@ class CausalLM(TextModel):
         return to_device(ids, self.device), to_device(mask, self.device)
 
     def encode_completions(
-        self, prompts: Sequence[str], texts: Sequence[str], length: int
+        self, prompts: Sequence[str], texts: Sequence[str], length: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See the contract."""
         rows = self.prompts.completion_ids(prompts, texts)
-        return padded_completions(rows, length, self.tokenizer.pad_token_id)
+        room = [self.context - len(ids) for ids in self.prompts.prompt_ids(prompts)]
+        if min(room) < 1:
+            prompt = prompts[room.index(min(room))]
+            raise ModelError(
+                f"the prompt {prompt[:40]!r}... has {self.context - min(room)} tokens, and the"
+                f" model's context is {self.context}, so nothing of its completion fits; shorten"
+                " it, or remove the row"
+            )
+        limits = room if length is None else [min(length, own) for own in room]
+        return padded_completions(rows, limits, self.tokenizer.pad_token_id)
 
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor

@@ -109,15 +109,19 @@ class TextModel(ABC):
 
     @abstractmethod
     def encode_completions(
-        self, prompts: Sequence[str], texts: Sequence[str], length: int
+        self, prompts: Sequence[str], texts: Sequence[str], length: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Token ids of given completions of prompts with their end, cut after `length` tokens.
+        """Token ids of given completions of prompts with their end.
 
-        They are encoded without their prompts, as sampling continues a prompt's own tokens.
+        They are those that follow the prompt's own tokens, as sampling continues these. Each is cut
+        after `length` tokens, if that is not None, and where the context ends.
 
         Returns:
-            `[B, length]`, padded on the right; the mask of the real ones; and `[B]`, whether the
+            `[B, G]`, padded on the right; the mask of the real ones; and `[B]`, whether the
             end is among them. All on the CPU.
+
+        Raises:
+            ModelError: a prompt leaves no room, or the chat template does not write an answer.
         """
 
     @abstractmethod

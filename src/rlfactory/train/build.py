@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
+from rlfactory.algo.ops.preference import PAIR
 from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.hardware.base import Hardware
@@ -105,7 +106,14 @@ def build(
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
         of_sets = [prompt.text for listed in sets.values() for prompt in listed]
-        model.check_lengths([*prompts.texts(), *of_sets], dynamics.length)
+        # of an algorithm on data, only evaluations that a reward scores draw
+        drawn = prompts.texts()
+        if algo.samples_from == "data":
+            draws = reward.gives_scores or bool(eval_rewards)
+            held_out = prompts.held_out(config["evaluation"]["prompts"])
+            drawn = [prompt.text for prompt in held_out] if draws else []
+        if drawn or of_sets:
+            model.check_lengths([*drawn, *of_sets], dynamics.length)
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
@@ -266,6 +274,7 @@ def _build_sampler(
     if model.media == "texts":
         options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
         if algo.samples_from == "data":
+            options |= {"length": algo.length, "members": PAIR if algo.learns_from_pairs else 1}
             return GivenSampler(model, completion=algo.completion, **options)
         engine = instantiate_group(config, "engine")
         if engine.draws_by == "engine":

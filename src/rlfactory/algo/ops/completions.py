@@ -17,7 +17,10 @@ def given_completion(prompt: Prompt, column: str, key: str) -> str:
     Raises:
         PromptError: The row has no such column, or no text in it.
     """
-    text = reply_text(prompt.metadata.get(column))
+    try:
+        text = reply_text(prompt.metadata.get(column))
+    except ValueError as error:
+        raise PromptError(f"the prompt {prompt.text[:60]!r}: its {column!r}: {error}") from error
     if isinstance(text, str) and text.strip():
         return text
     actual = f"it is {text!r}" if column in prompt.metadata else "there is none"

@@ -137,9 +137,13 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         yield from _unfitting_images(config, key, () if rows is None else rows.rows)
         return
     for row in rows.rows if rows is not None else ():
-        text = reply_text(row.get(column))
+        where = f"the prompt {str(row.get('prompt'))[:40]!r}"
+        try:
+            text = reply_text(row.get(column))
+        except ValueError as error:
+            yield Problem(f"algo.{key}", f"is {column}, and for {where} {error}")
+            return
         if not isinstance(text, str) or not text.strip():
-            where = f"the prompt {str(row.get('prompt'))[:40]!r}"
             message = f"is {column}, which is {text!r} for {where}; it must be a text"
             yield Problem(f"algo.{key}", message)
             return
