@@ -86,6 +86,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
+        uses_critic: Whether values of a language model's critic are read; without it there is none.
+            `needs_critic` may decide by the options.
         on_policy: Whether an iteration allows a single update only.
         has_surrogate_likelihood: Whether `log_likelihoods` is defined, and the loss returns
             `Outputs.log_ratio`.
@@ -111,6 +113,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     samples_from: ClassVar[Literal["policy", "data"]] = "policy"
     data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
     learns_from_pairs: ClassVar[bool] = False
+    uses_critic: ClassVar[bool] = True
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False
     one_ratio_per_sample: bool = False
@@ -124,6 +127,16 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     ratio_tolerance: float | None = None
     length: int | None = None
     advantage: Advantage | None = None
+
+    @classmethod
+    def needs_critic(cls, options: Mapping[str, Any]) -> bool:
+        """Whether a language model gets a critic.
+
+        Args:
+            options: The configuration of the algorithm.
+        """
+        del options
+        return cls.uses_critic
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Add `advantage` to a rollout.

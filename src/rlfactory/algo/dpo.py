@@ -36,7 +36,7 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
         loss = mean over pairs of preference_losses(m), by default -log sigmoid(beta m).
 
     `p_ref` is the model before training. The samples of an iteration are rows of the data, of which
-    each gives two, and evaluations draw from the policy. The critic is not trained.
+    each gives two, and evaluations draw from the policy.
 
     Args:
         loss_type: See `preference_losses`. With `ipo` r is a mean over tokens, as its authors have
@@ -55,6 +55,7 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
 
     requires = "tokens"
     samples_from = "data"
+    uses_critic = False
     data_scores = {
         "loss": ("loss/policy", "lower"),
         "preference_accuracy": ("preference/accuracy", "higher"),

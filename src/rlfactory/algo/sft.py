@@ -27,8 +27,8 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
         loss = -mean log p(y_t | prompt, y_<t),
 
-    the mean over tokens. The samples of an iteration are rows of the data, and evaluations draw
-    from the policy. The critic is not trained.
+    the mean over tokens. The samples of an iteration are rows of the data, evaluations compute
+    the loss of held-out rows, and draw from the policy only where a reward is chosen.
 
     Args:
         column: The column of the prompts' data that holds the completion, a text or a list of one
@@ -41,6 +41,7 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     requires = "tokens"
     samples_from = "data"
+    uses_critic = False
     data_scores = {
         "loss": ("loss/policy", "lower"),
         "token_accuracy": ("policy/accuracy", "higher"),

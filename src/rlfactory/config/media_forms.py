@@ -53,11 +53,10 @@ def lacks_reward(
         typed: the keys that were typed.
         layers: the files of the chosen options; one of an experiment may choose a reward.
     """
-    if choices.get("reward") in (None, "none") or any(k.split(".")[0] == "reward" for k in typed):
-        return False
-    if any(
-        layer.group in ("experiment", "recipe") and "reward" in layer.chosen for layer in layers
-    ):
+    named = [layer for layer in layers if layer.group in ("experiment", "recipe")]
+    chosen = [name for layer in named for name in layer.chosen]
+    chosen += [key.partition(".")[0] for key in typed]
+    if choices.get("reward") in (None, "none") or "reward" in chosen:
         return False
     node = values.get("algo")
     try:

@@ -124,6 +124,15 @@ class TextModel(ABC):
             ModelError: a prompt leaves no room, or the chat template does not write an answer.
         """
 
+    def as_given(self, prompt: str) -> str:
+        """A prompt as the model reads it, what a template adds and special tokens included."""
+        return str(prompt)
+
+    def as_learned(self, prompt: str, text: str, length: int | None = None) -> str:
+        """What is learned of a completion after its prompt, its end included."""
+        del prompt, length
+        return str(text)
+
     @abstractmethod
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor

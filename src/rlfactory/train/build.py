@@ -166,12 +166,20 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
             precision=precision,
             memory=memory,
             prompt_cache=cache,
+            has_critic=_needs_critic(config),
         )
     if model.process == "vp" and (pipe := getattr(model, "pipe", None)) is not None:
         for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
             log.warning("%s", note)
     hardware.prepare(model)  # before the optimizer gets its parameters
     return model
+
+
+def _needs_critic(config: Config) -> bool:
+    """Whether a language model gets a critic, by the algorithm's options, or those of an object."""
+    algo = locate(config["algo"]["_target_"], "algo")
+    options = config["algo"] if isinstance(algo, type) else vars(algo)
+    return bool(algo.needs_critic(options))
 
 
 def _averages(config: Config, model: Any) -> dict[str, EMASchedule]:

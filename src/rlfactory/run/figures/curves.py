@@ -239,7 +239,12 @@ def _legend_rows(axes: "Axes") -> int:
 
 def _legend_columns(axes: "Axes") -> int:
     _, labels = axes.get_legend_handles_labels()
-    return 3 if sum(map(len, labels)) < _LEGEND_LETTERS else 2
+    for columns in (3, 2):
+        rows = -(-len(labels) // columns)
+        wide = [max(map(len, labels[i : i + rows])) for i in range(0, len(labels), rows)]
+        if sum(wide) < _LEGEND_LETTERS:
+            return columns
+    return 1
 
 
 def smoothing(count: int) -> int:

@@ -178,7 +178,13 @@ def _advice(folder: RunFolder) -> list[str]:
 
 
 def _texts(folder: RunFolder) -> dict[str, str]:
-    files = {"Command": folder.command, "Configuration": folder.config, "Plan": folder.plan}
+    files = {
+        "Command": folder.command,
+        "A prompt as the model is given it": folder.prompt,
+        "What is learned after it": folder.completion,
+        "Configuration": folder.config,
+        "Plan": folder.plan,
+    }
     return {title: text for title, path in files.items() if (text := read_shown(path).rstrip())}
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.atomic_write import write_text
 from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.environment import current_environment, record_environment
 from rlfactory.run.evaluations import read_sets, set_pairs
@@ -93,6 +95,7 @@ class EvaluationReporter(Listener):
         self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int
     ) -> None:
         self.folder, self.logger = folder, logger
+        self.example, self.is_given = evaluator.prompts[0], evaluator.given is not None
         self.files = EvaluationFiles(folder, evaluator, count)
         self.sets = {
             name: EvaluationFiles(folder.prompt_set(name), own, count)
@@ -100,7 +103,7 @@ class EvaluationReporter(Listener):
         }
 
     def before_training(self, components: Components, done: int) -> None:
-        """Record the devices of this run."""
+        """Record the devices of this run, and one prompt as a language model is given it."""
         del done
         hardware = components.hardware
         is_gpu = hardware.device.type == "cuda"
@@ -108,6 +111,16 @@ class EvaluationReporter(Listener):
         environment = current_environment(device, hardware.world_size)
         with explain_disk_errors(self.folder.path, "the environment"):
             record_environment(self.folder.environment, environment)
+        if isinstance(model := components.model, TextModel):
+            algo, text, learned = components.algo, self.example.text, None
+            if self.is_given:
+                text, answer = algo.completion(self.example, 0)
+                learned = model.as_learned(text, answer, algo.length)
+            shown = {self.folder.prompt: model.as_given(text), self.folder.completion: learned}
+            with explain_disk_errors(self.folder.path, "an example of a prompt"):
+                for path, content in shown.items():
+                    if content is not None:
+                        write_text(path, content + "\n")
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
