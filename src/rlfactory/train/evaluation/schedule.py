@@ -94,8 +94,7 @@ class EvaluationReporter(Listener):
     def __init__(
         self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int
     ) -> None:
-        self.folder, self.logger = folder, logger
-        self.example, self.is_given = evaluator.prompts[0], evaluator.given is not None
+        self.folder, self.evaluator, self.logger = folder, evaluator, logger
         self.files = EvaluationFiles(folder, evaluator, count)
         self.sets = {
             name: EvaluationFiles(folder.prompt_set(name), own, count)
@@ -112,15 +111,14 @@ class EvaluationReporter(Listener):
         with explain_disk_errors(self.folder.path, "the environment"):
             record_environment(self.folder.environment, environment)
         if isinstance(model := components.model, TextModel):
-            algo, text, learned = components.algo, self.example.text, None
-            if self.is_given:
-                text, answer = algo.completion(self.example, 0)
-                learned = model.as_learned(text, answer, algo.length)
-            shown = {self.folder.prompt: model.as_given(text), self.folder.completion: learned}
+            example, algo = self.evaluator.prompts[0], components.algo
+            text, shown = example.text, {}
+            if self.evaluator.given is not None:
+                text, answer = algo.completion(example, 0)
+                shown = {self.folder.completion: model.as_learned(text, answer, algo.length)}
             with explain_disk_errors(self.folder.path, "an example of a prompt"):
-                for path, content in shown.items():
-                    if content is not None:
-                        write_text(path, content + "\n")
+                for path, content in ({self.folder.prompt: model.as_given(text)} | shown).items():
+                    write_text(path, content + "\n")
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
