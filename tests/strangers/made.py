@@ -3,14 +3,17 @@
 Each function takes the path that it writes, and is named by the cases that need it.
 """
 
+import json
 from pathlib import Path
 
 from tiny_language_models import save_language_model
 
 
 def qwen_model(path: Path) -> None:
-    """A language model whose turns end with `<|im_end|>`."""
-    save_language_model(path, "qwen3")
+    """A language model whose turns end with `<|im_end|>`, with room for tools."""
+    config = save_language_model(path, "qwen3") / "config.json"
+    values = json.loads(config.read_text())
+    config.write_text(json.dumps({**values, "max_position_embeddings": 512}))
 
 
 def llama_model(path: Path) -> None:

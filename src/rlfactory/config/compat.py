@@ -50,6 +50,9 @@ LATER_KEYS: Config = {
 }
 """Keys that came later, with the values at which they change no result."""
 
+FORMERLY_CUT = ("rlfactory.algo.sft.SFT", "rlfactory.algo.dpo.DPO")
+"""Algorithms whose completions `dynamics.length` cut, before `algo.length` came."""
+
 FORMER_SNAPSHOT = (True, "auto")
 """The default of `checkpoint.snapshot` in older configurations, and the one of this version."""
 
@@ -63,6 +66,10 @@ def upgrade(frozen: Config) -> dict[str, Any]:
         group, _, name = key.partition(".")
         if isinstance(node := upgraded.get(group), dict) and key not in _schema_keys(RootConfig):
             upgraded[group] = {other: value for other, value in node.items() if other != name}
+    algo, dynamics = upgraded.get("algo"), upgraded.get("dynamics")
+    if isinstance(algo, dict) and algo.get("_target_") in FORMERLY_CUT and "length" not in algo:
+        length = dynamics.get("length") if isinstance(dynamics, dict) else None
+        upgraded["algo"] = {**algo, "length": length}
     return upgraded
 
 

@@ -126,9 +126,8 @@ def equal_rewards(history: Sequence[Values], main: str) -> str | None:
 
 
 def collapsing_variety(history: Sequence[Values], main: str) -> str | None:
-    """Entropy or diversity collapses: samples become alike."""
-    del main
-    for name in ("policy/entropy", "diversity/pairwise", "diversity/distinct_2"):
+    """Entropy or diversity collapses: samples become alike; those of the data do not."""
+    for name in ("policy/entropy", "diversity/pairwise", "diversity/distinct_2") if main else ():
         values = _series(history, name)
         if len(values) < 2 * ENDS:
             continue
