@@ -4,8 +4,9 @@ Shapes: B prompts of P tokens, responses of at most G tokens, M real response to
 (row after row, without padding), a vocabulary of V tokens.
 
 A constructor's keyword-only parameters are its configuration (`conf/model/NAME.yaml`). Before them
-it may name, in any order, the run-time arguments `device` (torch.device) and `seed` (int), which
-`train/build.py` passes by name; the others that `base.py` lists are meant for image models.
+it may name, in any order, the run-time arguments `device` (torch.device), `seed` (int) and
+`has_critic` (bool: whether the algorithm reads values), which `train/build.py` passes by name; the
+others that `base.py` lists are meant for image models.
 
 Order of calls in a run: constructor; `hardware.prepare` (which may shard `weights`);
 `check_lengths` with all prompts; `parameter_groups`; `weights.add` for every set that the algorithm

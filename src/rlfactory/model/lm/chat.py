@@ -99,21 +99,14 @@ class PromptFormat:
         Raises:
             ModelError: the template does not write what an answer holds.
         """
-        given = self.prompt_ids(prompts)
-        pairs = [self._reply(p, text) for p, text in zip(prompts, texts, strict=True)]
-        alone = self._ids([reply for _, reply, _ in pairs])
-        is_text = [self.messages(prompt) is None for prompt in prompts]
-        whole: list[list[int]] = [[]] * len(pairs)
-        for special in {*is_text}:
-            numbers = [i for i, text in enumerate(is_text) if text is special]
-            joined = [pairs[i][0] + pairs[i][1] for i in numbers]
-            ids = self.tokenizer(joined, add_special_tokens=special).input_ids
-            for number, row in zip(numbers, ids, strict=True):
-                whole[number] = row
-        return [
-            [*(both[len(first) :] if both[: len(first)] == first else own), end]
-            for first, both, own, (_, _, end) in zip(given, whole, alone, pairs, strict=True)
-        ]
+        rows = []
+        for prompt, text, first in zip(prompts, texts, self.prompt_ids(prompts), strict=True):
+            start, reply, end = self._reply(prompt, text)
+            special = self.messages(prompt) is None
+            both = self.tokenizer(start + reply, add_special_tokens=special).input_ids
+            follows = both[: len(first)] == first
+            rows.append([*(both[len(first) :] if follows else self._ids([reply])[0]), end])
+        return rows
 
     def _reply(self, prompt: str, text: str) -> tuple[str, str, int]:
         """A prompt as it is given, the completion as it follows it, and the token that ends it."""
@@ -135,7 +128,11 @@ class PromptFormat:
             rest = rest.removeprefix(found[0]) if (found := EMPTY_THOUGHTS.match(rest)) else rest
         if (end := _end_of(rest, parts)) is not None:
             tail, ends, _ = rest[end:].partition(self.turn_end)
-            return start, rest[:end] + (tail if ends else tail.rstrip()), self.turn_end_id
+            tail = tail if ends else tail.rstrip()
+            # calls of tools may end with a token of their own
+            other = "" if ends else next((t for t in self._special if tail.endswith(t)), "")
+            last = self.tokenizer.convert_tokens_to_ids(other) if other else self.turn_end_id
+            return start, rest[:end] + tail.removesuffix(other), int(last)
         is_lost = not THINKING.search(start) and not ENDED_THOUGHTS.search(start)
         if calls or (is_lost and any(answer.get(field) for field in THOUGHTS)):
             raise ModelError(
@@ -190,9 +187,12 @@ class PromptFormat:
             ValueError,
         ):  # it wants other messages; a prompt that it can't write is an error
             return end
+        return min((t for t in self._special if t in after), key=after.index, default=end)
+
+    @cached_property
+    def _special(self) -> list[str]:
         added = self.tokenizer.added_tokens_decoder.values()
-        special = [end, *(token.content for token in added if token.special)]
-        return min((t for t in special if t in after), key=after.index, default=end)
+        return [self.tokenizer.eos_token, *(token.content for token in added if token.special)]
 
     @property
     def turn_end_id(self) -> int:
