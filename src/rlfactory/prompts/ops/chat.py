@@ -31,7 +31,7 @@ class ChatText(str):
         made.messages, made.tools = tuple(messages), tuple(tools)
         return made
 
-    def __getnewargs__(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[Any, ...]:
         return self.messages, self.tools
 
     def __eq__(self, other: object) -> bool:
@@ -166,7 +166,8 @@ def _call(number: int, call: object) -> dict[str, Any]:
             f" and `arguments`; one is {call!r:.60}"
         )
     arguments = _json_of(function.get("arguments", {}))
-    rest = {key: v for key, v in call.items() if v is not None} if function is not call else {}
+    own = call if isinstance(call, Mapping) and function is not call else {}
+    rest = {key: value for key, value in own.items() if value is not None}
     return {"type": "function", **rest, "function": {**function, "arguments": arguments}}
 
 

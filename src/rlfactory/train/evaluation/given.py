@@ -71,12 +71,15 @@ class GivenEvaluation:
                 metrics = algo.loss(model, batch).metrics
             if not counts:
                 continue
-            for name, (metric, _) in algo.data_scores.items():
-                values = metrics[metric].float()
-                # one value a token, or one a row: a pair has at least two tokens
-                if isinstance(batch, TokenBatch) and len(values) == batch.tokens.count:
-                    values = batch.tokens.pad(values).sum(1)
-                    found[TOKENS] = [*found[TOKENS], batch.tokens.response_lengths.float()]
+            measured = {name: metrics[key].float() for name, (key, _) in algo.data_scores.items()}
+            # one value a token, or one a row: a pair has at least two tokens
+            if isinstance(batch, TokenBatch) and all(
+                len(values) == batch.tokens.count for values in measured.values()
+            ):
+                tokens = batch.tokens
+                measured = {name: tokens.pad(v).sum(1) for name, v in measured.items()}
+                measured[TOKENS] = tokens.response_lengths.float()
+            for name, values in measured.items():
                 found[name].append(values.cpu())
         # of an image there is a value for each of its times
         return {name: torch.cat(v).view(len(own), -1).mean(1) for name, v in found.items()}
