@@ -129,7 +129,8 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     @classmethod
     def needs_critic(cls, options: Mapping[str, Any]) -> bool:
         """See the contract."""
-        return options.get("baseline", "value") == "value" or options.get("value_weight", 1) > 0
+        learns = bool(options.get("value_weight", 1) > 0)
+        return learns or options.get("baseline", "value") == "value"
 
     def __init__(
         self,

@@ -190,7 +190,7 @@ class CausalLM(TextModel):
             )
         cache = preallocated_cache(self.network.config, length)
         is_padded, has_head = not bool(prompt_mask.all()), isinstance(self.critic, ValueHead)
-        critic = {"critic": self.critic} if has_head else {}
+        critic = {"critic": self.critic} if isinstance(self.critic, ValueHead) else {}
 
         def last_state(ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
             if step is not None and ids.shape[1] == 1 and prompt.shape[1] > 1:

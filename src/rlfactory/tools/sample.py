@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
@@ -64,7 +65,9 @@ def sample(
         samples = draw_samples(components, evaluator, texts, seed, weights)
         folder = out or free_folder(RunFolder(path).samples)
         folder.mkdir(parents=True, exist_ok=True)
-        given = texts if samples.texts is None else [*map(components.model.as_given, texts)]
+        model, given = components.model, texts
+        if isinstance(model, TextModel):
+            given = [*map(model.as_given, texts)]
         _write(samples, texts, given, folder)
         settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
         changed = {name: value for name, value in asdict(options).items() if value is not None}

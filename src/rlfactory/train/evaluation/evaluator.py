@@ -87,8 +87,9 @@ class Evaluator:
         """
         if self.reward is not None:
             return self.reward.main
-        for name in (*(self.given.better if self.given else ()), *self.others):
-            return name
+        names: list[str] = [*(self.given.better if self.given else ()), *self.others]
+        if names:
+            return names[0]
         raise PromptError(
             "there is nothing to evaluate: a prompt of the evaluation has nothing that is learned"
             f" beside it, as {self.prompts[0].text[:40]!r}, and no reward scores samples; give the"
@@ -228,8 +229,10 @@ class Evaluator:
             renamed if (renamed := f"{name}{EVALUATION_SUFFIX}") in scores else name: reward
             for name, reward in self._further_rewards().items()
         }
-        known = merge_directions(others, directions(self.reward) if self.reward else {})
-        known = {**known, **(self.given.better if self.given else {})}
+        known: dict[str, str] = {
+            **merge_directions(others, directions(self.reward) if self.reward else {}),
+            **(self.given.better if self.given else {}),
+        }
         return {name: better for name, better in known.items() if name in scores}
 
 
