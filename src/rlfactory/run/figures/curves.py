@@ -73,8 +73,8 @@ class RunCurves:
         """The panels by title; none where nothing was measured."""
         panels: dict[str, Panel] = {}
         for name in self._scores():
-            is_reward = not panels and name not in OF_DATA
-            title = f"Reward: {name}" if is_reward else metric_name(name)
+            is_given = self._is_given(name)
+            title = metric_name(name) if is_given or panels else f"Reward: {name}"
             panels[title] = self._score_panel(name, name, self.evaluations, self.label)
         for prompt_set, evaluations in self.sets.items():
             panels |= self._set_panels(prompt_set, evaluations)
@@ -92,6 +92,10 @@ class RunCurves:
         """A metric's finite values."""
         rows = aligned(self.metrics, [name])
         return [row[0] for row in rows], [row[1] for row in rows]
+
+    def _is_given(self, name: str) -> bool:
+        """Whether a score is of rows of the data, not a reward's of that name."""
+        return name in OF_DATA and not self.series(f"reward/{name}/mean")[0]
 
     def _scores(self) -> list[str]:
         """The score that trains, and two others that were logged on the run's own prompts."""
@@ -124,13 +128,15 @@ class RunCurves:
                 at, low, high = ([row[i] for row in band] for i in range(3))
                 share = "80 % of samples"
                 axes.fill_between(at, low, high, color=_BLUE, alpha=0.12, linewidth=0, label=share)
-            _draw_training(axes, self.series(OF_DATA.get(logged, f"reward/{logged}/mean")))
+            is_given = self._is_given(logged)
+            metric = OF_DATA[logged] if is_given else f"reward/{logged}/mean"
+            _draw_training(axes, self.series(metric))
             at, mean = self.series(f"eval/{logged}/mean")
             ends = [
                 _interval(evaluations.get(int(i)), score, y) for i, y in zip(at, mean, strict=True)
             ]
             _draw_evaluations(axes, (at, mean), ends, label)
-            axes.set_ylabel(metric_unit(score) if score in OF_DATA else "score")
+            axes.set_ylabel(metric_unit(score) if is_given else "score")
             _legend(axes)
 
         return draw
