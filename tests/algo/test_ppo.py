@@ -292,3 +292,20 @@ def test_a_dense_score_has_the_same_sum_and_reaches_every_token(rollout: Rollout
     torch.testing.assert_close(dense.sum(1), SCORES.float(), atol=1e-5, rtol=0)
     torch.testing.assert_close(last.sum(1), SCORES.float(), atol=1e-5, rtol=0)
     assert torch.equal(dense != 0, mask & (SCORES != 0)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("options", "needs"),
+    [
+        ({}, True),
+        ({"baseline": "group", "value_weight": 0.0}, False),
+        ({"baseline": "group", "value_weight": 0.1}, True),
+        ({"baseline": "none", "value_weight": 0.0}, False),
+    ],
+    ids=str,
+)
+def test_a_critic_is_there_where_values_are_read_or_learned(
+    options: dict[str, Any], needs: bool
+) -> None:
+    assert PPO.needs_critic(options) is needs
+    assert PPO.needs_critic(vars(PPO(Token(), **options))) is needs

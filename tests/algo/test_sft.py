@@ -32,7 +32,12 @@ def model(gpt2_folder: Path) -> CausalLM:
 
 def sampled(model: CausalLM, algo: SFT, prompts: list[Prompt] = PROMPTS) -> Rollout:
     sampler = GivenSampler(
-        model, completion=algo.completion, dynamics=TOKEN, batch=8, advance=lambda count: None
+        model,
+        completion=algo.completion,
+        length=12,
+        dynamics=TOKEN,
+        batch=8,
+        advance=lambda count: None,
     )
     rollout = sampler.rollout(prompts, torch.arange(len(prompts)), seed=0, iteration=0)
     return algo.compute_advantages(rollout, "any")

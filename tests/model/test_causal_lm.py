@@ -394,3 +394,40 @@ def test_prompts_that_do_not_fit_are_left_out_or_cut(model: CausalLM) -> None:
     model.prompts = PromptFormat(model.tokenizer, template="plain", text_role="user")
     with pytest.raises(ModelError, match=r"a conversation can't be cut.*long_prompts=drop"):
         model.check_lengths([long], 14)
+def test_without_a_critic_nothing_of_one_is_trained_or_written(
+    gpt2_folder: Path, tmp_path: Path
+) -> None:
+    whole, bare = (
+        CausalLM(torch.device("cpu"), path=str(gpt2_folder), has_critic=has)
+        for has in (True, False)
+    )
+    assert not [name for name in bare.weights.parameters if name.startswith("critic.")]
+    assert len(bare.parameter_groups()) == len(whole.parameter_groups()) - 1
+    bare.export(tmp_path)
+    assert not [*tmp_path.glob("value_*")]
+    prompt, mask = whole.encode(["a film", "it"])
+    uniform = torch.rand(2, 3, generator=torch.Generator().manual_seed(0))
+    drawn = [model.rollout(prompt, mask, Token(length=3), uniform) for model in (whole, bare)]
+    assert torch.equal(drawn[0].response, drawn[1].response)
+    assert torch.equal(drawn[0].log_prob, drawn[1].log_prob)
+    logits, values = bare.forward(drawn[1])
+    assert torch.equal(logits, whole.forward(drawn[0])[0])
+    assert not values.any()
+
+
+@pytest.mark.parametrize("saved_has", [True, False])
+def test_weights_go_over_where_only_one_side_has_a_critic(
+    gpt2_folder: Path, saved_has: bool
+) -> None:
+    saved, model = (
+        CausalLM(torch.device("cpu"), path=str(gpt2_folder), has_critic=has, value_start="default")
+        for has in (saved_has, not saved_has)
+    )
+    with torch.no_grad():
+        for parameter in saved.weights.parameters.values():
+            parameter.add_(1.0)
+    critic = {n: p.clone() for n, p in model.weights.parameters.items() if n.startswith("critic.")}
+    model.weights.load_full_state_dict(saved.weights.full_state_dict())
+    for name, parameter in model.weights.parameters.items():
+        other = critic[name] if name in critic else saved.weights.parameters[name]
+        assert torch.equal(parameter, other)

@@ -31,7 +31,9 @@ def evaluator(main: str, result: Evaluation | None = None, **sets: Any) -> Any:
             return result
 
     model = SimpleNamespace(media="texts")
-    return StandIn(main=main, best_score=1.0, seed=0, prompts=[], model=model, sets=sets)
+    return StandIn(
+        main=main, draws=True, best_score=1.0, seed=0, prompts=[], model=model, sets=sets
+    )
 
 
 def test_each_prompt_set_is_written_and_printed_with_intervals(

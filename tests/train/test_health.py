@@ -9,9 +9,11 @@ from rlfactory.train.health import (
     Rule,
     Values,
     collapsing_variety,
+    cut_completions,
     equal_rewards,
     exploding_ratio,
     hacked_reward,
+    overfitting,
 )
 
 MAIN = "taste"
@@ -120,3 +122,27 @@ def test_a_long_run_keeps_few_iterations_and_warns_as_before() -> None:
     assert "policy/entropy fell from 3" in monitor.given["collapse"]
     past = [{"time/iteration": 1.0, "policy/entropy": 3.0}] * 1000
     assert len(HealthMonitor("taste", past, {})._history) == 2 * KEPT
+
+
+def test_a_loss_of_held_out_rows_that_rises_again() -> None:
+    held_out, losses = [3.0, 2.0, 1.9, 2.1], [2.9, 2.0, 1.0, 0.5]
+    lines = [
+        line
+        for shown, loss in zip(held_out, losses, strict=True)
+        for line in ({"eval/loss/mean": shown}, {"loss/policy": loss})
+    ]
+    said = overfitting(lines, "")
+    assert str(said).startswith("the loss of held-out rows rose from 1.9 to 2.1 while that in")
+    assert overfitting(lines[:6], "") is None, "it falls"
+    assert overfitting(lines, "loss") is None, "a reward of that name"
+
+
+def test_completions_that_are_cut() -> None:
+    assert "25.0% of the completions" in str(cut_completions(history(data_of_cut=[0, 0.25]), ""))
+    assert cut_completions(history(data_of_cut=[0.25, 0]), "") is None
+
+
+def test_the_data_give_no_advice_on_samples() -> None:
+    lines = history(policy_of_entropy=[3.6, 3.5, 3.4, 0.6, 0.6, 0.6])
+    assert collapsing_variety(lines, MAIN) is not None
+    assert collapsing_variety(lines, "") is None

@@ -27,6 +27,7 @@ Order of calls in each iteration:
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -78,9 +79,15 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         stores_step_mean: Whether each transition also keeps the mean of its step's distribution.
         samples_from: Where the samples of an iteration come from: the `policy`, or the `data`, of
             which `completion` says what a sample is. Such samples have no likelihood as sampled.
+        data_scores: With `samples_from = "data"`, what evaluations show of held-out rows by name:
+            the metric of `Loss.metrics`, and whether `higher` or `lower` is better of it. The first
+            one decides which checkpoint is best where no reward is chosen.
+        length: The most tokens of a completion of the data; None: as many as fit into the context.
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
+        uses_critic: Whether values of a language model's critic are read; without it there is none.
+            `needs_critic` may decide by the options.
         on_policy: Whether an iteration allows a single update only.
         has_surrogate_likelihood: Whether `log_likelihoods` is defined, and the loss returns
             `Outputs.log_ratio`.
@@ -104,7 +111,9 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     compared_weight_sets: ClassVar[tuple[str, ...]] = ()
     stores_step_mean: ClassVar[bool] = False
     samples_from: ClassVar[Literal["policy", "data"]] = "policy"
+    data_scores: ClassVar[Mapping[str, tuple[str, str]]] = {}
     learns_from_pairs: ClassVar[bool] = False
+    uses_critic: ClassVar[bool] = True
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False
     one_ratio_per_sample: bool = False
@@ -116,7 +125,18 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     dynamics: Any = None
     step_fraction: float = 1.0
     ratio_tolerance: float | None = None
+    length: int | None = None
     advantage: Advantage | None = None
+
+    @classmethod
+    def needs_critic(cls, options: Mapping[str, Any]) -> bool:
+        """Whether a language model gets a critic.
+
+        Args:
+            options: The configuration of the algorithm.
+        """
+        del options
+        return cls.uses_critic
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Add `advantage` to a rollout.

@@ -114,6 +114,11 @@ class OfflineDiffusionDPO(DiffusionDPO):
     """
 
     samples_from = "data"
+    data_scores = {
+        "loss": ("loss/policy", "lower"),
+        "preference_accuracy": ("preference/accuracy", "higher"),
+        "margin": ("preference/margin", "higher"),
+    }
 
     def __init__(
         self,

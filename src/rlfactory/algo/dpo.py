@@ -23,7 +23,7 @@ from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.rollout import Rollout, Tokens
 from rlfactory.utils.pytree import require
-from rlfactory.utils.types import BelowHalf, NonNegative, Positive
+from rlfactory.utils.types import BelowHalf, NonNegative, Positive, PositiveInt
 
 PLAIN = Token()
 """At temperature 1 and not truncated: likelihoods of the data, however it is sampled later."""
@@ -36,7 +36,7 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
         loss = mean over pairs of preference_losses(m), by default -log sigmoid(beta m).
 
     `p_ref` is the model before training. The samples of an iteration are rows of the data, of which
-    each gives two, and evaluations draw from the policy. The critic is not trained.
+    each gives two, and evaluations draw from the policy.
 
     Args:
         loss_type: See `preference_losses`. With `ipo` r is a mean over tokens, as its authors have
@@ -49,10 +49,18 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
         chosen: The column of the data with the preferred completion, a text or a list of one
             assistant's message.
         rejected: The column with the other one.
+        length: The most tokens of a completion, which is cut there and then has no end; null: as
+            many as fit into the model's context.
     """
 
     requires = "tokens"
     samples_from = "data"
+    uses_critic = False
+    data_scores = {
+        "loss": ("loss/policy", "lower"),
+        "preference_accuracy": ("preference/accuracy", "higher"),
+        "margin": ("preference/margin", "higher"),
+    }
     learns_from_pairs = True
     compared_weight_sets = ("reference",)
 
@@ -65,7 +73,9 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
         sft_weight: NonNegative = 0.0,
         chosen: str = "chosen",
         rejected: str = "rejected",
+        length: PositiveInt | None = None,
     ) -> None:
+        self.length = length
         self.loss_type: LossType = loss_type
         self.beta = beta
         self.label_smoothing = label_smoothing
@@ -128,6 +138,7 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
             losses = losses - self.sft_weight * log_prob[:, 0] / lengths[:, 0]
         metrics = {
             "loss/policy": losses.detach(),
+            "data/cut": (~tokens.ended).float(),
             **preference_metrics(log_ratios, self.beta),
             "preference/log_prob_chosen": log_prob[:, 0].detach(),
             "preference/log_prob_rejected": log_prob[:, 1].detach(),

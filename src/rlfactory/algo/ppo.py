@@ -4,8 +4,9 @@ DAPO, Dr. GRPO, GSPO, CISPO, SAPO and REINFORCE++ by options.
 B responses have at most G tokens each; M is the number of real tokens in a micro-batch.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -125,6 +126,12 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
     """
 
     requires = "tokens"
+
+    @classmethod
+    def needs_critic(cls, options: Mapping[str, Any]) -> bool:
+        """See the contract."""
+        learns = bool(options.get("value_weight", 1) > 0)
+        return learns or options.get("baseline", "value") == "value"
 
     def __init__(
         self,
@@ -305,12 +312,15 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         loss = weighted + self.value_weight * value_losses - self.entropy_weight * entropies
         metrics = {
             "loss/policy": losses.detach(),
-            "loss/value": value_losses.detach(),
             "policy/entropy": entropies.detach(),
-            "value/mean": outputs.value.detach(),
             **ratio_metrics(ratio, self.clip_range, self.surrogate.clip_high),
             **measured,
         }
+        if self.needs_critic(vars(self)):
+            metrics |= {
+                "loss/value": value_losses.detach(),
+                "value/mean": outputs.value.detach(),
+            }
         return Loss(loss.mean(), outputs, metrics)
 
     def _entropy(self, step: TokenStep) -> Tensor:

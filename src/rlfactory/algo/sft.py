@@ -16,6 +16,7 @@ from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require
+from rlfactory.utils.types import PositiveInt
 
 PLAIN = Token()
 """At temperature 1 and not truncated: a model of the data, however it is sampled later."""
@@ -26,26 +27,34 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
         loss = -mean log p(y_t | prompt, y_<t),
 
-    the mean over tokens. The samples of an iteration are rows of the data, and evaluations draw
-    from the policy. The critic is not trained.
+    the mean over tokens. The samples of an iteration are rows of the data, evaluations compute
+    the loss of held-out rows, and draw from the policy only where a reward is chosen.
 
     Args:
         column: The column of the prompts' data that holds the completion, a text or a list of one
             assistant's message; null: there is none, and the prompts are whole texts.
         train_on: Whose tokens are learned: those of the `completion`, or those of the whole `text`,
             prompt included.
+        length: The most tokens of a completion, which is cut there and then has no end; null: as
+            many as fit into the model's context.
     """
 
     requires = "tokens"
     samples_from = "data"
+    uses_critic = False
+    data_scores = {
+        "loss": ("loss/policy", "lower"),
+        "token_accuracy": ("policy/accuracy", "higher"),
+    }
 
     def __init__(
         self,
         *,
         column: str | None = "completion",
         train_on: Literal["completion", "text"] = "completion",
+        length: PositiveInt | None = None,
     ) -> None:
-        self.column = column
+        self.column, self.length = column, length
         self.train_on = train_on
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
@@ -91,6 +100,7 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         losses = -tokens.real(batch.advantage) * outputs.log_prob
         metrics = {
             "loss/policy": losses.detach(),
+            "data/cut": (~tokens.ended).float(),
             "policy/entropy": entropies,
             "policy/accuracy": hits,
         }

@@ -51,6 +51,9 @@ LATER_KEYS: Config = {
 }
 """Keys that came later, with the values at which they change no result."""
 
+FORMERLY_CUT = ("rlfactory.algo.sft.SFT", "rlfactory.algo.dpo.DPO")
+"""Algorithms whose completions `dynamics.length` cut, before `algo.length` came."""
+
 FORMER_SNAPSHOT = (True, "auto")
 """The default of `checkpoint.snapshot` in older configurations, and the one of this version."""
 
@@ -67,6 +70,10 @@ def upgrade(frozen: Config) -> dict[str, Any]:
     if isinstance(node := upgraded.get("dynamics"), dict) and node.get("log_prob_of") == "sampled":
         # it is `full` where nothing is truncated; a stop text was a token
         upgraded["dynamics"] = {"stop_match": "token", **node, "log_prob_of": "full"}
+    algo, dynamics = upgraded.get("algo"), upgraded.get("dynamics")
+    if isinstance(algo, dict) and algo.get("_target_") in FORMERLY_CUT and "length" not in algo:
+        length = dynamics.get("length") if isinstance(dynamics, dict) else None
+        upgraded["algo"] = {**algo, "length": length}
     return upgraded
 
 

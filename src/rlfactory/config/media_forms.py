@@ -1,11 +1,13 @@
-"""Algorithms that have another name by what a model generates.
+"""What an algorithm's name means for a model, and the reward of one that needs none.
 
-`algo=grpo` on a language model is `grpo_token`, `algo=dpo` on an image model `diffusion_dpo`.
+`algo=grpo` on a language model is `grpo_token`, `algo=dpo` on an image model `diffusion_dpo`; an
+algorithm on data has no reward unless one is chosen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from rlfactory.config.layers import Layer
 from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 
@@ -35,3 +37,30 @@ def media_form(values: Mapping[str, Any], choices: Mapping[str, str]) -> str | N
     except (KeyError, TargetError):
         return None
     return MEDIA_FORMS.get((algo, str(signature.class_constants.get("media"))))
+
+
+def lacks_reward(
+    values: Mapping[str, Any],
+    choices: Mapping[str, str],
+    typed: Collection[str],
+    layers: Sequence[Layer],
+) -> bool:
+    """Whether the reward is a default of the model's, and the algorithm learns from the data.
+
+    Args:
+        values: the composed values.
+        choices: the option chosen of each group.
+        typed: the keys that were typed.
+        layers: the files of the chosen options; one of an experiment may choose a reward.
+    """
+    named = [layer for layer in layers if layer.group in ("experiment", "recipe")]
+    chosen = [name for layer in named for name in layer.chosen]
+    chosen += [key.partition(".")[0] for key in typed]
+    if choices.get("reward") in (None, "none") or "reward" in chosen:
+        return False
+    node = values.get("algo")
+    try:
+        signature = read_signature(str(node["_target_"] if isinstance(node, Mapping) else ""))
+    except (KeyError, TargetError):
+        return False
+    return signature.class_constants.get("samples_from") == "data"

@@ -52,6 +52,8 @@ def one_ratio_per_sample(config: Config, traits: Traits) -> bool:
 def describe_nfe(config: Config, traits: Traits) -> str:
     """The forward passes for a sample, in words."""
     if traits["model"].get("process") == "tokens":
+        if traits["reward"].get("gives_scores") is False and not config["eval_rewards"]["of"]:
+            return "1 forward pass to learn from a text; none are sampled"
         return f"{config['dynamics']['length']} forward passes at most to sample a text, 1 to learn"
     sampled, compared, trained = passes_per_sample(config, traits)
     comparing = f" {compared:g} to compare policies on it," if compared else ""

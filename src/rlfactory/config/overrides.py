@@ -14,7 +14,7 @@ from rlfactory.config._hydra import (
 from rlfactory.config.begun_weights import begun_keys
 from rlfactory.config.composites import COMPOSITE_KEYS, JUDGES, expand_parts, named_by_sets
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
-from rlfactory.config.media_forms import media_form
+from rlfactory.config.media_forms import lacks_reward, media_form
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
@@ -60,7 +60,7 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
         # which keys a component has depends on the faulty choice
         kept = [o for o in kept if o.key_or_group.split(".")[0] not in COMPONENTS]
     typed = [o for o in kept if _chooses(o, places)]
-    composition, chosen = _with_recipe(typed, places, problems)
+    composition, chosen = _with_recipe(typed, places, problems, {o.key_or_group for o in kept})
     layers = layers_of(composition.choices, folders(places))
     replaced = replaced_nodes(composition.choices, layers)
     composition.replace(replaced)
@@ -133,12 +133,23 @@ def _deletes_what_is_gone(override: Override, replaced: Mapping[str, Mapping[str
 
 
 def _with_recipe(
-    chosen: Sequence[Override], places: Sequence[str], problems: Sequence[Problem]
+    chosen: Sequence[Override],
+    places: Sequence[str],
+    problems: Sequence[Problem],
+    typed: Collection[str] = (),
 ) -> tuple[Composition, list[Override]]:
     """The merged options with the recipe that their model and algorithm have, and the choices."""
     composition = _composed(chosen, places, problems)
     if (form := media_form(composition.values, composition.choices)) is not None:
         chosen = [*(o for o in chosen if o.key_or_group != "algo"), *parse([f"algo={form}"])]
+        composition = _composed(chosen, places, problems)
+    if lacks_reward(
+        composition.values,
+        composition.choices,
+        typed,
+        layers_of(composition.choices, folders(places)),
+    ):
+        chosen = [*chosen, *parse(["reward=none"])]
         composition = _composed(chosen, places, problems)
     if any(o.key_or_group == "recipe" for o in chosen):
         return composition, [*chosen]
@@ -161,7 +172,9 @@ def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     choices, paths = composed.choices, folders(places)
     recipe = recipe_of(choices, composed.values["model"].get("path"), paths)
     is_typed = any(override_key(word) == "recipe" for word in words)
-    is_meant = media_form(composed.values, choices) is None
+    is_meant = media_form(composed.values, choices) is None and not lacks_reward(
+        composed.values, choices, {override_key(word) for word in words}, layers_of(choices, paths)
+    )
     if (
         is_meant
         and not composed.values.get("begin_from")

@@ -33,7 +33,7 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.pytree import to_device
+from rlfactory.utils.pytree import require, to_device
 from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class CausalLM(TextModel):
         seed: int = 0,
         precision: Precision | None = None,
         memory: Memory | None = None,
+        has_critic: bool = True,
         *,
         path: str,
         finetune: Literal["lora", "full"] = "full",
@@ -102,8 +103,10 @@ class CausalLM(TextModel):
         self.rows: int = self.network.get_input_embeddings().weight.shape[0]
         self.unused_ids = unused_ids(self.tokenizer, self.vocabulary)
         self._unused = torch.tensor(self.unused_ids, dtype=torch.int64, device=device)
-        critic: ValueHead | ValueModel
-        if value_path is None:
+        critic: ValueHead | ValueModel | None = None
+        if has_critic and value_path is not None:
+            critic = ValueModel(value_path, self.tokenizer)
+        elif has_critic:
             critic = ValueHead(
                 config.hidden_size,
                 shape=value_head,
@@ -111,9 +114,7 @@ class CausalLM(TextModel):
                 detach=value_detach,
                 seed=seed,
             )
-        else:
-            critic = ValueModel(value_path, self.tokenizer)
-        self.critic = critic.to(device)
+        self.critic = None if critic is None else critic.to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None
         if finetune == "lora":
@@ -135,7 +136,8 @@ class CausalLM(TextModel):
             [RecomputedLayers(n) for n in networks] if memory.gradient_checkpointing else []
         )
         policy = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
-        values = {f"critic.{n}": p for n, p in self.critic.named_parameters()}
+        named = () if self.critic is None else self.critic.named_parameters()
+        values = {f"critic.{n}": p for n, p in named}
         self.weights = WeightSets(
             policy, self.lora.off if self.lora else None, values, offload=memory.offload_weights
         )
@@ -190,12 +192,25 @@ class CausalLM(TextModel):
         return [*begin, *ids[len(ids) - self._room + len(begin) :]]
 
     def encode_completions(
-        self, prompts: Sequence[str], texts: Sequence[str], length: int
+        self, prompts: Sequence[str], texts: Sequence[str], length: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See the contract."""
         rows = self.prompts.completion_ids(prompts, texts)
         require_rows(self.tokenizer, rows, self.rows)
-        return padded_completions(rows, length, self.tokenizer.pad_token_id)
+        given = self.prompts.prompt_ids(prompts)
+        room = [self.context - len(self._fitting(ids)) for ids in given]
+        limits = room if length is None else [min(length, own) for own in room]
+        return padded_completions(rows, limits, self.tokenizer.pad_token_id)
+
+    def as_given(self, prompt: str) -> str:
+        """See the contract."""
+        (ids,) = self.prompts.prompt_ids([prompt])
+        return str(self.tokenizer.decode(ids))
+
+    def as_learned(self, prompt: str, text: str, length: int | None = None) -> str:
+        """See the contract."""
+        (ids,), (mask,), _ = self.encode_completions([prompt], [text], length)
+        return str(self.tokenizer.decode(ids[mask]))
 
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
@@ -209,7 +224,7 @@ class CausalLM(TextModel):
             )
         cache = preallocated_cache(self.network.config, length)
         is_padded, has_head = not bool(prompt_mask.all()), isinstance(self.critic, ValueHead)
-        critic = {"critic": self.critic} if has_head else {}
+        critic = {"critic": self.critic} if isinstance(self.critic, ValueHead) else {}
 
         def last_state(ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
             if step is not None and ids.shape[1] == 1 and prompt.shape[1] > 1:
@@ -244,7 +259,7 @@ class CausalLM(TextModel):
                 stop_texts=self.stop_texts(dynamics),
                 **critic,
             )
-        if not has_head:
+        if isinstance(self.critic, ValueModel):
             with torch.no_grad():
                 states = tokens.with_end_state().measured()
                 tokens = replace(tokens, value=states.pad(self._model_values(states)))
@@ -260,6 +275,8 @@ class CausalLM(TextModel):
             return results, self._model_values(valued), states
         if value_tokens is not None:
             raise ModelError("the state after the end has a value only with model.value_path=PATH")
+        if self.critic is None:
+            return results, torch.zeros(len(states), device=states.device), states
         return results, self.critic(states), states
 
     def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
@@ -293,7 +310,8 @@ class CausalLM(TextModel):
     def _model_values(self, tokens: Tokens) -> Tensor:
         """Values `[M]` by the value model."""
         with self.precision.autocast(self.device):
-            return tokens.real(self._response_states(self.critic, tokens))
+            critic = require(self.critic, "a critic")
+            return tokens.real(self._response_states(critic, tokens))
 
     def _response_states(self, network: Callable[..., Tensor], tokens: Tokens) -> Tensor:
         """Of what `network` computes for each token, the part `[B, G, ...]` before responses."""
@@ -372,7 +390,8 @@ class CausalLM(TextModel):
         matrices = [p for p in policy if p.ndim > 1]
         others = [p for p in policy if p.ndim <= 1]
         options = {k: v for k, v in self.value_options.items() if v is not None}
-        critic: dict[str, Any] = {"params": list(self.critic.parameters()), **options}
+        values = [p for n, p in named if n.startswith("critic.")]
+        critic: dict[str, Any] = {"params": values, **options}
         groups: list[dict[str, Any]] = [
             {"params": matrices},
             {"params": others, "weight_decay": 0.0},
@@ -381,7 +400,7 @@ class CausalLM(TextModel):
         return [group for group in groups if group["params"]]
 
     def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
-        """A transformers folder, or PEFT's with LoRA; also holds the tokenizer and the critic."""
+        """A transformers folder, or PEFT's with LoRA; also the tokenizer, and the critic if any."""
         if self.lora is None:
             self._save_network(folder, values)
         else:
@@ -403,7 +422,8 @@ class CausalLM(TextModel):
         self, folder: Path, values: Mapping[str, Tensor] | None = None
     ) -> None:
         self.tokenizer.save_pretrained(folder)
-        save_critic(self.critic, folder, values)
+        if self.critic is not None:
+            save_critic(self.critic, folder, values)
 
 
 def _call(work: Callable[..., Any], *arguments: Any) -> Any:

@@ -4,8 +4,9 @@ Shapes: B prompts of P tokens, responses of at most G tokens, M real response to
 (row after row, without padding), a vocabulary of V tokens.
 
 A constructor's keyword-only parameters are its configuration (`conf/model/NAME.yaml`). Before them
-it may name, in any order, the run-time arguments `device` (torch.device) and `seed` (int), which
-`train/build.py` passes by name; the others that `base.py` lists are meant for image models.
+it may name, in any order, the run-time arguments `device` (torch.device), `seed` (int) and
+`has_critic` (bool: whether the algorithm reads values), which `train/build.py` passes by name; the
+others that `base.py` lists are meant for image models.
 
 Order of calls in a run: constructor; `hardware.prepare` (which may shard `weights`);
 `check_lengths` with all prompts; `parameter_groups`; `weights.add` for every set that the algorithm
@@ -112,16 +113,29 @@ class TextModel(ABC):
 
     @abstractmethod
     def encode_completions(
-        self, prompts: Sequence[str], texts: Sequence[str], length: int
+        self, prompts: Sequence[str], texts: Sequence[str], length: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Token ids of given completions of prompts with their end, cut after `length` tokens.
+        """Token ids of given completions of prompts with their end.
 
-        They are encoded without their prompts, as sampling continues a prompt's own tokens.
+        They are those that follow the prompt's own tokens, as sampling continues these. Each is cut
+        after `length` tokens, if that is not None, and where the context ends.
 
         Returns:
-            `[B, length]`, padded on the right; the mask of the real ones; and `[B]`, whether the
+            `[B, G]`, padded on the right; the mask of the real ones; and `[B]`, whether the
             end is among them. All on the CPU.
+
+        Raises:
+            ModelError: a prompt leaves no room, or the chat template does not write an answer.
         """
+
+    def as_given(self, prompt: str) -> str:
+        """A prompt as the model reads it, what a template adds and special tokens included."""
+        return str(prompt)
+
+    def as_learned(self, prompt: str, text: str, length: int | None = None) -> str:
+        """What is learned of a completion after its prompt, its end included."""
+        del prompt, length
+        return str(text)
 
     @abstractmethod
     def rollout(

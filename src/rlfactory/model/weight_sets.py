@@ -297,13 +297,17 @@ class WeightSets:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the policy and every set in `state`; missing sets are added."""
+        """Restore the policy and every set in `state`; missing sets are added.
+
+        A critic stays as it is where `state` has none, and one that the model has not is left out.
+        """
         self._wait()
         names = {key.split("/", 1)[0] for key in state}
         for name in sorted(names):
             self.add(name, copied=True)
         for key, parameter in self.parameters.items():
-            self._local(parameter).copy_(state[f"{POLICY}/{key}"])
+            if f"{POLICY}/{key}" in state or not key.startswith("critic."):
+                self._local(parameter).copy_(state[f"{POLICY}/{key}"])
         for name in names - {POLICY}:
             for key, target in zip(self._policy, self._sets[name], strict=True):
                 target.copy_(state[f"{name}/{key}"])

@@ -90,6 +90,7 @@ class Reward(ABC):
             CPU, or that can hang.
         compares_group: Whether a score compares the samples of a group, so that one sample per
             prompt is not enough.
+        gives_scores: Whether there are scores at all; without any, `score` is not called.
         main: The name of the score that trains; the others are reported only.
         better: Of scores besides `main`, whether higher or lower is better, as reports say it.
             Nothing is marked as best in a score that is not named.
@@ -104,6 +105,7 @@ class Reward(ABC):
     best_score: ClassVar[float | None] = None
     wants_subprocess: ClassVar[bool] = False
     compares_group: ClassVar[bool] = False
+    gives_scores: ClassVar[bool] = True
     better: ClassVar[Mapping[str, Direction]] = {}
     main: str
 
@@ -245,6 +247,8 @@ def require_texts(samples: Samples) -> Sequence[str]:
 
 def score_checked(reward: Reward, samples: Samples) -> dict[str, Tensor]:
     """The scores of `samples`; RewardError where they break the contract."""
+    if not reward.gives_scores:
+        return {}
     scores = reward.score(samples)
     check_scores(reward, scores, len(samples.prompts), samples.prompts)
     return scores

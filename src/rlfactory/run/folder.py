@@ -49,6 +49,16 @@ class RunFolder:
         return self.path / "command.txt"
 
     @property
+    def prompt(self) -> Path:
+        """A prompt of the evaluations as a language model is given it."""
+        return self.path / "prompt.txt"
+
+    @property
+    def completion(self) -> Path:
+        """What is learned after that prompt, where the data give it."""
+        return self.path / "completion.txt"
+
+    @property
     def objects(self) -> Path:
         """Descriptions of the live objects that a Python caller handed over; none without any."""
         return self.path / "objects.json"

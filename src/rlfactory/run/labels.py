@@ -6,6 +6,12 @@ from typing import Any
 
 EVALUATION = "evaluation prompts"
 NAMES = {
+    "loss": "Loss",
+    "token_accuracy": "Token accuracy",
+    "preference_accuracy": "Preference accuracy",
+    "margin": "Margin",
+    "preference/log_prob_chosen": "Log-probability of the chosen",
+    "preference/log_prob_rejected": "Log-probability of the rejected",
     "kl/reference": "KL to the reference",
     "kl/old": "Distance from the sampling policy",
     "kl/sequence": "KL to the reference, a response",
@@ -24,6 +30,12 @@ NAMES = {
     "nfe/total": "Forward passes",
 }
 UNITS = {
+    "loss": "nats",
+    "token_accuracy": "share of tokens",
+    "preference_accuracy": "share of pairs",
+    "margin": "nats, times beta",
+    "preference/log_prob_chosen": "nats",
+    "preference/log_prob_rejected": "nats",
     "kl/reference": "KL divergence",
     "kl/old": "mean squared difference",
     "kl/sequence": "nats",

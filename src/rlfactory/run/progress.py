@@ -20,6 +20,14 @@ from rlfactory.utils.notebook import notebook_shell
 _SPLIT = ("sample", "score", "learn")
 UNITS = {"sample": "samples", "score": "samples", "learn": "training items", "evaluate": "samples"}
 """The unit of a phase's count."""
+OF_DATA = {
+    "loss/policy": "loss",
+    "eval/loss/mean": "held-out loss",
+    "policy/accuracy": "accuracy",
+    "preference/margin": "margin",
+    "preference/accuracy": "preference accuracy",
+}
+"""What is shown of a run that learns from the data."""
 QUIET_SHARE, QUIET_LEAST, QUIET_MOST = 0.05, 30.0, 300.0
 """A phase prints a line after this share of its time, within these limits in seconds."""
 
@@ -170,7 +178,12 @@ def _counted(total: int, phase: str) -> str:
 
 def _facts(metrics: Mapping[str, float], reward_name: str) -> list[str]:
     """The most important metrics, as far as they were measured."""
-    facts = [f"{reward_name} {number(metrics.get(f'reward/{reward_name}/mean', math.nan))}"]
+    facts = []
+    if f"reward/{reward_name}/mean" in metrics:
+        facts.append(f"{reward_name} {number(metrics[f'reward/{reward_name}/mean'])}")
+    if "policy/accuracy" in metrics or "preference/accuracy" in metrics:
+        shown = {name: metrics[key] for key, name in OF_DATA.items() if key in metrics}
+        facts += [f"{name} {number(value)}" for name, value in shown.items()]
     if "kl/reference" in metrics:
         facts.append(f"KL {metrics['kl/reference']:.2g}")
     if "ratio/clip_fraction" in metrics:

@@ -185,7 +185,10 @@ def _pairs(before: ArrayLike, after: ArrayLike) -> tuple[Array, ...]:
     if first.shape != second.shape or first.ndim != 1:
         raise ValueError(f"pairs need two equal [N], got {first.shape} and {second.shape}")
     kept = ~np.isnan(first) & ~np.isnan(second)
-    return first[kept], second[kept], second[kept] - first[kept]
+    first, second = first[kept], second[kept]
+    # scores are float32: what is below its resolution is no difference
+    is_rounding = np.abs(second - first) <= 2.0**-20 * np.maximum(np.abs(first), np.abs(second))
+    return first, second, np.where(is_rounding, 0.0, second - first)
 
 
 def _mean(values: Array) -> float:

@@ -240,7 +240,9 @@ def markdown_table(before: Scores, after: Scores) -> list[str]:
         lines.append(f"| {' | '.join([label, *cells])} |")
     label = evaluation_label(before.separate and after.separate)
     note = f"Change is the mean over the same {label} and noise; intervals are paired bootstraps."
-    lines += ["", f"{note} Diversity is the mean pairwise distance between samples of a prompt."]
+    if before.diversity == before.diversity:
+        note += " Diversity is the mean pairwise distance between samples of a prompt."
+    lines += ["", note]
     below = [
         _line(f"{name}, {kind}", change)
         for name, rows in table.items()
@@ -298,7 +300,7 @@ def _single_numbers(before: Scores, after: Scores) -> dict[str, tuple[str, str, 
     return {
         label: (number(old), number(new), number(new - old, sign=True), "", "")
         for label, (old, new) in pairs.items()
-        if label == "diversity" or new == new
+        if old == old or new == new
     }
 
 

@@ -39,7 +39,7 @@ def _scores(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 def _texts(folder: RunFolder) -> str:
     """The first texts of the last evaluation, with the score that trains; nothing for images."""
     main = main_score(folder)
-    samples = samples_at(folder, evaluated(folder)[-1], main) if main else []
+    samples = [s for i in evaluated(folder)[-1:] for s in samples_at(folder, i, main)]
     rows = [[prompt, s.text, number(s.score)] for prompt, s in samples if s.text is not None]
     return _table(["prompt", "completion", main], rows[:SHOWN])
 

@@ -39,7 +39,7 @@ def evaluate(path: Path, config: Config, best: bool) -> int:
             shown.append(files.write_as(name, own))
         of_sets = {prompt_set: own.scores for prompt_set, own in evaluation.sets.items()}
         Console().print(means_table({"": evaluation.scores, **of_sets}))
-        for file in shown:
+        for file in filter(None, shown):
             print(f"samples: {file}")
 
     return restored_run(path, config, score, best)

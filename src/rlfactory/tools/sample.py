@@ -3,13 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt
-from rlfactory.prompts.ops.chat import before_answer
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.image_grid import grid
@@ -63,10 +65,13 @@ def sample(
         samples = draw_samples(components, evaluator, texts, seed, weights)
         folder = out or free_folder(RunFolder(path).samples)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(samples, texts, folder)
+        model, given = components.model, texts
+        if isinstance(model, TextModel):
+            given = [*map(model.as_given, texts)]
+        _write(samples, texts, given, folder)
         settings = {"run": str(path), "seed": seed, "weights": weights, "best": best}
         changed = {name: value for name, value in asdict(options).items() if value is not None}
-        _write_settings(folder, texts, samples, settings | changed)
+        _write_settings(folder, texts, given, samples, settings | changed)
         print(f"{plural(len(texts), 'sample')} in {folder}")
 
     return restored_run(path, config, draw, best, weights)
@@ -98,27 +103,36 @@ def _save(sample: Tensor, path: Path, frame_rate: int) -> None:
         to_pil(sample).save(path)
 
 
-def _write(samples: GeneratedSamples, texts: Sequence[str], folder: Path) -> None:
+def _write(
+    samples: GeneratedSamples, texts: Sequence[str], given: Sequence[str], folder: Path
+) -> None:
     if samples.images is not None:
         for number, sample in enumerate(samples.images):
             _save(sample, folder / _file(number, samples.images), samples.frame_rate)
         grid([*beside_sources(samples.images, texts)], texts, folder / "grid.png")
     if samples.texts is not None:
-        pairs = [*zip(map(before_answer, texts), samples.texts, strict=True)]
-        for prompt, response in pairs:
-            print(printable(f"{prompt}{response}\n"))
-        page = "\n\n".join(f"**{plain(prompt)}** {plain(response)}" for prompt, response in pairs)
+        drawn = zip(given, samples.texts, strict=True)
+        for prompt, group in groupby(drawn, key=itemgetter(0)):
+            print(printable(f"--- prompt, as the model is given it\n{prompt}"))
+            for _, response in group:
+                print(printable(f"--- answer\n{response}"))
+        pairs = zip(texts, samples.texts, strict=True)
+        page = "\n\n".join(f"**{plain(text)}**\n\n{plain(answer)}" for text, answer in pairs)
         (folder / "texts.md").write_text(page + "\n", encoding="utf-8")
 
 
 def _write_settings(
-    folder: Path, texts: Sequence[str], samples: GeneratedSamples, settings: Mapping[str, Any]
+    folder: Path,
+    texts: Sequence[str],
+    given: Sequence[str],
+    samples: GeneratedSamples,
+    settings: Mapping[str, Any],
 ) -> None:
     """Write `samples.json`: the settings, and each sample's prompt with its file or its text."""
     rows: list[dict[str, str]] = [{"prompt": text} for text in texts]
     for number, row in enumerate(rows):
         if samples.texts is not None:
-            row["text"] = samples.texts[number]
+            row |= {"given": given[number], "text": samples.texts[number]}
         else:
             row["file"] = _file(number, samples.images)
     content = json.dumps({**settings, "samples": rows}, ensure_ascii=False, indent=1)

@@ -49,7 +49,7 @@ def sampling_config(config: Config, prompts: Sequence[str], options: SamplingOpt
             "texts": [str(prompt) for prompt in prompts],
             "pictures": [getattr(prompt, "source", None) for prompt in prompts],
         },
-        "reward": {"_target_": "rlfactory.reward.ops.no_reward.NoReward"},
+        "reward": {"_target_": "rlfactory.reward.none.NoReward"},
         "eval_rewards": {"of": [], "parts": {}},
         "eval_sets": {"of": [], "parts": {}, "rewards": {}, "counts": {}},
         "scoring": {**config["scoring"], "background": "none", "device": None, "offload": False},

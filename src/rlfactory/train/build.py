@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
+from rlfactory.algo.ops.preference import PAIR
 from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.hardware.base import Hardware
@@ -104,7 +105,14 @@ def build(
         times.require_steps(sigmas)
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
-        _leave_out_long(config, model, prompts, sets, dynamics.length)
+        drawn = trained = dynamics.length
+        if algo.samples_from == "data":
+            # a given completion needs room for its first token at least, and only evaluations that
+            # a reward scores draw; where whole texts are learned nothing stands before them
+            gives = any(algo.completion(prompt, 0)[0] for prompt in prompts.known())
+            trained = 1 if gives else 0
+            drawn = dynamics.length if reward.gives_scores or eval_rewards else trained
+        _leave_out_long(config, model, prompts, sets, trained, drawn)
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
     )
@@ -157,12 +165,20 @@ def _build_model(config: Config, prompts: Prompts, hardware: Hardware) -> Any:
             precision=precision,
             memory=memory,
             prompt_cache=cache,
+            has_critic=_needs_critic(config),
         )
     if model.process == "vp" and (pipe := getattr(model, "pipe", None)) is not None:
         for note in timestep_notes(pipe.scheduler.config, config["schedule"]):
             log.warning("%s", note)
     hardware.prepare(model)  # before the optimizer gets its parameters
     return model
+
+
+def _needs_critic(config: Config) -> bool:
+    """Whether a language model gets a critic, by the algorithm's options, or those of an object."""
+    algo = locate(config["algo"]["_target_"], "algo")
+    options = config["algo"] if isinstance(algo, type) else vars(algo)
+    return bool(algo.needs_critic(options))
 
 
 def _averages(config: Config, model: Any) -> dict[str, EMASchedule]:
@@ -235,14 +251,24 @@ def _with_score_weights(config: Config, reward: Reward) -> Config:
 
 
 def _leave_out_long(
-    config: Config, model: Any, prompts: Prompts, sets: dict[str, list[Prompt]], length: int
+    config: Config,
+    model: Any,
+    prompts: Prompts,
+    sets: dict[str, list[Prompt]],
+    trained: int,
+    drawn: int,
 ) -> None:
-    """Leave out the prompts behind which no response of `length` tokens fits, or raise."""
+    """Leave out the prompts behind which too few tokens fit, or raise: `trained` where they are
+    trained on, `drawn` where they are evaluated on; 0: prompts are not read by themselves.
+    """
     count, left_out = config["evaluation"]["prompts"], set()
     while True:  # others are evaluated in the place of those that are left out
         own = [prompt.text for prompt in prompts.held_out(count)]
         of_sets = [prompt.text for listed in sets.values() for prompt in listed]
-        long = model.check_lengths([*prompts.texts(), *own, *of_sets], length)
+        of_training = (model.check_lengths(prompts.texts(), trained) if trained else frozenset())
+        long = of_training | (
+            model.check_lengths([*own, *of_sets], drawn) if drawn else frozenset()
+        )
         if not long:
             break
         prompts.leave_out(long)
@@ -286,6 +312,7 @@ def _build_sampler(
     if model.media == "texts":
         options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
         if algo.samples_from == "data":
+            options |= {"length": algo.length, "members": PAIR if algo.learns_from_pairs else 1}
             return GivenSampler(model, completion=algo.completion, **options)
         engine = instantiate_group(config, "engine")
         if engine.draws_by == "engine":

@@ -85,6 +85,8 @@ class Shard:
         # ranks may know different scores, as a reward that failed on one of them gives fewer; one
         # table with the same columns on every rank makes it one collective
         names = _all_names([*scores], self.hardware)
+        if not names:
+            return {}
         unknown = torch.full((len(self.rows),), torch.nan)
         table = self.all_gather(torch.stack([scores.get(name, unknown) for name in names], 1))
         return dict(zip(names, table.unbind(1), strict=True))

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 
+from rlfactory.train.components import Metrics
+from rlfactory.train.evaluation.evaluator import Evaluation
 from rlfactory.train.listeners import Iteration, Listener
 
 Values = Mapping[str, float | None]
@@ -21,6 +23,8 @@ SHARE_LEFT = 0.25
 0.6 in collapsed ones; the diversity of images fell below 0.1 of the first in collapsed runs, and
 stayed above 0.3 where a reward likes plain images.
 """
+RISE = 0.02
+"""Of the loss of held-out rows, as a share of its lowest."""
 ENDS = 3
 """Iterations that the first and the latest level are means over."""
 WINDOW = 5
@@ -29,6 +33,8 @@ GROWTH = 4.0
 square of time, at most 2.7-fold after the first two windows; in healthy runs it stayed below 2.2.
 """
 
+FROM = frozenset({"time/iteration", "eval/loss/mean"})
+"""Metrics of the lines that are read: of iterations, and of evaluations of the data."""
 KEPT = 50
 """Iterations that are kept of the first and of the latest ones, more than any rule reads."""
 
@@ -39,7 +45,7 @@ class HealthMonitor(Listener):
     """Checks the metrics of each iteration, and gives each kind of warning once in a run.
 
     Args:
-        main: the name of the score that trains.
+        main: the name of the score that trains; empty where the data do.
         past: the lines of metrics.jsonl that a resumed run begins with.
         given: the warnings that were given before, by kind.
         say: shows a line; None: warnings go to the log alone.
@@ -53,12 +59,18 @@ class HealthMonitor(Listener):
         say: Callable[[str], None] | None = None,
     ) -> None:
         self.main, self.given, self.say = main, dict(given), say
-        self._history = [self._select(line) for line in past if "time/iteration" in line]
+        self._history = [self._select(line) for line in past if FROM.intersection(line)]
         del self._history[KEPT:-KEPT]
 
     def after_iteration(self, iteration: Iteration) -> None:
         """Check the metrics of an iteration."""
         self.observe(iteration.done, iteration.metrics)
+
+    def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
+        """Check the loss of held-out rows."""
+        del evaluation
+        if "eval/loss/mean" in metrics:
+            self.observe(done, metrics)
 
     def observe(self, done: int, metrics: Values) -> None:
         """Check the metrics after `done` iterations; new warnings are logged and shown."""
@@ -114,9 +126,8 @@ def equal_rewards(history: Sequence[Values], main: str) -> str | None:
 
 
 def collapsing_variety(history: Sequence[Values], main: str) -> str | None:
-    """Entropy or diversity collapses: samples become alike."""
-    del main
-    for name in ("policy/entropy", "diversity/pairwise", "diversity/distinct_2"):
+    """Entropy or diversity collapses: samples become alike; those of the data do not."""
+    for name in ("policy/entropy", "diversity/pairwise", "diversity/distinct_2") if main else ():
         values = _series(history, name)
         if len(values) < 2 * ENDS:
             continue
@@ -145,6 +156,32 @@ def hacked_reward(history: Sequence[Values], main: str) -> str | None:
     )
 
 
+def overfitting(history: Sequence[Values], main: str) -> str | None:
+    """The loss of held-out rows rises while that of the rows in training falls."""
+    held_out, losses = _series(history, "eval/loss/mean"), _series(history, "loss/policy")
+    if main or min(len(held_out), len(losses)) < 2 or losses[-1] >= losses[0]:
+        return None  # with a score that trains, `loss` would be another one's name
+    if held_out[-1] <= min(held_out) + RISE * abs(min(held_out)):
+        return None
+    return (
+        f"the loss of held-out rows rose from {min(held_out):.3g} to {held_out[-1]:.3g} while that"
+        " in training fell: the data are learned by heart; take the best checkpoint (--best), and"
+        " try fewer iterations or a smaller optimizer.lr"
+    )
+
+
+def cut_completions(history: Sequence[Values], main: str) -> str | None:
+    """Completions of the data are cut."""
+    del main
+    cut = history[-1].get("data/cut")
+    if not cut:
+        return None
+    return (
+        f"{cut:.1%} of the completions of an iteration were cut, so that their end is not learned;"
+        " shorten them, or raise algo.length as far as the model's context allows"
+    )
+
+
 def _is_rising(rewards: Sequence[float]) -> bool:
     """Whether the mean rose by more than two standard errors, estimated from the window before."""
     before, latest = _windows(rewards)
@@ -166,8 +203,11 @@ RULES: Mapping[str, Rule] = {
     "zero_variance": equal_rewards,
     "collapse": collapsing_variety,
     "hacking": hacked_reward,
+    "overfitting": overfitting,
+    "cut": cut_completions,
 }
 WATCHED = (
     *("ratio/max_dev", "kl/approx", "advantage/zero_groups", "kl/reference"),
     *("policy/entropy", "diversity/pairwise", "diversity/distinct_2"),
+    *("loss/policy", "eval/loss/mean", "data/cut"),
 )

@@ -168,10 +168,17 @@ class ProgressDisplay(Listener):
 
     def __init__(self, progress: Progress, reward_name: str) -> None:
         self.progress, self.reward_name = progress, reward_name
+        self.evaluated: Metrics = {}
 
     def after_iteration(self, iteration: Iteration) -> None:
         """Show the metrics of an iteration."""
-        self.progress.iteration(iteration.done - 1, iteration.metrics, self.reward_name)
+        metrics = self.evaluated | iteration.metrics
+        self.progress.iteration(iteration.done - 1, metrics, self.reward_name)
+
+    def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
+        """Keep what is shown of the latest evaluation."""
+        del done, evaluation
+        self.evaluated = metrics
 
 
 def is_due(done: int, every: int) -> bool:

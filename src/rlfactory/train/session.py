@@ -133,7 +133,7 @@ class Session:
     def _build_schedules(self) -> None:
         """What decides when to save and when to evaluate."""
         options, evaluation = self.config["checkpoint"], self.config["evaluation"]
-        main = self.components.reward.main
+        main = self.evaluator.main
         best = Best(self.folder.checkpoints, main, self.config["stop"]["kl"])
         self.manager = checkpoint_manager(self.folder, options, best, self.hardware)
         self.savepoint = Savepoint(
@@ -161,7 +161,10 @@ class Session:
 
     def _build_listeners(self, resume: ResumePoint | None, users: Sequence[Listener]) -> None:
         """Fill the list of listeners, once the run folder is as it was at the checkpoint."""
-        folder, main = self.folder, self.components.reward.main
+        folder = self.folder
+        # the scores of data say nothing about what is learned from them
+        trains = self.components.algo.samples_from == "policy"
+        main = self.components.reward.main if trains else ""
         self.logger.start(folder.path, self.config)
         path = folder.metrics if self.is_main_process else None
         self.metrics = MetricsLog(path, [self.logger])
@@ -175,7 +178,7 @@ class Session:
             )
         self.listeners.members += [
             MetricsRecorder(self.metrics, self.logger, folder),
-            ProgressDisplay(self.progress, main),
+            ProgressDisplay(self.progress, self.components.reward.main),
             self.health,
             self.checkpointing,
             self.evaluation,

@@ -44,12 +44,12 @@ class RunStop:
         self._past = {name: deque[float](maxlen=window) for name in self.thresholds}
         self._count = 0
 
-    def update(self, kl: float | None, reward: float) -> str | None:
+    def update(self, kl: float | None, reward: float | None) -> str | None:
         """Note the means of an iteration.
 
         Args:
             kl: None where it was not measured, which exceeds no threshold.
-            reward: the mean reward.
+            reward: the mean reward; None without one.
 
         Returns:
             Why the run must stop, or None.

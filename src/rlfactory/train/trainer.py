@@ -270,7 +270,7 @@ class Trainer:
         # the ranks' clocks differ, and all must take the same decision
         if self.components.hardware.any_rank(is_late):
             return f"max_minutes={self.budget.max_minutes} have passed"
-        reward = metrics[f"reward/{self.components.reward.main}/mean"]
+        reward = metrics.get(f"reward/{self.components.reward.main}/mean")
         return self.components.stop.update(metrics.get(KL), reward)
 
     @contextmanager

@@ -69,8 +69,12 @@ def test_messages_as_libraries_write_them() -> None:
     assert as_prompt("text") == "text"
     assert as_prompt(ASKED) == ChatText(ASKED)
     assert reply_text([ANSWER, ANSWER]) == [ANSWER, ANSWER]
-    called = [{"role": "assistant", "tool_calls": [{}]}, {"role": "tool", "content": "4"}]
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
+    called = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "4"}]
     assert conversation(called) == called
+    as_text = {"name": "add", "arguments": '{"a": 2}'}
+    for given in ({**call, "function": as_text}, as_text):
+        assert conversation([{**called[0], "tool_calls": [given]}]) == called[:1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Which checkpoints are kept, and the best one by the held-out score."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,17 @@ def test_a_higher_score_takes_the_place_of_the_one_before(tmp_path: Path) -> Non
     best.write()
     assert best_step(tmp_path) == 20
     assert json.loads((tmp_path / "best.json").read_text()) == {"step": 20, "main": 0.5}
+
+
+def test_a_lower_loss_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    best, lower = Best(tmp_path, "main"), {"main": "lower"}
+    for step, (loss, is_better) in enumerate([(2.0, True), (2.5, False), (1.5, True)]):
+        found = replace(scores(loss), better=lower)
+        assert best.beaten_by(found) is is_better
+        if is_better:
+            best.take(step, found)
+    assert (best.step, best.score) == (2, 1.5)
+    assert not best.beaten_by(replace(scores(float("nan")), better=lower))
 
 
 def test_what_could_not_be_scored_is_never_the_best(tmp_path: Path) -> None:

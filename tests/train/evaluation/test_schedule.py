@@ -46,6 +46,7 @@ def test_an_evaluation_is_kept_before_it_is_shown(
         separate=True,
         main="length",
         best_score=None,
+        draws=True,
         sets={},
         model=SimpleNamespace(media="texts"),
     )
@@ -64,6 +65,8 @@ OPTIONS = {"weights": "ema", "every": 4, "preview_every": 2}
 
 class Noting(Listener):
     """Stands in for the evaluator, the savepoint and the listeners."""
+
+    draws = True
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

@@ -28,7 +28,7 @@ def model(gpt2_folder: Path) -> CausalLM:
 
 def given(model: CausalLM, completion: Completion, batch: int = 100) -> GivenSampler:
     options = {"dynamics": Token(length=6), "batch": batch, "advance": lambda count: None}
-    return GivenSampler(model, completion=completion, **options)
+    return GivenSampler(model, completion=completion, length=6, **options)
 
 
 def sampler(model: CausalLM, batch: int = 100) -> GivenSampler:

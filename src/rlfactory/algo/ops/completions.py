@@ -20,7 +20,10 @@ def given_completion(prompt: Prompt, column: str, key: str) -> str:
     """
     if is_unpaired(prompt.metadata):
         raise PromptError(f"the prompt {prompt.text[:60]!r} {UNPAIRED}")
-    text = reply_text(prompt.metadata.get(column))
+    try:
+        text = reply_text(prompt.metadata.get(column))
+    except ValueError as error:
+        raise PromptError(f"the prompt {prompt.text[:60]!r}: its {column!r}: {error}") from error
     if isinstance(text, str) and text.strip():
         return text
     actual = f"it is {text!r}" if column in prompt.metadata else "there is none"

@@ -64,6 +64,7 @@ _READS: Mapping[Rule, str] = {
     optimisation.require_times_within_steps: "algo._target_ schedule.steps times",
     sampling.require_pure_noise_at_the_start: ("schedule algo._target_ dynamics._target_ window"),
     sampling.require_noise_in_last_step: "algo._target_ schedule.steps window dynamics regularizer",
+    data.require_reward: "reward._target_ reward.parts eval_rewards algo._target_ stop",
     data.require_comparable_samples: "reward group_size",
     composites.require_distinct_rewards: "reward eval_rewards",
     composites.require_known_parts: "reward",

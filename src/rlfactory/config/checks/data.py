@@ -37,6 +37,22 @@ def require_matching_media(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem(key, message, _other_reward(config, traits, key))
 
 
+def require_reward(config: Config, traits: Traits) -> Iterator[Problem]:
+    """No reward at all is for algorithms on data, and nothing reads its scores."""
+    for key, _, own in rewards_of(config, traits):
+        if own.get("gives_scores") is False and key != "reward":
+            message = "scores nothing, and stands alone; leave it out"
+            yield Problem(key, message, _other_reward(config, traits, key))
+    if traits["reward"].get("gives_scores") is not False:
+        return
+    if traits["algo"].get("samples_from") != "data":
+        message = "is none, and this algorithm learns from the scores of samples; choose one"
+        yield Problem("reward", message, f"reward={plain_reward(traits)}")
+    elif config["stop"]["reward"] is not None:
+        message = f"is {config['stop']['reward']}, and there is no reward (reward=none)"
+        yield Problem("stop.reward", message, "stop.reward=null")
+
+
 def require_comparable_samples(config: Config, traits: Traits) -> Iterator[Problem]:
     """A reward that compares the samples of a prompt needs groups of two or more."""
     rewards = (own for key, own in traits.items() if f"{key}.".startswith("reward."))
@@ -134,7 +150,11 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         yield from _unfitting_images(config, key, () if rows is None else rows.rows)
         return
     for where, row in rows.placed if rows is not None else ():
-        text = reply_text(row.get(column))
+        try:
+            text = reply_text(row.get(column))
+        except ValueError as error:
+            yield Problem(f"algo.{key}", f"is {column}, and in {where} {error}")
+            return
         if is_missing(text):
             yield _empty_cell(config, f"algo.{key}", column, f"empty, {text!r}, in {where}")
             return

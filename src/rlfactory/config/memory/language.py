@@ -1,8 +1,9 @@
 """Peak memory of a run on texts, estimated by phase from its configuration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.memory.activations import ComputeOptions
 from rlfactory.config.memory.device_memory import on_gpu
 from rlfactory.config.memory.language_shapes import LanguageShape, language_shape_of
@@ -29,6 +30,8 @@ OTHER_PROMPT_TOKENS = 512
 MAX_LOGITS = {False: 2**25, True: 2**28}
 """How many logits are held at once on a CPU and on a GPU (`model.text_base`); of more, a chunk of a
 quarter of them."""
+LETTERS = 3
+"""Letters of a token, of which words have more: an estimate that is not below what is needed."""
 LEARNING_LOGITS, SAMPLING_LOGITS = 8, 4
 """Float32 arrays of logits that learning and sampling hold at once."""
 
@@ -158,11 +161,25 @@ def _generating(config: Config, shape: LanguageShape, shares: ShardedShares) -> 
     return _cache(config, shape) + logits + _copies(config, shape, "rollout", shares)
 
 
+def _given_tokens(config: Config, traits: Traits) -> int | None:
+    """About how many tokens the longest of the known completions of the data has."""
+    rows, algo = known_rows(config, traits), config["algo"]
+    if traits["algo"].get("samples_from") != "data" or rows is None:
+        return None
+    columns = [algo[key] for key in ("column", "chosen", "rejected") if algo.get(key)]
+    texts = [str(row.get(column) or "") for row in rows.rows for column in columns]
+    longest = max(map(len, texts), default=0) // LETTERS + 1
+    return min(longest, algo.get("length") or longest)
+
+
 def _learning(config: Config, traits: Traits, shape: LanguageShape, shares: ShardedShares) -> float:
     """A micro-batch: what autograd keeps of all layers, or their inputs and one layer; logits of a
     chunk; what the reference's pass holds is less.
     """
     batches, options = text_batches(config), text_options(config, "learning")
+    if (response := _given_tokens(config, traits)) is not None:
+        fitting = max(1, MAX_LOGITS[on_gpu(config)] // (response * shape.vocabulary))
+        batches = replace(batches, response=response, learned=min(batches.learned, fitting))
     rows = batches.learned * batches.tokens
     kept = rows * shape.saved(options)
     transient = rows * shape.transient(options.element_size)

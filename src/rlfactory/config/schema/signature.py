@@ -28,7 +28,7 @@ RUNTIME_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "algo": ("advantage", "dynamics", "sigmas", "times"),
     "dynamics": ("process",),
     "hardware": ("loss_scaling",),
-    "model": ("device", "memory", "precision", "prompt_cache", "seed"),
+    "model": ("device", "has_critic", "memory", "precision", "prompt_cache", "seed"),
     "optimizer": ("matrices", "params"),
     "regularizer": ("dynamics",),
     "reward": ("device",),

@@ -1,5 +1,7 @@
 """Token ids of prompts and completions: of texts as they are, of conversations by a template."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -7,7 +9,14 @@ from typing import Any, Literal
 
 from jinja2 import TemplateError
 
-from rlfactory.prompts.ops.chat import ROLES, ChatText, Message, transcript
+from rlfactory.prompts.ops.chat import (
+    ROLES,
+    THOUGHTS,
+    ChatText,
+    Message,
+    thoughts_and_text,
+    transcript,
+)
 from rlfactory.utils.errors import ModelError
 
 TextRole = Literal["none", "user"]
@@ -19,6 +28,12 @@ PLAIN = (
 """The template `plain`: each message after its role in words, for models that have none."""
 PROBE = "rlfactory"
 """A text whose end shows in a rendered template."""
+_MARK = r"[<\[][^<>\[\]]*(?:think|thought|reason)[^<>\[\]]*[>\]]"
+EMPTY_THOUGHTS = re.compile(rf"{_MARK}\s*{_MARK}\s*", re.IGNORECASE)
+"""Two marks about nothing, as Qwen3's template puts them before an answer without thoughts."""
+ENDED_THOUGHTS = re.compile(f"{EMPTY_THOUGHTS.pattern}$", re.IGNORECASE)
+THINKING = re.compile(r"<think>\s*$")
+"""The end of a prompt in which thoughts have begun."""
 
 
 class PromptFormat:
@@ -71,30 +86,70 @@ class PromptFormat:
         if texts:
             ids = self.tokenizer([self.begin + text for text in texts]).input_ids
             known.update(zip(texts, ids, strict=True))
-        written = [self._written(messages) for messages in conversations.values()]
+        written = [self._written(m, getattr(p, "tools", ())) for p, m in conversations.items()]
         known.update(zip(conversations, self._ids(written), strict=True))
         return [known[prompt] for prompt in prompts]
 
     def completion_ids(self, prompts: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of given completions, each with the token that ends it."""
-        pairs = [self._reply(p, text) for p, text in zip(prompts, texts, strict=True)]
-        ids = self._ids([reply for reply, _ in pairs])
-        return [[*row, end] for row, (_, end) in zip(ids, pairs, strict=True)]
+        """The token ids of given completions, each with the token that ends it.
 
-    def _reply(self, prompt: str, text: str) -> tuple[str, int]:
-        """A completion as it follows its prompt, and the token that ends it."""
-        messages = self.messages(prompt)
+        They are those that follow the prompt's own in the text of both; where a token there has
+        letters of both, the completion's alone, as sampling goes on after the prompt's tokens.
+
+        Raises:
+            ModelError: the template does not write what an answer holds.
+        """
+        rows = []
+        for prompt, text, first in zip(prompts, texts, self.prompt_ids(prompts), strict=True):
+            start, reply, end = self._reply(prompt, text)
+            special = self.messages(prompt) is None
+            both = self.tokenizer(start + reply, add_special_tokens=special).input_ids
+            follows = both[: len(first)] == first
+            rows.append([*(both[len(first) :] if follows else self._ids([reply])[0]), end])
+        return rows
+
+    def _reply(self, prompt: str, text: str) -> tuple[str, str, int]:
+        """A prompt as it is given, the completion as it follows it, and the token that ends it."""
+        messages, tools = self.messages(prompt), getattr(prompt, "tools", ())
         if messages is None:
-            return text, int(self.tokenizer.eos_token_id)
-        # As the template writes the answer after the prompt. Where it does not go on as its prompt
-        # ends (some templates leave out the thoughts of an answer), the text itself follows.
-        start, answer = self._written(messages), {"role": "assistant", "content": text}
+            return self.begin + prompt, str(text), int(self.tokenizer.eos_token_id)
+        start = self._written(messages, tools)
+        answer = dict(getattr(text, "message", {"role": "assistant", "content": str(text)}))
+        thoughts, said = thoughts_and_text(answer)
         if messages[-1]["role"] == "assistant":
             begun = messages.pop()
-            answer = {**begun, "content": begun.get("content", "") + text}
-        whole = self._written([*messages, answer], done=True)
-        reply = whole.removeprefix(start) if whole.startswith(start) else text
-        return reply.rpartition(self.turn_end)[0] or reply, self.turn_end_id
+            answer["content"] = begun.get("content", "") + answer.get("content", "")
+        calls = [call["function"]["name"] for call in answer.get("tool_calls", ())]
+        whole = self._written([*messages, answer], tools, done=True)
+        parts = [part.strip() for part in (thoughts, said, *calls) if part.strip()]
+        rest = whole.removeprefix(start) if whole.startswith(start) else ""
+        if not thoughts and "</think>" not in text:
+            # the model has no reason to write marks that the data have not
+            rest = rest.removeprefix(found[0]) if (found := EMPTY_THOUGHTS.match(rest)) else rest
+        if (end := _end_of(rest, parts)) is not None:
+            tail, ends, _ = rest[end:].partition(self.turn_end)
+            tail = tail if ends else tail.rstrip()
+            # calls of tools may end with a token of their own
+            other = "" if ends else next((t for t in self._special if tail.endswith(t)), "")
+            last = self.tokenizer.convert_tokens_to_ids(other) if other else self.turn_end_id
+            return start, rest[:end] + tail.removesuffix(other), int(last)
+        is_lost = not THINKING.search(start) and not ENDED_THOUGHTS.search(start)
+        if calls or (is_lost and any(answer.get(field) for field in THOUGHTS)):
+            raise ModelError(
+                f"model.chat_template: of the answer to {prompt[-40:]!r} the template writes no"
+                f" {'tool calls' if calls else 'thoughts'} after the prompt; give them in"
+                " `content`, or another template: model.chat_template=FILE"
+            )
+        # The template does not go on as its prompt ends. Where that has ended the thoughts, the
+        # answer follows; where it has begun them, they are ended first.
+        if ENDED_THOUGHTS.search(start):
+            reply = said
+        elif THINKING.search(start):
+            gap = "" if start.endswith("\n") else "\n"
+            reply = f"{gap}{thoughts}\n</think>\n\n{said}"
+        else:
+            reply = str(text)
+        return start, reply, self.turn_end_id
 
     def messages(self, prompt: str) -> list[Message] | None:
         """The messages that a prompt is given as; None: it is given as it is."""
@@ -132,9 +187,12 @@ class PromptFormat:
             ValueError,
         ):  # it wants other messages; a prompt that it can't write is an error
             return end
+        return min((t for t in self._special if t in after), key=after.index, default=end)
+
+    @cached_property
+    def _special(self) -> list[str]:
         added = self.tokenizer.added_tokens_decoder.values()
-        special = [end, *(token.content for token in added if token.special)]
-        return min((t for t in special if t in after), key=after.index, default=end)
+        return [self.tokenizer.eos_token, *(token.content for token in added if token.special)]
 
     @property
     def turn_end_id(self) -> int:
@@ -147,7 +205,9 @@ class PromptFormat:
         ids: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False).input_ids
         return ids
 
-    def _written(self, messages: Sequence[Message], done: bool = False) -> str:
+    def _written(
+        self, messages: Sequence[Message], tools: Sequence[Any] = (), done: bool = False
+    ) -> str:
         """Messages as the template writes them; unless `done`, up to where the answer goes on."""
         if not self.has_template:
             raise ModelError(
@@ -156,25 +216,61 @@ class PromptFormat:
                 " path of a Jinja template"
             )
         goes_on = not done and messages[-1]["role"] == "assistant"
+        options = {
+            "add_generation_prompt": not done and not goes_on,
+            "continue_final_message": goes_on,
+        }
         try:
-            return self._render(
-                messages,
-                add_generation_prompt=not done and not goes_on,
-                continue_final_message=goes_on,
-            )
-        except (TemplateError, ValueError) as error:
+            written = self._render(messages, tools=[*tools] or None, **options)
+            ignores = bool(tools) and written == self._render(messages, **options)
+        except (TemplateError, ValueError, TypeError) as error:
             remedy = " (model.system_prompt=null)" if self.system_prompt is not None else ""
             roles = ", ".join(message["role"] for message in messages)
             raise ModelError(
                 f"model.chat_template: the template can't write messages of {roles}: {error}."
                 f" Give others{remedy}, or another template: model.chat_template=plain"
             ) from error
+        if (lost := "the tools" if ignores else None if done else _lost(written, messages)) is None:
+            return written
+        raise ModelError(
+            f"model.chat_template: the template leaves out {lost} of the prompt"
+            f" {transcript(messages)[:40]!r}; remove that from the data, or give a template that"
+            " writes it: model.chat_template=FILE"
+        )
 
-    def _render(self, messages: Sequence[Message], **options: bool) -> str:
+    def _render(self, messages: Sequence[Message], **options: Any) -> str:
         text: str = self.tokenizer.apply_chat_template(
             [*messages], tokenize=False, **self.options, **options
         )
         return text
+
+
+def _end_of(text: str, parts: Sequence[str]) -> int | None:
+    """Where the last of the parts of a text ends, which follow one another; None without one."""
+    end = 0
+    for part in parts:
+        if (at := text.find(part, end)) < 0:
+            return None
+        end = at + len(part)
+    return end or None
+
+
+def _lost(written: str, messages: Sequence[Message]) -> str | None:
+    """What a template has left out of messages, thoughts of earlier answers apart; None: nothing.
+
+    White space does not count, and a text may be written as JSON.
+    """
+    squeezed = "".join(written.split())
+    for message in messages:
+        _, said = thoughts_and_text(message) if message["role"] == "assistant" else ("", "")
+        said = said if message["role"] == "assistant" else message.get("content", "")
+        forms = (said, json.dumps(said, ensure_ascii=False)[1:-1], json.dumps(said)[1:-1])
+        calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        if not any("".join(form.split()) in squeezed for form in forms):
+            return f"the {message['role']}'s message"
+        if any(name not in written for name in calls):
+            return "the tool calls"
+    return None
 
 
 def _read_template(path: str) -> str:

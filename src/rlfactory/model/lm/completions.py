@@ -15,14 +15,17 @@ def padded_prompts(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Ten
 
 
 def padded_completions(
-    rows: Sequence[Sequence[int]], length: int, pad: int
+    rows: Sequence[Sequence[int]], limits: Sequence[int], pad: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Completions that end with an end token, cut after `length` tokens, on the CPU.
+    """Completions that end with an end token, each cut after its limit of tokens, on the CPU.
 
     Returns:
-        Token ids `[B, length]`, padded on the right; the mask of the real ones; and `[B]`, whether
-        the end is among them.
+        Token ids `[B, G]`, padded on the right; the mask of the real ones; and `[B]`, whether the
+        end is among them.
     """
-    padded = torch.tensor([[*row[:length]] + [pad] * (length - len(row)) for row in rows])
-    lengths = torch.tensor([len(row) for row in rows])
-    return padded, torch.arange(length) < lengths[:, None], lengths <= length
+    kept = [[*row[:limit]] for row, limit in zip(rows, limits, strict=True)]
+    width = max(map(len, kept))
+    padded = torch.tensor([row + [pad] * (width - len(row)) for row in kept])
+    lengths = torch.tensor([len(row) for row in kept])
+    whole = torch.tensor([len(row) for row in rows]) == lengths
+    return padded, torch.arange(width) < lengths[:, None], whole

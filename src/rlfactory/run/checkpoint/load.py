@@ -78,11 +78,23 @@ def _require_weights_of(
     for name in sorted({POLICY, *sets}):
         expected = {key: form_of(p) for key, p in model.weights.expected(name).items()}
         own = {key: form for key, form in saved.items() if key.startswith(f"{name}/")}
-        if (found := first_difference(own, expected)) is not None:
+        if (found := _first_difference(own, expected)) is not None:
             key, there, here = found
             raise RunFolderError(
                 f"{folder} has other weights: {key} is {there} there and {here} here; {OTHER}"
             )
+
+
+def _first_difference(
+    saved: Mapping[str, Form], expected: Mapping[str, Form]
+) -> tuple[str, str, str] | None:
+    """`first_difference`, without a critic's tensors where only one side has a critic."""
+    both = [
+        {k: form for k, form in side.items() if not k.startswith(f"{POLICY}/critic.")}
+        for side in (saved, expected)
+    ]
+    has_critic = [len(rest) < len(side) for rest, side in zip(both, (saved, expected), strict=True)]
+    return first_difference(saved, expected) if all(has_critic) else first_difference(*both)
 
 
 def load_optimizer(
@@ -104,13 +116,18 @@ def load_optimizer(
     tensors = {} if saved_shards else read_tensors(folder / OPTIMIZER_FILE)
     with explained_state(folder):
         state = unflatten(plain, tensors)
+        groups, unread = state["param_groups"], list[Mapping[str, Any]]()
+        if isinstance(groups, list) and len(groups) == len(optimizer.param_groups) + 1:
+            # an earlier version trained a critic that nothing read, in the last group
+            unread = [state["state"].pop(number, {}) for number in groups.pop()["params"]]
         require_groups(state, optimizer)
-        if len(tensors) != sum(len([*_tensors_of(v)]) for v in state["state"].values()):
+        moments = [*state["state"].values(), *unread]
+        if len(tensors) != sum(len([*_tensors_of(v)]) for v in moments):
             raise ValueError(f"{OPTIMIZER_FILE} has tensors that it does not name")
     if saved_shards:
         assert model is not None
-        moments = _shards_module().load_moments(folder, model, optimizer)
-        state["state"] = {n: {**state["state"].get(n, {}), **v} for n, v in moments.items()}
+        sharded = _shards_module().load_moments(folder, model, optimizer)
+        state["state"] = {n: {**state["state"].get(n, {}), **v} for n, v in sharded.items()}
     with explained_state(folder):
         require_moments(state, optimizer)
     if keep_options:
@@ -179,7 +196,7 @@ def load_initial_weights(
         )
     forms = {k: v for k, v in _forms(checkpoint).items() if k.startswith(f"{POLICY}/")}
     expected = {k: form_of(p) for k, p in model.weights.expected(POLICY).items()}
-    if (found := first_difference(forms, expected)) is not None:
+    if (found := _first_difference(forms, expected)) is not None:
         key, there, here = found
         raise RunFolderError(
             f"begin_from: {run} trained other weights: {key.removeprefix(f'{POLICY}/')} is"

@@ -25,7 +25,9 @@ class _Content(TypedDict):
 
 @dataclass
 class Best:
-    """Tracks the step with the highest evaluation mean of the score `main`, and writes best.json.
+    """Tracks the step with the best evaluation mean of the score `main`, and writes best.json.
+
+    The best is the highest, or the lowest of a score of which the evaluation says so.
 
     With `kl`, only steps whose KL divergence from the reference, in nats a token, is at most that.
     """
@@ -39,7 +41,10 @@ class Best:
     def beaten_by(self, scores: Scores) -> bool:
         """Whether an evaluation is better than all before; NaN never is."""
         too_far = self.kl is not None and scores.kl > self.kl
-        return not too_far and scores.means()[self.main] > self.score
+        mean = scores.means()[self.main]
+        if self.step is not None and scores.better.get(self.main) == "lower":
+            return not too_far and mean < self.score
+        return not too_far and mean > self.score
 
     def take(self, step: int, scores: Scores) -> None:
         """Make `step` the best one."""

@@ -93,7 +93,13 @@ def load_weights(checkpoint: Path, model: ImageModel | TextModel, names: Iterabl
         weights.add(name, copied=True)
     prefixes = tuple(f"{name}/" for name in names)
     parts = weights.sharded_state_dict()
-    parts = {key: part.detach() for key, part in parts.items() if key.startswith(prefixes)}
+    stored = _tensors(checkpoint)
+    parts = {
+        key: part.detach()
+        for key, part in parts.items()
+        # a critic may be missing
+        if key.startswith(prefixes) and ("/critic." not in key or f"{WEIGHTS}{key}" in stored)
+    }
     _load(checkpoint, {f"{WEIGHTS}{key}": part for key, part in parts.items()})
     sharding = weights.sharding
     # also where tensors share the network's memory: what is gathered must be gathered again
@@ -115,6 +121,8 @@ def load_moments(
     state: dict[int, dict[str, Tensor]] = {}
     for key in sorted(key for key in stored if key.startswith(OPTIMIZER)):
         name, _, moment = key.removeprefix(OPTIMIZER).rpartition("/")
+        if name not in numbers:  # of a critic that an earlier version had
+            continue
         found[key] = _empty(stored[key], model.weights.parameters[name])
         state.setdefault(numbers[name], {})[moment] = found[key]
     _load(checkpoint, found)

@@ -1,7 +1,7 @@
 """The curves of a run: scores, divergence, diversity and time over its iterations.
 
-The loss of a policy is not drawn: it compares the policy with that of the last iteration, so it
-neither falls nor says whether a run learns. It is in metrics.jsonl and in the loggers.
+The loss of a policy is not drawn where samples are its own: it compares the policy with that of the
+last iteration, so it neither falls nor says whether a run learns. The loss of data is a score.
 """
 
 import re
@@ -24,6 +24,8 @@ _SCORES = 3
 _PHASES = {"sample": _BLUE, "score": _GREEN, "learn": _ORANGE}
 _LEGEND_LETTERS, _LEGEND_ROW = 44, 13  # letters beside each other, and points of a row
 LINES = (
+    ("preference/log_prob_chosen", ""),
+    ("preference/log_prob_rejected", ""),
     ("kl/reference", "eval/kl"),
     ("kl/old", ""),
     ("diversity/pairwise", "eval/diversity"),
@@ -34,6 +36,14 @@ LINES = (
     ("grad/norm", ""),
 )
 """Metrics that get a panel if they were measured and change: in training, and in evaluations."""
+
+OF_DATA = {
+    "loss": "loss/policy",
+    "token_accuracy": "policy/accuracy",
+    "preference_accuracy": "preference/accuracy",
+    "margin": "preference/margin",
+}
+"""Scores of held-out rows of the data, and the metrics of the same in training."""
 
 Series = tuple[list[float], list[float]]
 """Iterations, and a metric's value at each."""
@@ -63,7 +73,8 @@ class RunCurves:
         """The panels by title; none where nothing was measured."""
         panels: dict[str, Panel] = {}
         for name in self._scores():
-            title = f"Reward: {name}" if not panels else name
+            is_given = self._is_given(name)
+            title = metric_name(name) if is_given or panels else f"Reward: {name}"
             panels[title] = self._score_panel(name, name, self.evaluations, self.label)
         for prompt_set, evaluations in self.sets.items():
             panels |= self._set_panels(prompt_set, evaluations)
@@ -81,6 +92,10 @@ class RunCurves:
         """A metric's finite values."""
         rows = aligned(self.metrics, [name])
         return [row[0] for row in rows], [row[1] for row in rows]
+
+    def _is_given(self, name: str) -> bool:
+        """Whether a score is of rows of the data, not a reward's of that name."""
+        return name in OF_DATA and not self.series(f"reward/{name}/mean")[0]
 
     def _scores(self) -> list[str]:
         """The score that trains, and two others that were logged on the run's own prompts."""
@@ -113,13 +128,15 @@ class RunCurves:
                 at, low, high = ([row[i] for row in band] for i in range(3))
                 share = "80 % of samples"
                 axes.fill_between(at, low, high, color=_BLUE, alpha=0.12, linewidth=0, label=share)
-            _draw_training(axes, self.series(f"reward/{logged}/mean"))
+            is_given = self._is_given(logged)
+            metric = OF_DATA[logged] if is_given else f"reward/{logged}/mean"
+            _draw_training(axes, self.series(metric))
             at, mean = self.series(f"eval/{logged}/mean")
             ends = [
                 _interval(evaluations.get(int(i)), score, y) for i, y in zip(at, mean, strict=True)
             ]
             _draw_evaluations(axes, (at, mean), ends, label)
-            axes.set_ylabel("score")
+            axes.set_ylabel(metric_unit(score) if is_given else "score")
             _legend(axes)
 
         return draw
@@ -228,7 +245,12 @@ def _legend_rows(axes: "Axes") -> int:
 
 def _legend_columns(axes: "Axes") -> int:
     _, labels = axes.get_legend_handles_labels()
-    return 3 if sum(map(len, labels)) < _LEGEND_LETTERS else 2
+    for columns in (3, 2):
+        rows = -(-len(labels) // columns)
+        wide = [max(map(len, labels[i : i + rows])) for i in range(0, len(labels), rows)]
+        if sum(wide) < _LEGEND_LETTERS:
+            return columns
+    return 1
 
 
 def smoothing(count: int) -> int:

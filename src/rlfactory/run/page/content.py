@@ -118,14 +118,16 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def main_score(folder: RunFolder) -> str:
-    """The name of the score that trains: the first one in a table of samples; empty without one."""
+    """The name of the score that is shown first: of a table of samples, or of an evaluation; empty
+    without one.
+    """
     for iteration in evaluated(folder):
         try:
             table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
         except (FileError, FileNotFoundError):
             continue
         return next((name for name in table.columns if name not in ("prompt", "response")), "")
-    return ""
+    return next((name for s in read_evaluations(folder).values() for name in s.values), "")
 
 
 def _status(folder: RunFolder) -> str:
@@ -176,7 +178,13 @@ def _advice(folder: RunFolder) -> list[str]:
 
 
 def _texts(folder: RunFolder) -> dict[str, str]:
-    files = {"Command": folder.command, "Configuration": folder.config, "Plan": folder.plan}
+    files = {
+        "Command": folder.command,
+        "A prompt as the model is given it": folder.prompt,
+        "What is learned after it": folder.completion,
+        "Configuration": folder.config,
+        "Plan": folder.plan,
+    }
     return {title: text for title, path in files.items() if (text := read_shown(path).rstrip())}
 
 

@@ -11,7 +11,7 @@ from transformer_lens.model_bridge import TransformerBridge
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples, score_checked
+from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
 from rlfactory.rollout import Rollout
 from rlfactory.run.statistics import Change, paired_change
 from rlfactory.tools.inspect.attribution import (
@@ -205,6 +205,11 @@ def survey(
 
 def _scores(reward: Reward, rollout: Rollout) -> Tensor:
     samples = Samples(rollout.prompts, rollout.metadata, rollout.groups, texts=rollout.texts)
+    if not reward.gives_scores:
+        raise RewardError(
+            "inspect compares texts by a reward's score, and this run has none (reward=none);"
+            " begin one with a reward, as reward=length"
+        )
     return score_checked(reward, samples)[reward.main]
 
 

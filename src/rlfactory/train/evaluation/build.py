@@ -13,6 +13,7 @@ from rlfactory.prompts.ops.pictured import PicturedText, mismatch, size_problem
 from rlfactory.reward.base import Reward
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.train.evaluation.given import GivenEvaluation
 
 Config = Mapping[str, Any]
 log = logging.getLogger(__name__)
@@ -97,10 +98,15 @@ def build_evaluator(
     if len(prompts) < wanted:
         message = "evaluation.prompts=%d is more than there are: an evaluation takes %d"
         log.warning(message, wanted, len(prompts))
+    reward = components.reward if components.reward.gives_scores else None
+    given = None
+    if components.algo.data_scores:
+        given = GivenEvaluation(components, config["seed"], config["micro_batch"])
     own = Evaluator(
         model=components.model,
         sampler=components.sampler,
-        reward=components.reward,
+        reward=reward,
+        given=_given(given, components, prompts, reward is not None),
         others=_named(components, config["eval_rewards"]["of"]),
         scorer=components.scorer,
         max_failed=config["max_failed"],
@@ -119,10 +125,25 @@ def build_evaluator(
             own,
             prompts=listed * noises,
             separate=not trained & {prompt.text for prompt in listed},
-            reward=components.reward if named is None else None,
+            reward=reward if named is None else None,
+            given=_given(given, components, listed, True),
             others=own.others if named is None else _named(components, named),
         )
     return replace(own, sets=sets)
+
+
+def _given(
+    given: GivenEvaluation | None, components: Components, prompts: Sequence[Prompt], draws: bool
+) -> GivenEvaluation | None:
+    """What computes the loss of these rows; None where one of them has nothing to learn."""
+    try:
+        for prompt in prompts if given is not None else ():
+            components.algo.completion(prompt, 0)
+    except PromptError as error:
+        if draws:  # else there is nothing to evaluate, which is an error of its own
+            log.warning("no held-out loss: %s", error)
+        return None
+    return given
 
 
 def _named(components: Components, names: Sequence[str]) -> dict[str, Reward]:

@@ -12,7 +12,7 @@ from rlfactory.hardware.base import Hardware
 from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
-from rlfactory.prompts.base import Prompt
+from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.reward.base import Reward, Samples, directions, score_checked
 from rlfactory.reward.combine import merge_directions, merge_scores
 from rlfactory.reward.repetition import repeated_share
@@ -20,6 +20,7 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
+from rlfactory.train.evaluation.given import GivenEvaluation
 from rlfactory.train.metrics import diversity
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
@@ -55,6 +56,7 @@ class Evaluator:
     Attributes:
         reward: the reward that trains; None for a prompt set that it does not score.
         others: further rewards that score evaluation samples, by name.
+        given: computes the loss of the rows themselves; None where these are prompts alone.
         max_failed: the share of samples that may lack a score of one of `others`.
         separate: whether no prompt is trained on.
         prompts: of each sample; all prompts `noises` times in one order.
@@ -72,19 +74,38 @@ class Evaluator:
     max_failed: float = 1.0
     separate: bool = False
     noises: int = 1
+    given: GivenEvaluation | None = None
     hardware: Hardware = SINGLE_PROCESS
     sets: "Mapping[str, Evaluator]" = field(default_factory=dict)
 
     @property
     def main(self) -> str:
-        """The score that is shown first: of the training reward, or else of the first one."""
-        return next(iter(self.others)) if self.reward is None else self.reward.main
+        """The score that is shown first: of the training reward, or else the first one.
+
+        Raises:
+            PromptError: there is none.
+        """
+        if self.reward is not None:
+            return self.reward.main
+        names: list[str] = [*(self.given.better if self.given else ()), *self.others]
+        if names:
+            return names[0]
+        raise PromptError(
+            "there is nothing to evaluate: a prompt of the evaluation has nothing that is learned"
+            f" beside it, as {self.prompts[0].text[:40]!r}, and no reward scores samples; give the"
+            " evaluation's rows the columns of the training data, or choose a reward"
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Whether samples are drawn, for a reward to score."""
+        return self.reward is not None or bool(self.others)
 
     @property
     def best_score(self) -> float | None:
         """The highest main score that there is; None if unbounded or unknown."""
-        shown = next(iter(self.others.values())) if self.reward is None else self.reward
-        return shown.best_score
+        rewards = [self.reward, *([] if self.given else self.others.values())]
+        return next((reward.best_score for reward in rewards if reward is not None), None)
 
     def __call__(self, weights: str) -> Evaluation:
         """Evaluate the weight set of this name.
@@ -92,11 +113,28 @@ class Evaluator:
         Raises:
             TrainingError: one of `others` failed on more than `max_failed` of the samples.
         """
+        given, shard = {}, self._shard(self._groups())
+        if self.given is not None:
+            self.progress.phase("evaluate", total=len(self.prompts) * self.given.size)
+            with self.model.weights(weights):
+                measured = self.given.measure(self.prompts, shard.rows)
+            given = self.given.finish(shard.all_gather_scores(measured))
+        samples, scores, spread = GeneratedSamples(), dict[str, Tensor](), float("nan")
+        if self.draws:
+            samples, scores, spread = self._drawn(weights, shard)
+        scores = {**scores, **given} if self.reward is not None else {**given, **scores}
+        sets = {name: evaluator(weights) for name, evaluator in self.sets.items()}
+        return Evaluation(self._scores(samples, scores, spread), samples, sets)
+
+    def _drawn(
+        self, weights: str, shard: Shard
+    ) -> tuple[GeneratedSamples, dict[str, Tensor], float]:
+        """The samples of all ranks, their scores, and how diverse samples of a prompt are."""
         few = self.prompts[:DIVERSITY_PROMPTS]
         repeated = [prompt for prompt in few for _ in range(DIVERSITY_SAMPLES)]
         self.progress.phase("evaluate", total=len(self.prompts) + len(repeated))
         repeated_groups = torch.arange(len(few)).repeat_interleave(DIVERSITY_SAMPLES)
-        shard, repeated_shard = self._shard(self._groups()), self._shard(repeated_groups)
+        repeated_shard = self._shard(repeated_groups)
         with self.scorer.begin(self._score) as pending:
             with self.model.weights(weights):
                 local = self.draw(self.prompts, "evaluation", shard.rows)
@@ -108,8 +146,7 @@ class Evaluator:
         self._require_scored(scores)
         samples, several = _gather(local, shard), _gather(local_repeated, repeated_shard)
         spread = diversity(several.images, several.texts, repeated_groups, self.hardware.device)
-        sets = {name: evaluator(weights) for name, evaluator in self.sets.items()}
-        return Evaluation(self._scores(samples, scores, spread), samples, sets)
+        return samples, scores, spread
 
     def preview(self, weights: str, count: int) -> GeneratedSamples:
         """The first `count` samples of an evaluation, without scores."""
@@ -192,7 +229,10 @@ class Evaluator:
             renamed if (renamed := f"{name}{EVALUATION_SUFFIX}") in scores else name: reward
             for name, reward in self._further_rewards().items()
         }
-        known = merge_directions(others, directions(self.reward) if self.reward else {})
+        known: dict[str, str] = {
+            **merge_directions(others, directions(self.reward) if self.reward else {}),
+            **(self.given.better if self.given else {}),
+        }
         return {name: better for name, better in known.items() if name in scores}
 
 
@@ -245,6 +285,7 @@ def _metrics(scores: Scores, place: str) -> dict[str, float]:
     for name, values in scores.values.items():
         for category, mask in scores.category_masks().items():
             metrics[f"{place}/{name}/{category}"] = float(np.nanmean(values[mask]))
-    metrics[f"{place}/diversity"] = scores.diversity
+    if not np.isnan(scores.diversity) or scores.texts:
+        metrics[f"{place}/diversity"] = scores.diversity
     metrics |= {f"{place}/text/{name}": value for name, value in scores.texts.items()}
     return metrics if np.isnan(scores.kl) else metrics | {f"{place}/kl": scores.kl}

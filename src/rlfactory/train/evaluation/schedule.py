@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.atomic_write import write_text
 from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.environment import current_environment, record_environment
 from rlfactory.run.evaluations import read_sets, set_pairs
@@ -39,27 +41,29 @@ class EvaluationFiles:
     """
 
     def __init__(self, folder: RunFolder, evaluator: Evaluator, count: int) -> None:
-        self.folder, self.main = folder, evaluator.main
+        self.folder, self.main, self.draws = folder, evaluator.main, evaluator.draws
         self.prompts = [prompt.text for prompt in evaluator.prompts]
         media, good = evaluator.model.media, evaluator.best_score
         self.gallery = gallery(media, folder.samples, self.main, good, count, evaluator.seed)
 
-    def write(self, done: int, evaluation: Evaluation) -> Path:
+    def write(self, done: int, evaluation: Evaluation) -> Path | None:
         """Write the scores, keep the samples for strip and pairs, and draw a grid of them.
 
         Returns:
-            The path of the grid.
+            The path of the grid; None where no samples were drawn.
         """
         self._save(f"{done:06d}", evaluation)
         fault_point("evaluating")
+        if not self.draws:
+            return None
         self.gallery.record_evaluation(done, evaluation.samples)
         title = f"{self.main} after {plural(done, 'iteration')}"
         return self._show(f"eval_{done:06d}", title, evaluation)
 
-    def write_as(self, name: str, evaluation: Evaluation) -> Path:
+    def write_as(self, name: str, evaluation: Evaluation) -> Path | None:
         """The same under a name of its own, of an evaluation outside of training."""
         self._save(name, evaluation)
-        return self._show(name, self.main, evaluation)
+        return self._show(name, self.main, evaluation) if self.draws else None
 
     def _save(self, name: str, evaluation: Evaluation) -> None:
         with explain_disk_errors(self.folder.path, "scores"):
@@ -71,6 +75,8 @@ class EvaluationFiles:
 
     def finish(self) -> None:
         """Draw strip and pairs."""
+        if not self.draws:
+            return
         self.gallery.write_strip(self.prompts)
         self.gallery.write_pairs()
 
@@ -88,7 +94,7 @@ class EvaluationReporter(Listener):
     def __init__(
         self, folder: RunFolder, evaluator: Evaluator, logger: Logger, *, count: int
     ) -> None:
-        self.folder, self.logger = folder, logger
+        self.folder, self.evaluator, self.logger = folder, evaluator, logger
         self.files = EvaluationFiles(folder, evaluator, count)
         self.sets = {
             name: EvaluationFiles(folder.prompt_set(name), own, count)
@@ -96,7 +102,7 @@ class EvaluationReporter(Listener):
         }
 
     def before_training(self, components: Components, done: int) -> None:
-        """Record the devices of this run."""
+        """Record the devices of this run, and one prompt as a language model is given it."""
         del done
         hardware = components.hardware
         is_gpu = hardware.device.type == "cuda"
@@ -104,13 +110,24 @@ class EvaluationReporter(Listener):
         environment = current_environment(device, hardware.world_size)
         with explain_disk_errors(self.folder.path, "the environment"):
             record_environment(self.folder.environment, environment)
+        if isinstance(model := components.model, TextModel):
+            example, algo = self.evaluator.prompts[0], components.algo
+            text, shown = example.text, {}
+            if self.evaluator.given is not None:
+                text, answer = algo.completion(example, 0)
+                shown = {self.folder.completion: model.as_learned(text, answer, algo.length)}
+            with explain_disk_errors(self.folder.path, "an example of a prompt"):
+                for path, content in ({self.folder.prompt: model.as_given(text)} | shown).items():
+                    write_text(path, content + "\n")
 
     def after_evaluation(self, done: int, evaluation: Evaluation, metrics: Metrics) -> None:
         """Write the scores, and draw a grid of samples."""
         del metrics
-        log_samples(self.logger, done, self.files.write(done, evaluation))
+        if (path := self.files.write(done, evaluation)) is not None:
+            log_samples(self.logger, done, path)
         for name, of_set in evaluation.sets.items():
-            log_samples(self.logger, done, self.sets[name].write(done, of_set), name)
+            if (path := self.sets[name].write(done, of_set)) is not None:
+                log_samples(self.logger, done, path, name)
 
     def after_preview(self, done: int, samples: GeneratedSamples) -> None:
         """Keep the samples for the strip."""
@@ -175,7 +192,7 @@ class EvaluationSchedule(Listener):
             return
         if is_due(done, self.every):
             self.evaluate(done)
-        elif is_due(done, self.preview_every):
+        elif self.evaluator.draws and is_due(done, self.preview_every):
             samples = self.evaluator.preview(self.weights, STRIP_PROMPTS)
             self.listeners.after_preview(done, samples)
         self.last_evaluated = done

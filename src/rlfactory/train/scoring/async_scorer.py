@@ -201,6 +201,8 @@ def _wait(future: Future[Scores], scorer: Scorer) -> Scores:
 
 def _concat_scores(batches: list[Scores]) -> Scores:
     names = dict.fromkeys(name for scores in batches for name in scores)
+    if not names:
+        return {}
     unknown = [torch.full_like(next(iter(scores.values())), torch.nan) for scores in batches]
     return {
         name: torch.cat([s.get(name, nan) for s, nan in zip(batches, unknown, strict=True)])
