@@ -305,8 +305,8 @@ def as_scores(
         raise RewardError(f"{name}: there came {came}; {wanted}")
     listed = [*islice(values, count + 1)]  # an iterator may have no end
     if len(listed) != count:
-        came = len(values) if isinstance(values, Sized) else f"{len(listed)} or more"
-        raise RewardError(f"{name}: there came {came} of them; {wanted}")
+        number = len(values) if isinstance(values, Sized) else f"{len(listed)} or more"
+        raise RewardError(f"{name}: there came {number} of them; {wanted}")
     of = [f" (of the prompt {prompt!r:.60})" for prompt in prompts or ()] or [""] * count
     numbers = [_number(v, f"{name}: score {i}", of[i]) for i, v in enumerate(listed)]
     return torch.tensor(numbers, dtype=torch.float32)

@@ -64,8 +64,7 @@ class Function(Reward):
 
 def _as_given(prompt: str) -> Any:
     """A text, or the messages of a conversation, copied: a function may change them."""
-    is_chat = isinstance(prompt, ChatText)
-    return [dict(message) for message in prompt.messages] if is_chat else str(prompt)
+    return [*map(dict, prompt.messages)] if isinstance(prompt, ChatText) else str(prompt)
 
 
 def _keyword_parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:

@@ -41,10 +41,11 @@ def explained(error: Exception, log: Path | None = None) -> Exception:
         causes, with that line first. Another error that such code raised is the cause of a
         `UserCodeError`; any other is `error` itself.
     """
-    line = next((line for link in _causes(error) if (line := users_line(link))), None)
+    line = next(filter(None, map(users_line, _causes(error))), None)
     is_told = isinstance(error, UserError)
     where = f"The traceback is in {log}" if log is not None else None
-    message = "\n".join(filter(None, (line, str(error) if is_told else None, where)))
+    own = str(error) if is_told and str(error) not in (line or "") else None
+    message = "\n".join(filter(None, (line, own, where)))
     if is_told:
         error.args = (message,)
     if is_told or line is None:

@@ -42,7 +42,10 @@ class InMemoryPrompts(PromptList):
         prompts = [*read_rows(rows, column)]
         if not prompts:
             raise PromptError("prompts: is empty; hand over at least one")
-        super().__init__(prompts, None if evaluation is None else [*read_rows(evaluation, column)])
+        held_out = None if evaluation is None else [*read_rows(evaluation, column)]
+        if held_out == []:
+            raise PromptError("eval_prompts: is empty; leave it out to hold prompts out")
+        super().__init__(prompts, held_out)
 
     def __len__(self) -> int:
         return len(self.prompts)

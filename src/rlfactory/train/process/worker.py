@@ -164,7 +164,7 @@ def _train(
         require_same_config(hardware, config, folder.path)
     outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
     hardware.close()
-    return "interrupted" if outcome == "paused" else outcome
+    return outcome
 
 
 def device_name(hardware: Hardware) -> str:
