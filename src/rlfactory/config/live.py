@@ -46,9 +46,11 @@ class LiveArguments:
             PlanError: an object can't be what it is handed over as.
         """
         given = {k: str(v) if k in NAMES and isinstance(v, Path) else v for k, v in given.items()}
-        if empty := [k for k in NAMES if k != "tokenizer" and given.get(k, k) in (None, {})]:
-            message = "leave it out for the default"
-            raise PlanError([Problem(key, f"is {given[key]}; {message}") for key in empty])
+        for key in NAMES:
+            value = given.get(key, key)
+            is_empty = isinstance(value, list | tuple | Mapping) and not value
+            if is_empty or (value is None and key != "tokenizer"):
+                raise PlanError([Problem(key, f"is {value}; leave it out for the default")])
         live = {k: v for k, v in given.items() if k in NAMES and _is_live(k, v)}
         settings = {k: v for k, v in given.items() if k not in live and v is not None}
         tokenizer = live.pop("tokenizer", None) or settings.pop("tokenizer", None)

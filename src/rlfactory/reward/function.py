@@ -55,7 +55,7 @@ class Function(Reward):
         if missing:
             raise RewardError(
                 f"reward.function: {self.main} takes {', '.join(missing)}, and there are"
-                f" {', '.join(sorted(available))}"
+                f" {', '.join(sorted(available))}; a default makes a parameter optional"
             )
         takes_any = len(named) < len(self._parameters)  # by **columns
         names = {p.name for p in named}

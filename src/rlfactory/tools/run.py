@@ -1,7 +1,6 @@
 """A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -254,12 +253,13 @@ def required_listeners(given: Any) -> list[Any]:
         if not callable(value):
             wanted = "neither a Listener of rlfactory.train.listeners nor a function"
             raise PlanError([Problem("listeners", f"{name} is {wanted}")])
-        with suppress(ValueError):  # written in C
-            try:
-                signature(value).bind(None)
-            except TypeError as error:
-                message = f"{name} is called with an Iteration alone: {error}"
-                raise PlanError([Problem("listeners", message)]) from error
+        try:
+            signature(value).bind(None)
+        except ValueError:  # written in C: its parameters can't be read
+            continue
+        except TypeError as error:
+            message = f"{name} is called with an Iteration alone: {error}"
+            raise PlanError([Problem("listeners", message)]) from error
     return listed
 
 
