@@ -63,8 +63,9 @@ def users_line(error: BaseException) -> str | None:
         return error.line
     kind = type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and not _is_library(error.filename):
-        place = f"{_shown(error.filename)}, line {error.lineno}"
-        return f"{place}: {(error.text or '').strip():.{LONGEST}}\n{kind}: {error.msg}"
+        code = (error.text or "").strip()
+        where = f"{_shown(error.filename)}, line {error.lineno}"
+        return f"{where}: {code:.{LONGEST}}\n{kind}: {error.msg}"
     place = _users_place(error.__traceback__)
     if place is None or isinstance(error, UserError):
         return None

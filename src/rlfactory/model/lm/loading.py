@@ -15,7 +15,7 @@ from transformers import (
 )
 from transformers.activations import NewGELUActivation
 
-from rlfactory.config.live_models import is_lora, unwrapped
+from rlfactory.model.lm.live_models import is_lora, unwrapped
 from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import network_device, no_bars
