@@ -85,7 +85,7 @@ def run_main_process(
     except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
-    return 1 if status == "failed" else _report_end(path, status, stop, config)
+    return 1 if status == "failed" else report_end(path, status, stop, config)
 
 
 def train_in_python(
@@ -210,7 +210,7 @@ def _stopped_by(error: Exception, stop: Stop) -> Status:
     return stop.status
 
 
-def _report_end(path: Path, status: Status, stop: Stop, config: Config) -> int:
+def report_end(path: Path, status: Status, stop: Stop, config: Config) -> int:
     """Print how to resume a run that was stopped; returns the exit code."""
     if status == "done":
         return 0
