@@ -18,6 +18,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlfactory.config.composites import is_function
 from rlfactory.config.live import NAMES, LiveArguments, apply_live
 from rlfactory.config.live_options import live_options
 from rlfactory.config.overrides import compose, plan_composed
@@ -28,6 +29,7 @@ from rlfactory.prompts.ops.in_memory import with_prompts
 from rlfactory.tools.run import Run, required_listeners
 from rlfactory.train.process.launch import require_possible
 from rlfactory.utils.console import silenced_notices
+from rlfactory.utils.current_folder import trust_names
 from rlfactory.utils.live_objects import describe, live_objects
 from rlfactory.utils.users_code import show_short_tracebacks
 
@@ -164,6 +166,8 @@ def _is_plain(value: object) -> bool:
 
 
 def _planned(arguments: LiveArguments, typed: Sequence[str]) -> Plan:
+    # what the caller names may run
+    trust_names(p.reward for p in arguments.rewards.values() if is_function(p.reward))
     options, problems = live_options(arguments, typed)
     composed = compose([*arguments.words(typed), *options])
     composed = replace(composed, problems=[*composed.problems, *problems])
