@@ -392,7 +392,7 @@ def test_settings_are_words() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"model": object()}, "model: is a language model without its tokenizer"),
+        ({"model": object()}, "model: is a object; what can be trained is a diffusers pipeline"),
         ({"tokenizer": object()}, "tokenizer: is for a language model"),
         ({"eval_prompts": ["a"]}, "eval_prompts: are for prompts that are handed over"),
         ({"nothing": 1}, "nothing: there is no such key"),

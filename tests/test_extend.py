@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 PAGES = Path(__file__).parents[1] / "docs" / "extend"
-NAMES = ["reward", "algorithm", "dynamics", "model", "prompts", "logger"]
+NAMES = ["reward", "algorithm", "text_algorithm", "dynamics", "model", "prompts", "logger"]
 SMALL = [
     *("iterations=1", "prompts_per_iteration=2", "group_size=4", "run_dir=run", "schedule.steps=4"),
     *("evaluation.prompts=4", "evaluation.grid=4", "checkpoint.minutes=0"),

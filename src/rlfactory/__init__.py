@@ -33,6 +33,14 @@ else:
         def __call__(self, *words: str, **given: Any) -> Any:
             return import_module("rlfactory.api").train(*words, **given)
 
+        @property
+        def __doc__(self) -> str:
+            """What `help` prints."""
+            from inspect import signature
+
+            function = import_module("rlfactory.api").train
+            return f"train{signature(function)}\n\n{function.__doc__}"
+
     train.__class__ = _TrainPackage
 
 

@@ -12,12 +12,13 @@ a function, a list of prompts) stands in the configuration as `object:NAME`; `ob
 run folder describes it, and `Run.resume` asks for it again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlfactory.config.composites import is_function
 from rlfactory.config.live import NAMES, LiveArguments, apply_live
 from rlfactory.config.live_options import live_options
 from rlfactory.config.overrides import compose, plan_composed
@@ -25,13 +26,15 @@ from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.words import typed_value
 from rlfactory.prompts.ops.in_memory import with_prompts
-from rlfactory.tools.run import Run
+from rlfactory.tools.run import Run, required_listeners
 from rlfactory.train.process.launch import require_possible
 from rlfactory.utils.console import silenced_notices
+from rlfactory.utils.current_folder import trust_names
 from rlfactory.utils.live_objects import describe, live_objects
+from rlfactory.utils.users_code import show_short_tracebacks
 
 if TYPE_CHECKING:
-    from rlfactory.train.listeners import Listener
+    from rlfactory.train.listeners import Iteration, Listener
 
 __all__ = ["PlanError", "Run", "load_run", "plan", "train"]
 
@@ -40,6 +43,8 @@ RENAMED = {
     **{"processing_class": "tokenizer", "callbacks": "listeners", "pipeline": "model"},
 }
 """Keywords of TRL's trainers, and what they are here."""
+
+show_short_tracebacks()
 
 
 def plan(*words: str, **given: Any) -> Plan:
@@ -62,7 +67,7 @@ def plan(*words: str, **given: Any) -> Plan:
 
 def train(
     *words: str,
-    listeners: "Sequence[Listener]" = (),
+    listeners: "Sequence[Listener | Callable[[Iteration], object]]" = (),
     until: int | None = None,
     force: bool = False,
     **given: Any,
@@ -75,7 +80,8 @@ def train(
 
     Args:
         words: overrides as they are typed, `"algo=awm"`.
-        listeners: called after each iteration and evaluation, see `rlfactory.train.listeners`.
+        listeners: called after each iteration and evaluation, see `rlfactory.train.listeners`; a
+            function is called after each iteration.
         until: the iteration to pause after.
         force: resume even if the configuration of the run has changed.
         given: live objects by name, and any other key of the configuration (`iterations=20`,
@@ -90,12 +96,14 @@ def train(
             - eval_prompts: the same, for evaluation.
             - algo: a subclass of `Algorithm`, or an instance of one; or an option. `algo.NAME=...`
               sets what the class takes.
+            - dynamics: a class of a sampler, a `Dynamics`, with its options likewise; or an option.
 
     Raises:
         PlanError: the experiment can't run; nothing was written.
         UserError: training can't go on; the message says what to change, and the run is kept.
     """
     arguments, typed = split_arguments(words, given)
+    listeners = required_listeners(listeners)
     with live_objects(arguments.objects), silenced_notices():
         planned = _planned(arguments, typed)
         _require_one_process(planned)
@@ -158,6 +166,8 @@ def _is_plain(value: object) -> bool:
 
 
 def _planned(arguments: LiveArguments, typed: Sequence[str]) -> Plan:
+    # what the caller names may run
+    trust_names(p.reward for p in arguments.rewards.values() if is_function(p.reward))
     options, problems = live_options(arguments, typed)
     composed = compose([*arguments.words(typed), *options])
     composed = replace(composed, problems=[*composed.problems, *problems])

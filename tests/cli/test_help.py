@@ -4,6 +4,7 @@ import pytest
 
 from rlfactory.cli import app
 from rlfactory.cli.help import COMMANDS, show_help
+from rlfactory.cli.run_commands import DECODING_KEYS, EVALUATION_KEYS
 from rlfactory.config.schema.root import GROUPS
 
 
@@ -44,3 +45,12 @@ def test_what_may_be_left_out_is_not_said_to_be_required(
     with pytest.raises(SystemExit):
         app.dispatch(["resume"])
     assert capsys.readouterr().err.endswith("the following arguments are required: RUN\n")
+
+
+def test_the_help_of_an_evaluation_names_all_that_it_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_help("evaluate")
+    shown = " ".join(capsys.readouterr().out.split())
+    for key in (*EVALUATION_KEYS, *DECODING_KEYS, "model.path"):
+        assert key in shown

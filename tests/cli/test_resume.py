@@ -80,7 +80,7 @@ def test_killed_resumed_and_typed_again_it_ends_bit_for_bit(
     shown = capsys.readouterr()
     assert "resuming after iteration 1 of 4" in shown.out
     assert f"To resume: rlfactory resume {run}" in shown.err
-    assert RunFolder(run).read_status() == "interrupted"
+    assert RunFolder(run).read_status() == "paused"
     assert app.dispatch(["resume", str(run), "--until", "2"]) == 0, "it has gone further"
     assert train(run, words) == 0
     assert RunFolder(run).read_status() == "done"

@@ -15,6 +15,8 @@ def correct() -> None:
 class Scorer:
     """An instance of a `Reward`."""
 
+    media, main = "texts", "scorer"
+
     def score(self) -> None: ...
 
 

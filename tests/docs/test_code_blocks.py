@@ -39,6 +39,7 @@ ELSEWHERE = {
         f"docs/extend/{name}.md": "tests/test_extend.py"
         for name in (
             *("algorithm", "dynamics", "listener", "logger", "model", "prompts", "reward"),
+            "text_algorithm",
         )
     },
 }

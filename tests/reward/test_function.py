@@ -112,15 +112,15 @@ def test_numbers_of_any_kind(score, result):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (None, "must return a list, not NoneType"),
-        ("ab", "must return a list, not str"),
-        (np.zeros(2), "must return a list, not ndarray"),
-        ([1.0], "returned 1 scores for 2 completions"),
+        (None, "there came None; wanted are 2 numbers, one a sample"),
+        ("ab", "there came a str"),
+        (np.zeros((2, 2)), r"there came a ndarray \[2, 2\]"),
+        ([1.0], "there came 1 of them"),
         ([1.0, "good"], "score 1 is 'good'"),
     ],
 )
 def test_results_of_the_wrong_kind(score, result, message):
-    with pytest.raises(RewardError, match=f"^reward result:? {message}"):
+    with pytest.raises(RewardError, match=f"^reward result: {message}"):
         score("result", result=result)
 
 

@@ -110,19 +110,18 @@ def test_scores_and_info(path):
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        (None, "must return a list, an array or a tensor .* not NoneType"),
-        (3.0, "not float"),
-        ({"a": [1.0, 2.0]}, "not dict"),
-        (np.zeros((2, 1)), r"for each of 2 images, not an array \[2, 1\]"),
-        (torch.zeros(()), r"not an array \[\]"),
-        ([1.0], "returned 1 scores for 2 images"),
-        (([1.0] * 3, {}), "returned 3 scores for 2 images"),
+        (None, "there came None"),
+        (3.0, "there came 3.0"),
+        (np.zeros((1, 2)), r"there came a ndarray \[1, 2\]"),
+        (torch.zeros(()), r"there came a Tensor \[\]"),
+        ([1.0], "there came 1 of them"),
+        (([1.0] * 3, {}), "there came 3 of them"),
         ([1.0, "good"], "score 1 is 'good'"),
         ([0.0, math.inf], "score 1 is inf"),
     ],
 )
 def test_results_of_the_wrong_kind(look, result, said):
-    with pytest.raises(RewardError, match=f"^reward look .*{said}|^reward look: {said}"):
+    with pytest.raises(RewardError, match=f"^reward look: {said}"):
         look(result)
 
 

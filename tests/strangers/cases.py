@@ -33,6 +33,11 @@ def cases(kind: str) -> list[Any]:
     return [pytest.param(path, id=path.stem) for path in paths]
 
 
+def python_cases(kind: str) -> list[Any]:
+    """The cases of a kind that are Python."""
+    return [pytest.param(p, id=p.stem) for p in sorted((CASES / kind).glob("*.py"))]
+
+
 def check(path: Path, folder: Path, run: Callable[..., CompletedProcess[str]]) -> None:
     """Give a case's input to `run`, which runs `rlfactory WORDS` in `folder`."""
     case = yaml.safe_load(path.read_text())

@@ -73,9 +73,9 @@ class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
 
     def __init__(
         self,
-        advantage: Advantage,
-        times: Times,
-        sigmas: Tensor,
+        advantage: Advantage | None = None,
+        times: Times | None = None,
+        sigmas: Tensor | None = None,
         *,
         weighting: Weighting = "ghuber",
         power: PositiveFraction = 0.25,

@@ -64,6 +64,18 @@ class Loss:
     outputs: Any
     metrics: dict[str, Tensor]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, Tensor) or self.value.ndim:
+            shape = list(self.value.shape) if isinstance(self.value, Tensor) else ""
+            raise TypeError(f"value must be a scalar tensor, not a {_kind(self.value)} {shape}")
+        wrong = {n: _kind(v) for n, v in self.metrics.items() if not isinstance(v, Tensor)}
+        if wrong:
+            raise TypeError(f"metrics must be tensors, one number an item; there are {wrong}")
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
 
 class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     """Base class of all algorithms.
@@ -100,7 +112,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             log-likelihoods, since their ratio is 1 by construction; saves forward passes.
         old_log_probs: Where the old log-probabilities of replayed steps come from; an instance
             whose `requires` is `transitions` may set it.
-        dynamics: The `Dynamics` of an algorithm that replays steps.
+        dynamics, times, sigmas: What the constructor may name, see above; an instance that a Python
+            caller made without them gets them from the run.
         step_fraction: Share of a sample's transitions that are training items.
         ratio_tolerance: The largest `|ratio - 1|` allowed before the first update of a run;
             training stops beyond it. None: not checked.
@@ -123,6 +136,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     skip_old_log_probs: bool = True
     old_log_probs: OldLogProbs = "sampled"
     dynamics: Any = None
+    times: Any = None
+    sigmas: Any = None
     step_fraction: float = 1.0
     ratio_tolerance: float | None = None
     length: int | None = None

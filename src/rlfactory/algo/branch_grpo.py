@@ -44,8 +44,8 @@ class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
     def __init__(
         self,
-        dynamics: Dynamics,
-        advantage: Advantage,
+        dynamics: Dynamics | None = None,
+        advantage: Advantage | None = None,
         *,
         clip_range: Positive = 1e-4,
         fusion: Fusion = "mean",

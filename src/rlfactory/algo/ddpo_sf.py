@@ -25,7 +25,11 @@ class DDPOScoreFunction(Algorithm[ImageModel, TrainingItems, Batch]):
     ratio_tolerance = 1e-5
 
     def __init__(
-        self, dynamics: Dynamics, advantage: Advantage, *, old_log_probs: OldLogProbs = "auto"
+        self,
+        dynamics: Dynamics | None = None,
+        advantage: Advantage | None = None,
+        *,
+        old_log_probs: OldLogProbs = "auto",
     ) -> None:
         self.dynamics = dynamics
         self.advantage = advantage

@@ -56,8 +56,8 @@ class FlowDPPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
     def __init__(
         self,
-        dynamics: Dynamics,
-        advantage: Advantage,
+        dynamics: Dynamics | None = None,
+        advantage: Advantage | None = None,
         *,
         kl_threshold: Positive = 1e-5,
         divergence: Divergence = "kl",

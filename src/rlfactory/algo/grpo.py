@@ -78,8 +78,8 @@ class GRPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
     def __init__(
         self,
-        dynamics: Dynamics,
-        advantage: Advantage,
+        dynamics: Dynamics | None = None,
+        advantage: Advantage | None = None,
         *,
         clip_range: Positive = 1e-4,
         weighting: Weighting = "none",

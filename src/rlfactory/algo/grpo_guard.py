@@ -72,8 +72,8 @@ class GRPOGuard(Algorithm[ImageModel, TrainingItems, Batch]):
 
     def __init__(
         self,
-        dynamics: Dynamics,
-        advantage: Advantage,
+        dynamics: Dynamics | None = None,
+        advantage: Advantage | None = None,
         *,
         clip_range: Positive = 1e-4,
         bias: Bias = "sample",

@@ -89,9 +89,9 @@ class NFT(Algorithm[ImageModel, TrainingItems, Batch]):
 
     def __init__(
         self,
-        advantage: Advantage,
-        times: Times,
-        sigmas: Tensor,
+        advantage: Advantage | None = None,
+        times: Times | None = None,
+        sigmas: Tensor | None = None,
         *,
         beta: Positive = 1.0,
         advantage_clip: Positive = 5.0,

@@ -135,7 +135,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     def __init__(
         self,
-        dynamics: Token,
+        dynamics: Token | None = None,
         *,
         baseline: Literal["value", "group", "rloo", "none"] = "value",
         std: Literal["group", "global", "none"] = "group",

@@ -81,9 +81,9 @@ class VGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
     def __init__(
         self,
-        advantage: Advantage,
-        times: Times,
-        sigmas: Tensor,
+        advantage: Advantage | None = None,
+        times: Times | None = None,
+        sigmas: Tensor | None = None,
         *,
         clip_range: Positive | None = 1e-2,
         shared_noise: bool = True,

@@ -56,6 +56,14 @@ def main() -> None:
         code = 1
     except KeyboardInterrupt:
         code = 130
+    except Exception as error:
+        from rlfactory.utils.users_code import explained
+
+        told = explained(error)
+        if told is error:
+            raise  # a defect of ours
+        print_error(str(told))
+        code = 1
     if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
         exit_at_once(code)  # a rank that a launcher has started
     sys.exit(code)

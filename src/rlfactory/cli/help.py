@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import wrap
 
+from rlfactory.cli.run_commands import DECODING_KEYS, EVALUATION_KEYS
 from rlfactory.config.options import options
 from rlfactory.config.schema.root import GROUPS
 
@@ -52,11 +53,14 @@ COMMANDS: Mapping[str, CommandHelp] = {
     ),
     "evaluate": CommandHelp(
         "evaluate RUN [--best] [OVERRIDES]",
-        "Score a run's weights again. Overrides of evaluation, eval_rewards, scoring, seed,"
-        " sample_batch, prompt_cache, reward, prompts, hardware, schedule, precision and memory.",
+        "Score a run's weights again, of its last checkpoint or (--best) its best. OVERRIDES are"
+        f" those of {', '.join(EVALUATION_KEYS)}; of texts also {', '.join(DECODING_KEYS)}; and"
+        " model.path=FOLDER where the model was moved. Writes an evaluation into the run folder.",
         (
             ("evaluate outputs/RUN evaluation.prompts=512", "more prompts"),
             ("evaluate outputs/RUN --best eval_rewards.of=[aesthetic]", "another score"),
+            ("evaluate outputs/RUN dynamics.temperature=0", "the most likely tokens"),
+            ("evaluate outputs/RUN reward=rewards.py:right", "a function of your own"),
         ),
     ),
     "serve": CommandHelp(

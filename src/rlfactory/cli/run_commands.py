@@ -24,6 +24,8 @@ EVALUATION_KEYS = (
     *("reward", "prompts", "hardware", "schedule", "precision", "memory"),
 )
 FORCE = "--force"
+FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
+"""What `sample` takes as flags and other commands as keys."""
 DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
 
 
@@ -33,6 +35,13 @@ def sample(words: Sequence[str]) -> int:
 
     a = sample_arguments(words)
     config = require_run(a.run)
+    if typed := [word.partition("=") for word in a.overrides if _sample_flag(word) in FLAGS]:
+        raise PlanError(
+            Problem(
+                key, f"is a flag here, {_sample_flag(key)} {value}", "", (_sample_flag(key), value)
+            )
+            for key, _, value in typed
+        )
     moved = relocations(a.run, a.overrides, config)
     prompts = _with_pictures(a.prompt, a.image) if a.prompt else _texts_of(a.prompts)
     silence_notices()
@@ -42,6 +51,11 @@ def sample(words: Sequence[str]) -> int:
     weights = a.weights or config["evaluation"]["weights"]
     options = SamplingOptions(a.steps, a.size, a.guidance, a.temperature)
     return run_sample(a.run, prompts, a.count, a.seed, a.out, weights, a.best, options, moved)
+
+
+def _sample_flag(word: str) -> str:
+    """The flag of the last part of a key."""
+    return f"--{override_key(word).rpartition('.')[2]}"
 
 
 def _with_pictures(prompts: Sequence[str], paths: Sequence[Path] | None) -> Sequence[str]:

@@ -49,8 +49,14 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
         known = _group_options(group, tuple(places))
         parts: dict[str, Any] = {}
         wanted = [*dict.fromkeys([*node["of"], *(named_by_sets(values) if key == JUDGES else ())])]
+        functions = {part_name(n): n for n in wanted if group == "reward" and is_function(n)}
+        if functions:
+            wanted = [part_name(name) for name in wanted]
+            node = {**node, "of": [part_name(name) for name in node["of"]]}
         for name in wanted:
             given = node["parts"].get(name, {})
+            if name in functions and media in FUNCTIONS:
+                given = {**function_node(functions[name], values["model"]), **given}
             if not isinstance(given, Mapping):
                 problems.append(Problem(f"{key}.parts.{name}", f"is {given!r}; allowed is options"))
             elif "_target_" in given:
@@ -68,6 +74,62 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
         problems += [_unnamed_part(key, name, node["of"]) for name in unnamed]
         values[key] = {**node, "parts": parts}
     return replace(composed, values=values, problems=problems)
+
+
+def is_function(name: object) -> bool:
+    """Whether a reward's name is a function of the user's own: `FILE.py:NAME`, `MODULE:NAME`."""
+    return isinstance(name, str) and re.fullmatch(r".*[^:]:\w+", name) is not None
+
+
+def part_name(name: str) -> str:
+    """The name of a part: of a function the function's."""
+    return name.rpartition(":")[2] if is_function(name) else name
+
+
+def function_node(function: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The reward that calls a function of what a model generates."""
+    return {"_target_": FUNCTIONS[_media(model)], "function": function}
+
+
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """The words with short forms of rewards in full.
+
+    `reward=FILE.py:NAME` is `reward=function reward.function=FILE.py:NAME`; `reward=[a,b]` is
+    `reward=combine reward.of=[a,b]`; `reward.weights=[1,0.1]` gives the parts their weights in
+    their order. A part may be a function too.
+    """
+    spelled, names = list[str](), list[str]()
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "reward" and (is_function(value) or value.endswith(".py")):
+            spelled += ["reward=function", f"reward.function={value}"]
+        elif key == "reward" and value.startswith("["):
+            spelled += ["reward=combine", f"reward.of={value}"]
+        else:
+            spelled.append(word)
+        if spelled[-1].startswith("reward.of=["):
+            names = _listed(spelled[-1])
+    chosen = {word.partition("=")[0] for word in spelled}
+    if any(map(is_function, names)) and "reward" not in chosen:
+        spelled.insert(0, "reward=combine")
+    weights = [word for word in spelled if word.startswith("reward.weights=[")]
+    if weights:
+        count = len(_listed(weights[-1]))
+        if count != len(names):
+            message = (
+                f"are {count} numbers for {len(names)} rewards; a part's is reward.weights.NAME"
+            )
+            raise PlanError([Problem("reward.weights", message)])
+        pairs = zip(map(part_name, names), _listed(weights[-1]), strict=True)
+        spelled = [word for word in spelled if word not in weights]
+        spelled += [f"reward.weights.{name}={weight}" for name, weight in pairs]
+    return spelled
+
+
+def _listed(word: str) -> list[str]:
+    """The elements of a typed list of names or numbers."""
+    inner = word.partition("=")[2].strip("[]")
+    return [name.strip(" '\"") for name in inner.split(",") if name.strip()]
 
 
 def named_by_sets(values: Mapping[str, Any]) -> list[str]:
@@ -129,11 +191,16 @@ def _option(group: str, name: str, places: tuple[str, ...]) -> Mapping[str, Any]
     return node if isinstance(node, Mapping) else {}
 
 
+FEW = 20
+"""How many options a message lists; of more, `rlfactory list GROUP` is suggested."""
+
+
 def _unknown(
     place: str, group: str, name: str, known: Sequence[str], of: Sequence[str], own: str = ""
 ) -> Problem:
     guess = closest(name, known, 0.75)  # a name of the user's own is like some other by chance
-    message = f"there is no {group} {name}; known are {', '.join(sorted(known))}{own}"
+    listed = "" if len(known) > FEW else f"; known are {', '.join(sorted(known))}"
+    message = f"there is no {group} {name}{listed}{own}"
     if guess is None:
         return Problem(place, message, f"rlfactory list {group}")
     corrected = ",".join(guess if other == name else other for other in of)
@@ -142,11 +209,9 @@ def _unknown(
 
 def _own_part(key: str, group: str, name: str, media: str) -> str:
     """What to type for a part of one's own, in words."""
-    part = f"{key}.parts.{name}"
     if group == "reward" and media in FUNCTIONS:
-        target = f"{part}._target_={FUNCTIONS[media]}"
-        return f"; a function of your own is {target} {part}.function=rewards.py:{name}"
-    return f"; {part}._target_=CLASS makes a part of your own"
+        return f"; a function of your own is FILE.py:{name}"
+    return f"; {key}.parts.{name}._target_=CLASS makes a part of your own"
 
 
 FUNCTIONS = {

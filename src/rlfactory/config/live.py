@@ -2,21 +2,24 @@
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rlfactory.config._hydra import ComposedConfig
-from rlfactory.config.composites import FUNCTIONS, option_values
-from rlfactory.config.live_rewards import RewardPart, are_several, reward_parts
+from rlfactory.config.composites import function_node, is_function, option_values
+from rlfactory.config.live_rewards import RewardPart, are_several, reward_fault, reward_parts
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.config.schema.signature import live_signature, read_signature
+from rlfactory.config.schema.signature import live_signature
+from rlfactory.model.lm.live_models import lora_words, model_fault, tokenizer_fault, unwrapped
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
 from rlfactory.utils.live_objects import PREFIX
 
-NAMES = ("model", "tokenizer", "reward", "prompts", "algo")
+NAMES = ("model", "tokenizer", "reward", "prompts", "algo", "dynamics")
 """What can be handed over instead of an option."""
 SMALL = 50_000_000
 """Parameters below which a network gets the settings of the shipped small model of its kind."""
@@ -40,20 +43,37 @@ class LiveArguments:
         """The live objects among keyword arguments, and the other arguments.
 
         Raises:
-            PlanError: a language model comes without its tokenizer, or a tokenizer without one; or
-                one of several rewards is none.
+            PlanError: an object can't be what it is handed over as.
         """
+        given = {k: str(v) if k in NAMES and isinstance(v, Path) else v for k, v in given.items()}
+        for key in NAMES:
+            value = given.get(key, key)
+            is_empty = isinstance(value, list | tuple | Mapping) and not value
+            if is_empty or (value is None and key != "tokenizer"):
+                raise PlanError([Problem(key, f"is {value}; leave it out for the default")])
         live = {k: v for k, v in given.items() if k in NAMES and _is_live(k, v)}
         settings = {k: v for k, v in given.items() if k not in live and v is not None}
-        tokenizer = live.pop("tokenizer", None)
-        if "model" in live and not _is_pipeline(live["model"]):
+        tokenizer = live.pop("tokenizer", None) or settings.pop("tokenizer", None)
+        pair = live.get("model")
+        if isinstance(pair, tuple) and len(pair) == 2 and tokenizer is None:
+            live["model"], tokenizer = pair  # as `Run.pipeline` returns them
+        if "model" in live and not hasattr(live["model"], "components"):
+            if (fault := model_fault(unwrapped(live["model"]))) is not None:
+                raise PlanError([Problem("model", fault)])
             if tokenizer is None:
                 message = "is a language model without its tokenizer; hand over tokenizer= too"
                 raise PlanError([Problem("model", message)])
+            if (fault := tokenizer_fault(tokenizer)) is not None:
+                raise PlanError([Problem("tokenizer", fault)])
             live["model"] = (live["model"], tokenizer)
         elif tokenizer is not None:
             raise PlanError([Problem("tokenizer", "is for a language model, handed over as model")])
+        if "dynamics" in live and not isinstance(live["dynamics"], type):
+            message = f"is {live['dynamics']!r:.60}; hand over a class, of which the run makes one"
+            raise PlanError([Problem("dynamics", message)])
         parts = reward_parts(live.pop("reward")) if are_several(live.get("reward")) else {}
+        if "reward" in live and (fault := reward_fault(live["reward"])) is not None:
+            raise PlanError([Problem("reward", fault)])
         live |= {f"reward.{name}": part.reward for name, part in parts.items() if part.is_live}
         return cls(live, parts), settings
 
@@ -63,8 +83,13 @@ class LiveArguments:
         words = ["reward=combine"] if self.rewards else []
         if "model" in self.objects and "model" not in keys:
             words.append(f"model={model_option(self.objects['model'])}")
+        if isinstance(model := self.objects.get("model"), tuple):
+            words += lora_words(unwrapped(model[0]), keys)
         if "algo" in self.objects and "algo" not in keys:
             words.append(f"algo={algo_option(self.objects['algo'])}")
+        if "dynamics" in self.objects and "dynamics" not in keys:
+            option = ancestor_option("dynamics", self.objects["dynamics"])
+            words += [f"dynamics={option}"] if option else []
         return words
 
 
@@ -76,7 +101,8 @@ def apply_live(composed: ComposedConfig, arguments: LiveArguments) -> ComposedCo
         "model": _model_node,
         "reward": _reward_node,
         "prompts": lambda *_: {"_target_": f"{PREFIX}prompts"},
-        "algo": _algo_node,
+        "algo": partial(_class_node, "algo"),
+        "dynamics": partial(_class_node, "dynamics"),
     }
     for name, apply in appliers.items():
         if name in arguments.objects:
@@ -106,15 +132,20 @@ def algo_option(algo: Any) -> str:
     samples; PlanError for what is no algorithm.
     """
     kind = algo if isinstance(algo, type) else type(algo)
-    files = {n: yaml.safe_load(path.read_text("utf-8")) for n, path in options("algo").items()}
-    targets = {content["algo"]["_target_"]: name for name, content in files.items()}
-    for ancestor in kind.__mro__:
-        if found := targets.get(f"{ancestor.__module__}.{ancestor.__qualname__}"):
-            return found
+    if (found := ancestor_option("algo", kind)) is not None:
+        return found
     if (requires := getattr(kind, "requires", None)) in _BY_REQUIREMENT:
         return _BY_REQUIREMENT[requires]
     message = f"{kind.__name__} derives from no Algorithm; see docs/extend/algorithm.md"
     raise PlanError([Problem("algo", message, "rlfactory list algo")])
+
+
+def ancestor_option(group: str, kind: type) -> str | None:
+    """The option of the nearest shipped ancestor of a class; None if it has none."""
+    files = {n: yaml.safe_load(path.read_text("utf-8")) for n, path in options(group).items()}
+    targets = {content[group]["_target_"]: name for name, content in files.items()}
+    names = (f"{ancestor.__module__}.{ancestor.__qualname__}" for ancestor in kind.__mro__)
+    return next((targets[name] for name in names if name in targets), None)
 
 
 _BY_REQUIREMENT = {"transitions": "grpo", "forward_process": "awm", "tokens": "ppo"}
@@ -128,11 +159,13 @@ def _model_node(model: Any, values: Mapping[str, Any], typed: set[str]) -> Mappi
     return node
 
 
-def _algo_node(algo: Any, values: Mapping[str, Any], typed: set[str]) -> Mapping[str, Any]:
-    """The options of the algorithm that it derives from, as far as it takes them."""
-    known = live_signature("algo", algo).parameters
-    kept = {k: v for k, v in values["algo"].items() if k in known or f"algo.{k}" in typed}
-    return {**kept, "_target_": f"{PREFIX}algo"}
+def _class_node(
+    group: str, value: Any, values: Mapping[str, Any], typed: set[str]
+) -> Mapping[str, Any]:
+    """The options of the class that a class derives from, as far as it takes them."""
+    known = live_signature(group, value).parameters
+    kept = {k: v for k, v in values[group].items() if k in known or f"{group}.{k}" in typed}
+    return {**kept, "_target_": f"{PREFIX}{group}"}
 
 
 def _reward_node(reward: Any, values: Mapping[str, Any], typed: set[str]) -> Mapping[str, Any]:
@@ -146,8 +179,7 @@ def _live_reward_node(reward: Any, name: str, values: Mapping[str, Any]) -> dict
     """A function becomes the shipped reward of functions of texts or images."""
     if isinstance(reward, type) or not _is_function(reward):
         return {"_target_": f"{PREFIX}{name}"}
-    media = read_signature(values["model"]["_target_"]).class_constants["media"]
-    return {"_target_": FUNCTIONS[media], "function": f"{PREFIX}{name}"}
+    return function_node(f"{PREFIX}{name}", values["model"])
 
 
 def _combined_node(rewards: Mapping[str, RewardPart], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,6 +188,8 @@ def _combined_node(rewards: Mapping[str, RewardPart], values: Mapping[str, Any])
     parts = {
         name: _live_reward_node(part.reward, f"reward.{name}", values)
         if part.is_live
+        else function_node(part.reward, values["model"])
+        if is_function(part.reward)
         else option_values("reward", part.reward)
         for name, part in rewards.items()
     }

@@ -46,14 +46,31 @@ def reward_parts(value: Mapping[str, Any] | Iterable[Any]) -> dict[str, RewardPa
     parts: dict[str, RewardPart] = {}
     for name, inner in given:
         part = _part(inner)
-        if part.is_live and not _is_object(part.reward):
-            message = f"{inner!r} is no reward; allowed is a function, a Reward or an option"
-            raise PlanError([Problem(f"reward.{name}", message)])
+        if part.is_live and (fault := reward_fault(part.reward)) is not None:
+            raise PlanError([Problem(f"reward.{name}", fault)])
         if name in parts or not name.isidentifier():
             message = "can't be its name; name each reward: reward={'correct': f, 'short': g}"
             raise PlanError([Problem(f"reward.{name}", message)])
         parts[name] = part
     return parts
+
+
+def reward_fault(value: Any) -> str | None:
+    """Why an object is no reward; None if it is one."""
+    kind = value if isinstance(value, type) else type(value)
+    if hasattr(value, "parameters") and hasattr(value, "config"):
+        return f"is a {kind.__name__}, a network; reward=reward_model has its folder as its path"
+    if hasattr(kind, "score"):
+        wanted = [n for n in ("media", "main") if not hasattr(value, n)]
+        if isinstance(value, type):
+            wanted = [n for n in wanted if n != "main"]  # its constructor may set it
+        lacks = f"{kind.__name__} lacks {', '.join(wanted)}"
+        return f"{lacks}; derive it from rlfactory.reward.base.Reward" if wanted else None
+    if isinstance(value, type):
+        return f"{kind.__name__} is a class and no Reward; hand over an instance of it"
+    if callable(value):
+        return None
+    return f"{value!r:.60} is no reward; allowed is a function, a Reward or an option"
 
 
 def _part(value: Any) -> RewardPart:
@@ -65,7 +82,7 @@ def _part(value: Any) -> RewardPart:
 def _name(value: Any) -> str:
     reward = _part(value).reward
     if isinstance(reward, str):
-        return reward
+        return reward.rpartition(":")[2]
     named = reward if hasattr(reward, "__name__") else type(reward)
     return str(named.__name__).strip("<>")
 

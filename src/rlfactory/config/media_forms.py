@@ -1,7 +1,9 @@
-"""What an algorithm's name means for a model, and the reward of one that needs none.
+"""Options that have another name by what a model generates, and the reward of an algorithm that
+needs none.
 
-`algo=grpo` on a language model is `grpo_token`, `algo=dpo` on an image model `diffusion_dpo`; an
-algorithm on data has no reward unless one is chosen.
+`algo=grpo` on a language model is `grpo_token`, `algo=dpo` on an image model `diffusion_dpo`;
+`reward=function` on an image model is `image_function`. An algorithm on data has no reward unless
+one is chosen.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,31 +14,40 @@ from rlfactory.config.schema.signature import read_signature
 from rlfactory.config.schema.static_names import TargetError
 
 MEDIA_FORMS = {
-    ("grpo", "texts"): "grpo_token",
-    ("dpo", "images"): "diffusion_dpo",
-    ("dpo", "videos"): "diffusion_dpo",
+    "algo": {
+        ("grpo", "texts"): "grpo_token",
+        ("dpo", "images"): "diffusion_dpo",
+        ("dpo", "videos"): "diffusion_dpo",
+    },
+    "reward": {
+        ("function", "images"): "image_function",
+        ("function", "videos"): "image_function",
+        ("image_function", "texts"): "function",
+    },
 }
-"""The option meant by the name in the literature, and what the model generates."""
+"""By group, the option named and what the model generates: the option that is meant."""
 
 
-def media_form(values: Mapping[str, Any], choices: Mapping[str, str]) -> str | None:
-    """The option of `algo` that is meant for the model that is trained.
+def media_forms(values: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, str]:
+    """The options by group that are meant for the model that is trained, where others are chosen.
 
     Args:
         values: the composed values.
         choices: the option chosen of each group.
-
-    Returns:
-        None where the chosen option is the one meant.
     """
-    algo, node = choices.get("algo", ""), values.get("model")
-    if not isinstance(node, Mapping) or all(name != algo for name, _ in MEDIA_FORMS):
-        return None
+    node = values.get("model")
+    asked = {group: choices.get(group, "") for group in MEDIA_FORMS}
+    if not isinstance(node, Mapping) or all(
+        name != asked[group] for group, forms in MEDIA_FORMS.items() for name, _ in forms
+    ):
+        return {}
     try:
         signature = read_signature(str(node.get("_target_")))
     except (KeyError, TargetError):
-        return None
-    return MEDIA_FORMS.get((algo, str(signature.class_constants.get("media"))))
+        return {}
+    media = str(signature.class_constants.get("media"))
+    found = {group: MEDIA_FORMS[group].get((name, media)) for group, name in asked.items()}
+    return {group: option for group, option in found.items() if option is not None}
 
 
 def lacks_reward(

@@ -12,9 +12,15 @@ from rlfactory.config._hydra import (
     parse,
 )
 from rlfactory.config.begun_weights import begun_keys
-from rlfactory.config.composites import COMPOSITE_KEYS, JUDGES, expand_parts, named_by_sets
+from rlfactory.config.composites import (
+    COMPOSITE_KEYS,
+    JUDGES,
+    expand_parts,
+    named_by_sets,
+    spelled_out,
+)
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
-from rlfactory.config.media_forms import lacks_reward, media_form
+from rlfactory.config.media_forms import lacks_reward, media_forms
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
@@ -50,6 +56,7 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
         PlanError: if nothing can be composed.
     """
     problems: list[Problem] = []
+    overrides = spelled_out(overrides)
     parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places = searched(overrides)
     wrong = [p for o in parsed for p in override_problems(o, places, overrides)]
@@ -140,8 +147,8 @@ def _with_recipe(
 ) -> tuple[Composition, list[Override]]:
     """The merged options with the recipe that their model and algorithm have, and the choices."""
     composition = _composed(chosen, places, problems)
-    if (form := media_form(composition.values, composition.choices)) is not None:
-        chosen = [*(o for o in chosen if o.key_or_group != "algo"), *parse([f"algo={form}"])]
+    if forms := media_forms(composition.values, composition.choices):
+        chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(_words(forms))]
         composition = _composed(chosen, places, problems)
     if lacks_reward(
         composition.values,
@@ -162,6 +169,10 @@ def _with_recipe(
     return _composed(chosen, places, problems), chosen
 
 
+def _words(choices: Mapping[str, str]) -> list[str]:
+    return [f"{group}={option}" for group, option in choices.items()]
+
+
 def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     """A job's configuration that Hydra's own command line composed, as `compose` has it.
 
@@ -172,7 +183,7 @@ def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
     choices, paths = composed.choices, folders(places)
     recipe = recipe_of(choices, composed.values["model"].get("path"), paths)
     is_typed = any(override_key(word) == "recipe" for word in words)
-    is_meant = media_form(composed.values, choices) is None and not lacks_reward(
+    is_meant = not media_forms(composed.values, choices) and not lacks_reward(
         composed.values, choices, {override_key(word) for word in words}, layers_of(choices, paths)
     )
     if (
@@ -235,11 +246,14 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
     """A frozen configuration with overrides; choosing an option replaces the entire group."""
     values = {key: value for key, value in frozen.items() if key != "choices"}
     choices, problems = dict(frozen.get("choices", {})), []  # type: dict[str, str], list[Problem]
+    overrides = spelled_out(overrides)
+    # which form a reward has depends on the model
+    model = [f"model={n}" for n in (choices.get("model"),) if n in options("model")]
     parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places_typed = [o for o in overrides if override_key(o) == SEARCHPATH]
     for override in parsed:
         if (group := override.key_or_group) in GROUPS:
-            composed = compose([*places_typed, *_lines([override])])
+            composed = compose([*places_typed, *model, *_lines([override])])
             problems += composed.problems
             values[group], choices[group] = composed.values[group], composed.choices[group]
     for override in parsed:

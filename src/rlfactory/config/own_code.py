@@ -45,6 +45,8 @@ def names_in(words: Iterable[str]) -> set[str]:
             found |= {*re.findall(r"[^\s,'\"\[\]]+", value)}
         else:
             found |= {*_FUNCTION.findall(word)}
+            if override_key(key) in ("reward", "reward.of", "eval_rewards.of"):
+                found |= {*re.findall(r"[^\s,'\"\[\]{}=:]+:\w+", value)}
     return {_absolute(name) for name in found}
 
 

@@ -35,7 +35,7 @@ from rlfactory.utils.path_keys import with_absolute_paths
 Config = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A checked configuration.
 
@@ -57,6 +57,9 @@ class Plan:
         """The content of the run folder's config.yaml."""
         content = {**self.config, "run_dir": str(self.run_dir), "choices": dict(self.choices)}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+    def __repr__(self) -> str:
+        return self.table()
 
     def table(self, *, color: bool = False) -> str:
         """The printed plan: choices, derived rows and the run folder, a line each."""

@@ -22,11 +22,17 @@ Networks must be attributes (`self.model`): `scoring.offload=true` searches thos
 move between the device and the CPU.
 """
 
+import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
+from numbers import Number, Real
 from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -117,8 +123,9 @@ class Reward(ABC):
             samples: Complete groups, not always all of an iteration at once.
 
         Returns:
-            Scores by name, `main` among them: each `[B]` float32 on the CPU, NaN for a sample that
-            could not be scored. A run stops where more than `max_failed` of them are NaN.
+            Scores by name, `main` among them: each `[B]` float32 on the CPU, or in another form
+            that `as_scores` takes; NaN for a sample that could not be scored. A run stops where
+            more than `max_failed` of them are NaN.
 
         Raises:
             RewardError: The reward cannot score at all; the run ends.
@@ -249,34 +256,77 @@ def score_checked(reward: Reward, samples: Samples) -> dict[str, Tensor]:
     """The scores of `samples`; RewardError where they break the contract."""
     if not reward.gives_scores:
         return {}
-    scores = reward.score(samples)
-    check_scores(reward, scores, len(samples.prompts), samples.prompts)
-    return scores
+    return check_scores(reward, reward.score(samples), len(samples.prompts), samples.prompts)
 
 
 def check_scores(
     reward: Reward, scores: object, count: int, prompts: Sequence[str] | None = None
-) -> None:
-    """Check that `scores` meet the contract for `count` samples.
+) -> dict[str, Tensor]:
+    """The scores of `count` samples by name, each `[count]` float32 on the CPU.
 
     Raises:
-        RewardError: `scores` is no mapping, lacks the main score, or holds one that is not float32
-            `[count]` or is infinite; with `prompts`, the message names the prompt.
+        RewardError: `scores` is no mapping, lacks the main score, or holds one that `as_scores`
+            refuses; with `prompts`, the message names the prompt.
     """
     name = type(reward).__name__
     if not isinstance(scores, Mapping):
+        if inspect.iscoroutine(scores):
+            scores.close()  # it would warn that it was never awaited
         kind = type(scores).__name__
         raise RewardError(f"{name}: score() must return a dict of tensors by name, not a {kind}")
     if reward.main not in scores:
         raise RewardError(f"{name} has no score {reward.main!r}, its main one; it has {[*scores]}")
-    for key, score in scores.items():
-        if not isinstance(score, Tensor):
-            kind = type(score).__name__
-            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not a {kind}")
-        if score.shape != (count,) or score.dtype != torch.float32:
-            actual = f"{score.dtype} {list(score.shape)}"
-            raise RewardError(f"{name}: score {key!r} must be float32 [{count}], not {actual}")
-        if score.isinf().any():
-            first = int(score.isinf().nonzero()[0])
-            where = "" if prompts is None else f", for one of the prompt {prompts[first]!r}"
-            raise RewardError(f"{name}: score {key!r} is infinite{where}; a failed one is NaN")
+    return {str(k): as_scores(v, count, f"{name}: score {k!r}", prompts) for k, v in scores.items()}
+
+
+def as_scores(
+    values: object, count: int, name: str, prompts: Sequence[str] | None = None
+) -> Tensor:
+    """Scores as people return them, as `[count]` float32 on the CPU: numbers in a list, an array,
+    a tensor, a series or an iterator; None and missing values are NaN.
+
+    Args:
+        values: what was returned.
+        count: the number of samples.
+        name: what the scores are, to begin a message with.
+        prompts: their prompts, for a message.
+
+    Raises:
+        RewardError: there are not `count` values, or one is no number, or infinite.
+    """
+    wanted = f"wanted are {count} numbers, one a sample, in a list, an array or a tensor"
+    kind = type(values).__name__
+    if isinstance(values, Tensor):  # in float64, as numpy has no bfloat16
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values
+    if hasattr(values, "__array__"):  # of numpy, torch, pandas, polars, jax
+        array = np.asarray(values)
+        if array.shape not in ((count,), (count, 1)):
+            raise RewardError(f"{name}: there came a {kind} {list(array.shape)}; {wanted}")
+        values = array.reshape(count).tolist()
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | Set):
+        came = repr(values) if isinstance(values, Number | None) else f"a {kind}"
+        raise RewardError(f"{name}: there came {came}; {wanted}")
+    listed = [*islice(values, count + 1)]  # an iterator may have no end
+    if len(listed) != count:
+        number = len(values) if isinstance(values, Sized) else f"{len(listed)} or more"
+        raise RewardError(f"{name}: there came {number} of them; {wanted}")
+    of = [f" (of the prompt {prompt!r:.60})" for prompt in prompts or ()] or [""] * count
+    numbers = [_number(v, f"{name}: score {i}", of[i]) for i, v in enumerate(listed)]
+    return torch.tensor(numbers, dtype=torch.float32)
+
+
+def _number(value: object, place: str, of: str) -> float:
+    """A score; NaN for None, NaN and pandas' NA."""
+    if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
+        value = value.item()
+    if value is None or type(value).__name__ == "NAType":
+        return math.nan
+    if not isinstance(value, Real | Decimal):
+        raise RewardError(f"{place} is {value!r:.60}{of}; a score is a number, or None")
+    number = float(value)
+    if abs(number) > torch.finfo(torch.float32).max:
+        raise RewardError(
+            f"{place} is {value}; a score is finite in float32, and a failed one None"
+        )
+    return number

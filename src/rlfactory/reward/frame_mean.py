@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples, require_videos
+from rlfactory.reward.base import Reward, Samples, require_videos, score_checked
 from rlfactory.utils.images import evenly_spaced
 
 
@@ -40,7 +40,7 @@ class FrameMean(Reward):
             groups=samples.groups.repeat_interleave(count),
             images=videos[:, chosen].flatten(0, 1),
         )
-        scores = self.reward.score(images)
+        scores = score_checked(self.reward, images)
         return {name: values.view(-1, count).nanmean(1) for name, values in scores.items()}
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,15 +1,11 @@
 """A Python function as a reward of images or videos, as ddpo-pytorch and flow_grpo call it."""
 
-from collections.abc import Mapping
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images, require_videos
-from rlfactory.reward.ops.python_function import call_with_timeout, load_function, to_scores
+from rlfactory.reward.base import Reward, Samples, require_images, require_videos
+from rlfactory.reward.ops.python_function import call_with_timeout, load_function
 from rlfactory.utils.images import batch_to_pil
 from rlfactory.utils.types import Media, Positive
 
@@ -20,10 +16,9 @@ class ImageFunction(Reward):
     """The scores of `function(images, prompts, metadata)`, under the function's name.
 
     `images` is the form in which it gets them: a `tensor` `[B, 3, H, W]` uint8, a `numpy` array
-    `[B, H, W, 3]` uint8, or a list of RGB `pil` images. It returns scores, or a pair of scores and
-    info, which is ignored. Scores are a list, an array or a tensor of `B` numbers, None or NaN for
-    an image that could not be scored. `timeout` is in seconds per call. RewardError where the
-    function is not found or returns anything else.
+    `[B, H, W, 3]` uint8, or a list of RGB `pil` images. It returns what a function of texts may
+    (`function.Function`). `timeout` is in seconds per call. RewardError where the function is not
+    found or returns anything else.
     """
 
     media: ClassVar[Media] = "images"
@@ -45,12 +40,9 @@ class ImageFunction(Reward):
         """Scores `[B]`; all NaN where the function raises, or takes longer than `timeout`."""
         images = self._converted(samples)
         prompts, metadata = list(samples.prompts), [dict(row) for row in samples.metadata]
-        done = call_with_timeout(
-            lambda: self.call(images, prompts, metadata), self.timeout, self.main
+        return call_with_timeout(
+            lambda: self.call(images, prompts, metadata), self.timeout, self.main, len(prompts)
         )
-        if done is None:
-            return {self.main: torch.full((len(samples.prompts),), torch.nan)}
-        return {self.main: _scores(done.result(), len(samples.prompts), self.main)}
 
     def _converted(self, samples: Samples) -> Any:
         """What the function gets as its first argument."""
@@ -81,30 +73,3 @@ def convert_images(images: Tensor, form: Form) -> Any:
     if form == "numpy":
         return images.permute(0, 2, 3, 1).contiguous().numpy().copy()
     return batch_to_pil(images)
-
-
-def _scores(returned: object, count: int, name: str) -> Tensor:
-    """The returned scores as `[count]` float32; RewardError unless they are numbers."""
-    values = returned
-    if isinstance(values, tuple) and len(values) == 2 and _is_info(*values):
-        values = values[0]
-    if isinstance(values, Tensor):
-        values = values.detach().float().cpu().numpy()
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise RewardError(
-                f"reward {name} must return one score for each of {count} images, not an array"
-                f" {list(values.shape)}"
-            )
-        values = values.tolist()
-    if not isinstance(values, list | tuple):
-        raise RewardError(
-            f"reward {name} must return a list, an array or a tensor of scores, or that and info,"
-            f" not {type(values).__name__}"
-        )
-    return to_scores(values, count, name, "images")
-
-
-def _is_info(scores: object, info: object) -> bool:
-    """Whether a returned pair is scores and info, as in ddpo-pytorch, rather than two scores."""
-    return not isinstance(scores, Real | None) and isinstance(info, Mapping | str | None)

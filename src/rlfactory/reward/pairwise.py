@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples
+from rlfactory.reward.base import Reward, Samples, score_checked
 from rlfactory.utils.pytree import index_rows
 from rlfactory.utils.types import Positive
 
@@ -44,7 +44,7 @@ class Preference(Pairwise):
 
     def prefers(self, samples: Samples) -> Tensor:
         """Probabilities `[n, n]`."""
-        scores = self.reward.score(samples)[self.reward.main]
+        scores = score_checked(self.reward, samples)[self.reward.main]
         return ((scores[:, None] - scores) / self.unit).sigmoid()
 
 

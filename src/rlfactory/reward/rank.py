@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples, directions
+from rlfactory.reward.base import Reward, Samples, directions, score_checked
 
 
 def group_ranks(scores: Tensor, groups: Tensor) -> Tensor:
@@ -46,5 +46,5 @@ class Rank(Reward):
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Ranks `[B]`, and the scores of the wrapped reward."""
-        scores = self.reward.score(samples)
+        scores = score_checked(self.reward, samples)
         return {self.main: group_ranks(scores[self.reward.main], samples.groups), **scores}

@@ -16,7 +16,7 @@ from rlfactory.utils.errors import UserError
 
 LARGEST_STATUS = 1000
 """Bytes."""
-Status = Literal["running", "done", "failed", "interrupted", "preempted"]
+Status = Literal["running", "done", "failed", "paused", "interrupted", "preempted"]
 
 
 class RunFolderError(UserError, RuntimeError):
@@ -80,7 +80,9 @@ class RunFolder:
 
     @property
     def status(self) -> Path:
-        """One word: running, done, failed, interrupted (by hand) or preempted (by the machine)."""
+        """One word: running, done, failed, paused (`--until`), interrupted (by hand) or preempted
+        (by the machine).
+        """
         return self.path / "STATUS"
 
     @property

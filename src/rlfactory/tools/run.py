@@ -1,6 +1,7 @@
 """A run as a Python object: its metrics and scores, samples of its weights, export, resuming."""
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -183,7 +184,7 @@ class Run:
         Raises:
             PlanError: a live object is missing, or the run can't be extended.
         """
-        self._objects = self._required(given)
+        self._objects, listeners = self._required(given), required_listeners(listeners)
         with live_objects(self._objects):
             from rlfactory.train.process.worker import train_in_python
 
@@ -236,6 +237,30 @@ class Run:
         from rlfactory.tools.display import as_html
 
         return as_html(self.folder, self.before, self.after)
+
+
+def required_listeners(given: Any) -> list[Any]:
+    """Listeners, one alone or several; PlanError where one is neither a listener nor a function of
+    an iteration.
+    """
+    listed = [*given] if isinstance(given, list | tuple) else [given]
+    for value in listed:
+        name = getattr(value, "__name__", type(value).__name__)
+        if isinstance(value, type):
+            raise PlanError([Problem("listeners", f"{name} is a class; hand over an instance")])
+        if hasattr(value, "after_iteration") and hasattr(value, "after_training"):
+            continue
+        if not callable(value):
+            wanted = "neither a Listener of rlfactory.train.listeners nor a function"
+            raise PlanError([Problem("listeners", f"{name} is {wanted}")])
+        try:
+            signature(value).bind(None)
+        except ValueError:  # written in C: its parameters can't be read
+            continue
+        except TypeError as error:
+            message = f"{name} is called with an Iteration alone: {error}"
+            raise PlanError([Problem("listeners", message)]) from error
+    return listed
 
 
 def _how(name: str) -> str:

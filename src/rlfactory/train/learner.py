@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from rlfactory.algo.base import Loss
 from rlfactory.batch import TokenBatch, TrainingItems
 from rlfactory.model.ema import Clock
 from rlfactory.regularizer.base import KL
@@ -24,6 +25,7 @@ from rlfactory.train.metrics import MetricAccumulator
 from rlfactory.train.old_policy import with_old_log_likelihoods, with_sample_ratios
 from rlfactory.train.scoring.scores import check_initial_ratio
 from rlfactory.train.update_batches import UpdateBatches
+from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.fault_injection import fault_point
 
 
@@ -192,7 +194,7 @@ class Learner:
         total_weight = hardware.all_reduce_sum(0 if batch is None else batch.weight)
         micro_batches = self.batches.padded(batch, samples, position)
         for micro_batch, counts in micro_batches:
-            loss = components.algo.loss(components.model, micro_batch)
+            loss = _checked(components.algo.loss(components.model, micro_batch), components.algo)
             penalty, divergences = components.regularizer.penalty(
                 components.model, micro_batch, loss.outputs
             )
@@ -290,3 +292,13 @@ class Learner:
                 self.components.model.weights.update(name, decay)
                 decays[f"{name}/decay"] = decay
         return decays
+
+
+def _checked(loss: object, algo: object) -> Loss:
+    """What an algorithm's `loss` returned; TrainingError where it is something else."""
+    if not isinstance(loss, Loss):
+        raise TrainingError(
+            f"{type(algo).__name__}.loss returned a {type(loss).__name__}; it returns a Loss of"
+            " rlfactory.algo.base, Loss(value, outputs, metrics)"
+        )
+    return loss

@@ -11,9 +11,9 @@ A run has one list of listeners and calls them in its order:
 7. listeners of the user, in the order given.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rlfactory.rollout import GeneratedSamples, Rollout
 from rlfactory.run.disk_errors import explain_disk_errors
@@ -108,6 +108,22 @@ class Listener:
 
     def after_training(self, summary: Summary) -> None:
         """Called once at the end, also of a run that was stopped, but not after an error."""
+
+
+class FunctionListener(Listener):
+    """Calls a function after each iteration."""
+
+    def __init__(self, function: Callable[[Iteration], object]) -> None:
+        self.function = function
+
+    def after_iteration(self, iteration: Iteration) -> None:
+        """Call it with the iteration."""
+        self.function(iteration)
+
+
+def as_listener(given: Any) -> Listener:
+    """A listener as it is; a function as a `FunctionListener`."""
+    return given if hasattr(given, "after_iteration") else FunctionListener(given)
 
 
 class Listeners(Listener):

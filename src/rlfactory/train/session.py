@@ -48,6 +48,7 @@ from rlfactory.train.listeners import (
     Outcome,
     ProgressDisplay,
     Summary,
+    as_listener,
 )
 from rlfactory.train.process.distributed import is_peer_lost
 from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgress
@@ -182,7 +183,7 @@ class Session:
             self.health,
             self.checkpointing,
             self.evaluation,
-            *users,
+            *map(as_listener, users),
         ]
 
     def _restore(self, resume: ResumePoint, lines: int) -> None:

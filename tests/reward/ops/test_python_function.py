@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-import math
 import threading
 
 import numpy as np
 import pytest
-import torch
 
 from rlfactory.reward.base import RewardError
-from rlfactory.reward.ops.python_function import call_with_timeout, load_function, to_scores
+from rlfactory.reward.ops.python_function import call_with_timeout, function_scores, load_function
 
 CODE = """
 from dataclasses import dataclass
@@ -63,10 +61,8 @@ def test_functions_that_are_not_there(path, function, message):
         load_function(function.format(path=path, broken=broken))
 
 
-def test_an_answer_is_what_the_call_returned():
-    done = call_with_timeout(lambda: None, 60, "mine")
-    assert done is not None
-    assert done.result() is None
+def called(work, timeout=60.0, count=2):
+    return call_with_timeout(work, timeout, "mine", count)
 
 
 @pytest.mark.parametrize(
@@ -78,20 +74,25 @@ def test_an_answer_is_what_the_call_returned():
     ],
     ids=repr,
 )
-def test_an_exception_is_logged_and_there_is_no_answer(caplog, error, said):
+def test_an_exception_is_logged_and_nothing_is_scored(caplog, error, said):
     def raises():
         raise error
 
-    assert call_with_timeout(raises, 60, "mine") is None
+    assert called(raises)["mine"].isnan().tolist() == [True, True]
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "reward mine raised an exception" in caplog.text
     assert said in caplog.text
 
 
+def test_an_exception_in_a_generator_is_the_functions_own(caplog):
+    assert called(lambda: (1 / n for n in (1, 0)))["mine"].isnan().all()
+    assert "division by zero" in caplog.text
+
+
 def test_a_hanging_call_is_left_behind(caplog):
     before, release = set(threading.enumerate()), threading.Event()
-    assert call_with_timeout(lambda: release.wait(30), 0.05, "mine") is None
+    assert called(lambda: release.wait(30), 0.05)["mine"].isnan().all()
     assert "reward mine gave no answer within 0.05 s" in caplog.text
     (left,) = set(threading.enumerate()) - before
     assert left.daemon
@@ -100,28 +101,20 @@ def test_a_hanging_call_is_left_behind(caplog):
     assert not left.is_alive()
 
 
-def test_numbers_are_float32_and_none_is_nan():
-    found = to_scores([np.float32(0.5), None, True, math.nan, 3e38], 5, "mine", "images")
-    assert found.dtype == torch.float32
-    assert found.isnan().tolist() == [False, True, False, True, False]
-    assert found[[0, 2]].tolist() == [0.5, 1]
-    assert to_scores([], 0, "mine", "images").shape == (0,)
+def test_several_scores_of_which_the_functions_own_trains():
+    found = function_scores({"mine": [1, 2], "other": np.zeros(2)}, 2, "mine")
+    assert {name: score.tolist() for name, score in found.items()} == {
+        "mine": [1, 2],
+        "other": [0, 0],
+    }
+    assert function_scores({"avg": [1, 2]}, 2, "mine")["mine"].tolist() == [1, 2]
+    with pytest.raises(RewardError, match="the scores a, b; one of them must be named mine"):
+        function_scores({"a": [1, 2], "b": [1, 2]}, 2, "mine")
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([1.0], " returned 1 scores for 2 images"),
-        ([1.0] * 3, " returned 3 scores for 2 images"),
-        ([1.0, "good"], ": score 1 is 'good'"),
-        ([[1.0], 2.0], r": score 0 is \[1.0\]"),
-        ([0.0, -math.inf], ": score 1 is -inf; a score is finite"),
-        ([1e300, 0.0], ": score 0 is 1e\\+300; a score is finite"),
-    ],
-)
-def test_values_that_are_no_scores(values, message):
-    with pytest.raises(RewardError, match=f"^reward mine{message}"):
-        to_scores(values, 2, "mine", "images")
+@pytest.mark.parametrize("info", [{"about": "them"}, None, "text"])
+def test_scores_and_info(info):
+    assert function_scores(([1.0, 2.0], info), 2, "mine")["mine"].tolist() == [1, 2]
 
 
 async def _later(value: float) -> list[float]:
@@ -135,9 +128,7 @@ async def _never() -> None:
 
 def test_an_async_function_is_awaited_even_where_an_event_loop_runs() -> None:
     async def as_in_a_notebook() -> object:
-        done = call_with_timeout(lambda: _later(2.0), 10, "later")
-        assert done is not None
-        return done.result()
+        return call_with_timeout(lambda: _later(2.0), 10, "later", 1)
 
-    assert asyncio.run(as_in_a_notebook()) == [2.0]
-    assert call_with_timeout(_never, 0.05, "never") is None
+    assert asyncio.run(as_in_a_notebook()) == {"later": 2.0}
+    assert call_with_timeout(_never, 0.05, "never", 1)["never"].isnan()

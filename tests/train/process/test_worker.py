@@ -22,6 +22,8 @@ from rlfactory.reward.jpeg import Compressibility
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.train import session as session_module
 from rlfactory.train.checkpointing import manager
+from rlfactory.train.process import worker
+from rlfactory.train.process.signals import Stop
 from rlfactory.train.process.worker import requeue
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -275,3 +277,43 @@ def test_a_requeue_needs_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match="No such file"):
         requeue("42")
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [
+        (
+            [],
+            "Interrupted before the first checkpoint: nothing is saved. To begin: rlfactory resume",
+        ),
+        (["step_000001"], "Interrupted; the run so far is saved in"),
+    ],
+)
+def test_an_interruption_says_what_is_saved(
+    saved: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in saved:
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    stop = Stop()
+    stop.requested = signal.SIGINT
+    config = {"checkpoint": {"requeue": False}}
+    assert worker.report_end(tmp_path, "interrupted", stop, config) == 130
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_interrupted_import_is_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A library that is interrupted while it imports raises an error of its own."""
+
+    def build(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Failed to import a library") from error
+
+    monkeypatch.setattr(worker, "build_hardware", build)
+    assert train(tmp_path / "run") == 130
+    assert RunFolder(tmp_path / "run").read_status() == "interrupted"
+    assert "Failed to import" not in capsys.readouterr().err

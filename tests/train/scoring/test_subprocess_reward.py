@@ -72,7 +72,7 @@ def test_what_hangs_or_dies_is_replaced_and_has_no_score(
 
 
 def test_an_error_has_its_own_message(make: Make) -> None:
-    with pytest.raises(RewardError, match="reward judge returned 0 scores for 1 completions"):
+    with pytest.raises(RewardError, match="reward judge: there came 0 of them; wanted"):
         make().score(texts("short"))
     with pytest.raises(RewardError, match="quality=0"):
         SubprocessReward(

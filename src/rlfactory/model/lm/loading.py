@@ -15,6 +15,7 @@ from transformers import (
 )
 from transformers.activations import NewGELUActivation
 
+from rlfactory.model.lm.live_models import is_lora, unwrapped
 from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import network_device, no_bars
@@ -43,8 +44,12 @@ def load_language_model(
     target = network_device(device or torch.device("cpu"))
     if is_reference(path):
         # copies: what the caller handed over is not changed, and a resumed run begins from it too
-        network, tokenizer = map(copy.deepcopy, live(path))
+        given, tokenizer = live(path)
+        network, tokenizer = copy.deepcopy(unwrapped(given)), copy.deepcopy(tokenizer)
         network.to(target, dtype)
+        if is_lora(network):
+            network = network.merge_and_unload()
+            network.requires_grad_(True)  # PEFT has frozen it
         tokenizer.padding_side = "left"
     else:
         with explained(path, "a language model") as locate, no_bars():

@@ -1,15 +1,14 @@
-"""Importing a user's Python function, calling it with a timeout and checking its scores."""
+"""Importing a user's Python function, calling it with a timeout and reading its scores."""
 
 import asyncio
 import importlib
 import importlib.util
 import inspect
 import logging
-import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from numbers import Real
+from numbers import Number
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -18,12 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.reward.base import RewardError
+from rlfactory.reward.base import RewardError, as_scores
 from rlfactory.utils.live_objects import is_reference, resolve
 
 log = logging.getLogger(__name__)
-
-_LARGEST = torch.finfo(torch.float32).max
 
 
 def load_function(spec: str) -> tuple[Callable[..., Any], str]:
@@ -74,32 +71,54 @@ def _import_file(file: str) -> ModuleType:
     return module
 
 
-def call_with_timeout(work: Callable[[], Any], timeout: float, name: str) -> Future[Any] | None:
-    """The finished call of `work`; None, with an error in the log, if it raises or takes too long.
+def call_with_timeout(
+    work: Callable[[], Any], timeout: float, name: str, count: int
+) -> dict[str, Tensor]:
+    """The scores `[count]` by name that `work` returns; all NaN, with an error in the log, if it
+    raises or takes longer than `timeout` seconds.
 
-    An async function is awaited in an event loop of the call's own thread. A call that takes longer
-    than `timeout` seconds is left running in its thread. `name` is the reward's, for the log.
+    An async function is awaited in an event loop of the call's own thread. A call that takes too
+    long is left running in its thread.
+
+    Args:
+        work: calls the function, and may return what `function_scores` takes.
+        timeout: seconds.
+        name: the function's, which is that of the score that trains.
+        count: the number of samples.
+
+    Raises:
+        RewardError: it returns anything else.
     """
-    future = _in_thread(work)
+    # the conversion is part of the call: what is returned may be a generator of the user's
+    future = _in_thread(work, lambda returned: function_scores(returned, count, name))
     try:
         error = future.exception(timeout)
     except TimeoutError:
         log.error("reward %s gave no answer within %g s", name, timeout)
-        return None
-    if error is not None:
+        error = None
+    else:
+        if error is None:
+            return future.result()
+        if isinstance(error, RewardError):
+            raise error
         log.error("reward %s raised an exception", name, exc_info=error)
-        return None
-    return future
+    return {name: torch.full((count,), torch.nan)}
 
 
-def _in_thread(work: Callable[[], Any]) -> Future[Any]:
-    """The call of `work` in a daemon thread, which does not delay the end of the process."""
-    future: Future[Any] = Future()
+def _in_thread(
+    work: Callable[[], Any], convert: Callable[[Any], dict[str, Tensor]]
+) -> Future[dict[str, Tensor]]:
+    """The converted result of `work` in a daemon thread, which does not delay the end of the
+    process.
+    """
+    future: Future[dict[str, Tensor]] = Future()
 
     def run() -> None:
         try:
             result = work()
-            future.set_result(asyncio.run(result) if inspect.iscoroutine(result) else result)
+            future.set_result(
+                convert(asyncio.run(result) if inspect.iscoroutine(result) else result)
+            )
         except BaseException as error:  # SystemExit too: in a thread it would pass silently
             future.set_exception(error)
 
@@ -107,25 +126,28 @@ def _in_thread(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-def to_scores(values: Sequence[object], count: int, name: str, media: str) -> Tensor:
-    """Scores `[count]` float32, None as NaN.
+def function_scores(returned: object, count: int, name: str) -> dict[str, Tensor]:
+    """What a function returned as scores `[count]` by name: scores, a pair of them and info, which
+    is ignored, or a mapping of several. Of several, that of the function's name trains.
 
     Raises:
-        RewardError: There are not `count` values, or one is no number, or too large for float32.
+        RewardError: it is none of these.
     """
-    if len(values) != count:
-        raise RewardError(f"reward {name} returned {len(values)} scores for {count} {media}")
-    return torch.tensor([_number(value, i, name) for i, value in enumerate(values)]).float()
-
-
-def _number(value: object, index: int, name: str) -> float:
-    if value is None:
-        return math.nan
-    if not isinstance(value, Real):
+    if isinstance(returned, tuple) and len(returned) == 2 and _is_info(*returned):
+        returned = returned[0]
+    if not isinstance(returned, Mapping):
+        return {name: as_scores(returned, count, f"reward {name}")}
+    scores = {str(k): as_scores(v, count, f"reward {name}: {k}") for k, v in returned.items()}
+    if len(scores) == 1:
+        return {name: next(iter(scores.values()))}
+    if name not in scores:
         raise RewardError(
-            f"reward {name}: score {index} is {value!r}; a score is a number, or None"
+            f"reward {name} returned the scores {', '.join(scores) or 'none'}; one of them must be"
+            f" named {name}, as the function, and trains"
         )
-    number = float(value)
-    if abs(number) > _LARGEST:
-        raise RewardError(f"reward {name}: score {index} is {value}; a score is finite, or None")
-    return number
+    return scores
+
+
+def _is_info(scores: object, info: object) -> bool:
+    """Whether a returned pair is scores and info, as in ddpo-pytorch, rather than two scores."""
+    return not isinstance(scores, Number | None) and isinstance(info, Mapping | str | None)

@@ -23,7 +23,7 @@ from rlfactory.run.lock import require_free
 from rlfactory.run.log_file import last_line
 from rlfactory.train.process.arguments import EXIT_CODE, SIGNALS, RunArguments
 from rlfactory.utils.console import print_error
-from rlfactory.utils.processes import signal_handlers
+from rlfactory.utils.processes import exit_at_once, signal_handlers
 
 HOST = "127.0.0.1"
 GRACE = 5
@@ -45,7 +45,10 @@ def run_or_launch(arguments: RunArguments, config: Mapping[str, Any]) -> int:
     """Train in this process, or in as many as `hardware.processes` says; returns the exit code."""
     if needs_launch(config["hardware"]):
         return launch(arguments, config["hardware"])
-    from rlfactory.train.process import worker
+    # for seconds, in which an exception in the middle of an import would be taken for a failure of
+    # the library's; nothing is lost yet
+    with signal_handlers(lambda number, _: exit_at_once(128 + number), [signal.SIGINT]):
+        from rlfactory.train.process import worker
 
     return worker.run_main_process(
         arguments.run, arguments.until, arguments.force, arguments.take_over

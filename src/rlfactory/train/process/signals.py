@@ -16,7 +16,7 @@ from rlfactory.train.process.arguments import SIGNALS
 from rlfactory.utils.processes import signal_handlers
 
 STOPPING = (
-    b"\nstopping at the next step, then saving; once more stops at once,"
+    b"\nstopping at the next step; finished iterations are saved; once more stops at once,"
     b" and what came after the last checkpoint is lost\n"
 )
 ECHO = 2.0
@@ -38,11 +38,13 @@ class Stop:
         requested: the number of the first signal to this process, 0 before.
         asked: the signal that the loop obeys: `requested`, or of several ranks what `agree` found.
         quiet: print nothing, as all ranks but one do.
+        has_interrupted: whether a signal has raised KeyboardInterrupt, which a library may have
+            turned into an error of its own.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.requested, self.asked, self.quiet = 0, 0, quiet
-        self._is_patient = self._is_agreed = False
+        self._is_patient = self._is_agreed = self.has_interrupted = False
         self._last_signal = 0.0
         self._handlers = ExitStack()
 
@@ -114,6 +116,7 @@ class Stop:
         if not self._is_agreed:
             self.asked = self.requested
         if not (is_first and self._is_patient):
+            self.has_interrupted = True
             raise KeyboardInterrupt
         if not self.quiet:
             os.write(2, STOPPING)  # not print: the signal may have interrupted one half-way

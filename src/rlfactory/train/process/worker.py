@@ -31,6 +31,7 @@ from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import print_error, print_status
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.users_code import explained
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def run_main_process(
     except (UserError, OSError) as error:  # nothing has begun
         print_error(str(error))
         return 1
-    return 1 if status == "failed" else _report_end(path, status, stop, config)
+    return 1 if status == "failed" else report_end(path, status, stop, config)
 
 
 def train_in_python(
@@ -109,10 +110,13 @@ def train_in_python(
                 status = _train(folder, config, stop, until, force, listeners)
             except KeyboardInterrupt:
                 status = stop.status
-            except Exception:
-                folder.set_status("failed")
-                log.exception("the run failed")
-                raise
+            except Exception as error:
+                if stop.has_interrupted:
+                    status = _stopped_by(error, stop)
+                else:
+                    folder.set_status("failed")
+                    log.exception("the run failed")
+                    raise explained(error, folder.log)  # noqa: B904 - it has its cause
         folder.set_status(status)
     return status
 
@@ -160,7 +164,7 @@ def _train(
         require_same_config(hardware, config, folder.path)
     outcome = Session(config, folder, until, force, stop, hardware, listeners).run()
     hardware.close()
-    return "interrupted" if outcome == "paused" else outcome
+    return outcome
 
 
 def device_name(hardware: Hardware) -> str:
@@ -181,26 +185,41 @@ def _train_or_report(
     except KeyboardInterrupt:
         return stop.status
     except Exception as error:
+        error = as_peer_lost(error, folder)
+        if stop.has_interrupted:
+            return _stopped_by(error, stop)
         stop.hold_back()
         with suppress(OSError):  # it may be what failed
             folder.set_status("failed")
         log.exception("the run failed")
-        error = as_peer_lost(error, folder)
-        ran_out_of_memory = is_out_of_memory(error)
-        if not ran_out_of_memory and not isinstance(error, UserError | OSError):
+        if is_out_of_memory(error):
+            error = UserError(explain_out_of_memory(error, config))
+        error = explained(error, folder.log)
+        if not isinstance(error, UserError | OSError):
             raise
-        message = explain_out_of_memory(error, config) if ran_out_of_memory else error
-        print_error(f"{message}\nThe traceback is in {folder.log}")
+        where = "" if isinstance(error, UserError) else f"\nThe traceback is in {folder.log}"
+        print_error(f"{error}{where}")
         return "failed"
 
 
-def _report_end(path: Path, status: Status, stop: Stop, config: Config) -> int:
+def _stopped_by(error: Exception, stop: Stop) -> Status:
+    """The status of a run that was asked to stop while it was built: a library that is interrupted
+    in the middle of an import takes it for an error of its own.
+    """
+    log.warning("an error after the run was asked to stop", exc_info=error)
+    return stop.status
+
+
+def report_end(path: Path, status: Status, stop: Stop, config: Config) -> int:
     """Print how to resume a run that was stopped; returns the exit code."""
     if status == "done":
         return 0
-    name = status if stop.is_requested else "paused"
+    name = (status if stop.is_requested else "paused").capitalize()
     typed = f"rlfactory resume {shlex.quote(str(path))}"
-    print_status(f"{name.capitalize()}; the run so far is saved in {path}. To resume: {typed}")
+    if RunFolder(path).has_checkpoint:
+        print_status(f"{name}; the run so far is saved in {path}. To resume: {typed}")
+    else:
+        print_status(f"{name} before the first checkpoint: nothing is saved. To begin: {typed}")
     job = os.environ.get("SLURM_JOB_ID")
     if status == "preempted" and job and config["checkpoint"]["requeue"]:
         try:

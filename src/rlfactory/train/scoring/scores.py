@@ -38,13 +38,13 @@ def require_scored(scores: Mapping[str, Tensor], names: Sequence[str], max_faile
     """
     known = torch.stack([torch.isfinite(scores[name]) for name in names]).all(0)
     failed = 1 - known.float().mean().item()
-    first_error = REWARD_ERRORS.take()
+    first_error, cause = REWARD_ERRORS.take()
     if failed > max_failed:
-        reason = f" ({first_error})" if first_error else ""
+        reason = f" ({first_error})" if first_error and cause is None else ""
         raise TrainingError(
             f"{failed:.1%} of the samples got no score from reward {', '.join(names)}{reason}, more"
-            f" than max_failed={max_failed:.1%} allows; see log.txt for the reward's own errors"
-        )
+            f" than max_failed={max_failed:.1%} allows"
+        ) from cause
     return known
 
 

@@ -4,21 +4,23 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import monotonic
+from traceback import format_exception
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples
+from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
+from rlfactory.train.scoring.reward_errors import REWARD_ERRORS
 from rlfactory.utils.processes import signal_handlers
 from rlfactory.utils.pytree import index_rows, row_chunks
+from rlfactory.utils.users_code import RemoteError, users_line
 
 log = logging.getLogger(__name__)
 
@@ -143,11 +145,18 @@ class _Worker:
 
 def _receive(pipe: Connection) -> Any:
     """The value of a worker's answer; RewardError if it is an error."""
-    kind, value = pipe.recv()
+    kind, value, error = pipe.recv()
+    cause = None if error is None else RemoteError(*error)
+    if cause is not None:
+        log.error("in the process of a reward", exc_info=cause)
     if kind == "error":
-        log.error("in the process of a reward:\n%s", value[1])
-        raise RewardError(value[0])
+        raise RewardError(value) from cause
     return value
+
+
+def _told(error: BaseException | None) -> tuple[str, str | None] | None:
+    """What the other process is told of an exception: it may not have its class."""
+    return None if error is None else ("".join(format_exception(error)), users_line(error))
 
 
 def _split_groups(groups: Tensor, count: int) -> list[Tensor]:
@@ -188,7 +197,7 @@ def _serve(pipe: Connection, node: Mapping[str, Any], key: str, device: str, thr
     except BaseException as error:
         known = isinstance(error, RewardError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
-        pipe.send(("error", (text, traceback.format_exc())))
+        pipe.send(("error", text, _told(error)))
 
 
 def _answer_requests(pipe: Connection, node: Mapping[str, Any], key: str, device: str) -> None:
@@ -204,12 +213,13 @@ def _answer_requests(pipe: Connection, node: Mapping[str, Any], key: str, device
             " a process that is killed; type scoring.background=thread"
         )
     names = ("main", "media", "metadata", "best_score", "better")
-    pipe.send(("metadata", {name: getattr(reward, name) for name in names}))
+    pipe.send(("metadata", {name: getattr(reward, name) for name in names}, None))
     while True:
         request, argument = pipe.recv()
         if request == "check_prompts":
             reward.check_prompts(argument)
-            pipe.send(("checked", None))
+            pipe.send(("checked", None, None))
         else:
-            scores = reward.score(_unpack(*argument))
-            pipe.send(("scores", {name: values.numpy() for name, values in scores.items()}))
+            scores = score_checked(reward, _unpack(*argument))
+            values = {name: score.numpy() for name, score in scores.items()}
+            pipe.send(("scores", values, _told(REWARD_ERRORS.take()[1])))

@@ -1,0 +1,7 @@
+"""A list, as TRL documents."""
+
+EXPECTED = [0.5, 1.0, 0.0]
+
+
+def scored(*_, **__):
+    return [0.5, 1.0, 0.0]
