@@ -38,9 +38,9 @@ def require_readable_prompts(config: Config, traits: Traits) -> Iterator[Problem
 
 
 def _file_fix(key: str, value: str) -> str:
-    if key == "prompts.eval_path":
-        return "prompts.eval_path=null"
     path = _path(value)
+    if key == "prompts.eval_path" and os.path.exists(path):
+        return "prompts.eval_path=null"
     is_data = path.suffix in (".parquet", ".json", ".csv") and os.path.isfile(path)
     if is_data or (is_hub_id(value) and not os.path.exists(path)):
         return "prompts=datasets"

@@ -122,7 +122,7 @@ def _hardware(fields: Fields, into: Translation) -> None:
     else:
         fields.take("main_process_port")
     precision = str(fields.take("mixed_precision", "no"))
-    into.type(f"precision={values.PRECISIONS.get(precision, 'fp32')}")
+    into.type(f"precision={our_option('precision', precision)}")
 
 
 def _data(fields: Fields, into: Translation, folder: Path) -> None:
@@ -156,7 +156,7 @@ def _entries(given: Any) -> list[Mapping[str, Any]]:
 
 def _reward(entry: Mapping[str, Any]) -> str:
     name = str(entry.get("reward_model")).lower()
-    return values.REWARDS.get(name, name)
+    return our_option("reward", name)
 
 
 def _reward_words(entries: Sequence[Mapping[str, Any]], into: Translation, key: str) -> None:

@@ -117,7 +117,7 @@ MOVED = {"runwayml/stable-diffusion-v1-5": "stable-diffusion-v1-5/stable-diffusi
 
 def _common(fields: Fields, into: Translation, option: str, gpus: int) -> None:
     precision = str(fields.take("mixed_precision", "no"))
-    into.type(f"precision={values.PRECISIONS.get(precision, 'fp32')}")
+    into.type(f"precision={our_option('precision', precision)}")
     into.type(f"model.finetune={'lora' if fields.take('use_lora', True) else 'full'}")
     scale, in_training = fields.take("sample.guidance_scale"), fields.take("train.cfg", True)
     if scale is not None:
@@ -139,7 +139,7 @@ def _rewards(given: Any, fields: Fields, into: Translation) -> None:
     if nested:
         given = {key.partition(".")[2]: weight for key, weight in nested.items()}
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
-    named = {values.REWARDS.get(n.lower(), n.lower()): float(w) for n, w in weights.items()}
+    named = {our_option("reward", n): float(w) for n, w in weights.items()}
     if "geneval" in named:
         named = {("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}
     into.type(*combined(named))
@@ -148,7 +148,7 @@ def _rewards(given: Any, fields: Fields, into: Translation) -> None:
 def _prompts(fields: Fields, into: Translation) -> None:
     name = str(fields.take("prompt_fn", ""))
     place = str(fields.take("dataset", "")).rstrip("/").rpartition("/")[2]
-    known = values.PROMPTS.get(place or name, place or name)
+    known = our_option("prompts", place or name)
     into.type(f"prompts={known}")
 
 

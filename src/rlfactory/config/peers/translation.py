@@ -38,6 +38,14 @@ class Translation:
         """Add words; of two of the same key the last one counts."""
         self.words.update({override_key(word): word for word in words})
 
+    def sizes(self) -> dict[str, Any]:
+        """The numbers of the root that counts of other units are converted by, as far as set."""
+        sizes = ("iterations", "epochs", "updates_per_iteration")
+        sizes += ("prompts_per_iteration", "group_size")
+        typed = {key: self.words.get(key, f"{key}=1").partition("=")[2] for key in sizes}
+        length = self.words.get("dynamics.length", "=0").partition("=")[2]
+        return {k: int(v) for k, v in typed.items()} | {"dynamics": {"length": int(length)}}
+
     def drop(self, key: str, value: object, reason: str) -> None:
         """Record a key of the file that has no counterpart."""
         self.dropped[key] = (value, reason)
@@ -93,6 +101,13 @@ def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
+def _longest(key: str, rows: Mapping[str, Any]) -> str:
+    """The longest end of a dotted key that is a known name, else its last component."""
+    parts = key.split(".")
+    ends = [".".join(parts[start:]) for start in range(len(parts))]
+    return next((end for end in ends if end in rows), parts[-1])
+
+
 def translate_rest(
     fields: Fields, into: Translation, peers: tuple[str, ...], nothing: Mapping[str, str]
 ) -> None:
@@ -104,18 +119,18 @@ def translate_rest(
         peers: the libraries whose names count.
         nothing: keys without a counterpart, by the end of their dotted names, with the reason.
     """
-    rows = {row.name: row for row in rows_of(*peers) if row.resolve is None}
+    rows = {row.name: row for row in rows_of(*peers) if not row.when}
     for key, value in fields.left.items():
         if value == "" or value == {}:
             continue
-        name = key.rpartition(".")[2]
+        name = _longest(key, rows)
         reason = nothing.get(key) or nothing.get(name)
         row = rows.get(name)
         if name in SAME and value is not None:
             into.set(name, value)
             continue
         if reason is None and row is not None and value is not None:
-            words = row.candidates(typed_value(value), {})[0]
+            words = next(iter(row.candidates(typed_value(value), into.sizes())), ())
             if words:
                 into.type(*words)
                 continue
