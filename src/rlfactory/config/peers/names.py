@@ -48,14 +48,21 @@ def _by_name() -> Mapping[str, list[Name]]:
     return found
 
 
-def find(key: str, config: Mapping[str, Any]) -> Name | None:
-    """The row of a name, or of the longest end of a dotted one, by its meaning in `config`."""
+def find(key: str, config: Mapping[str, Any], *peers: str) -> Name | None:
+    """The row of a name, or of the longest end of a dotted one, by its meaning in `config`.
+
+    Args:
+        key: the name.
+        config: a configuration.
+        peers: the libraries that count; by default all.
+    """
     parts = key.split(".")
     for start in range(len(parts)):
         end = ".".join(parts[start:])
         patterns = [name for name in _by_name() if "*" in name and fnmatchcase(end, name)]
         for name in [end, *patterns]:
             rows = _by_name().get(name, [])
+            rows = [row for row in rows if not peers or {*peers} & {*row.peers}]
             if (row := next((row for row in rows if row.applies(config)), None)) is not None:
                 return row
     return None

@@ -25,7 +25,9 @@ Words = tuple[str, ...]
 
 LANGUAGE_MODEL = "rlfactory.model.causal_lm.CausalLM"
 
-KINDS = {
+KINDS: Mapping[str, str | None] = {
+    "qwen-image-edit": None,  # none that is trained here
+    "kontext": "flux_kontext",
     "flux.2-klein": "flux2_klein",
     "flux.2-dev": "flux2_dev",
     "qwen-image": "qwen_image",
@@ -136,6 +138,22 @@ def listed(value: str, config: Config) -> str:
     return value if value.startswith("[") or value == "all-linear" else f"[{value}]"
 
 
+def clip_pair(value: str, config: Config) -> list[Words]:
+    """A clip below 1 and one above."""
+    low, _, high = value.strip("[]").partition(",")
+    words = (f"algo.clip_range={low.strip()}", f"algo.clip_high={(high or low).strip()}")
+    return [words, ("model=tiny_gpt2", *words)]
+
+
+def loggers(value: str, config: Config) -> list[Words]:
+    """Loggers by name, without those that there are anyway."""
+    names = [our_option("logger", name.strip(" '\"")) for name in value.strip("[]").split(",")]
+    kept = [name for name in names if name != "jsonl"] or ["jsonl"]
+    if not {*kept} <= {*options("logger")}:
+        return []
+    return [(f"logger={kept[0]}",) if len(kept) == 1 else ("logger=several", f"logger.of=[{','.join(kept)}]")]
+
+
 def in_iterations(value: str, config: Config) -> str:
     """A number of optimizer steps as iterations."""
     return _per(value, config["updates_per_iteration"] * config["epochs"])
@@ -153,7 +171,7 @@ def groups_of_samples(value: str, config: Config) -> str:
 
 def updates_of_samples(value: str, config: Config) -> str:
     """The updates of an iteration for a number of samples of each."""
-    samples = config["prompts_per_iteration"] * config["group_size"]
+    samples = config["prompts_per_iteration"] * config.get("group_size", 1)
     return f"{max(1, round(samples / (number(value) or samples)))}"
 
 
@@ -163,13 +181,15 @@ def updates_of_prompts(value: str, config: Config) -> str:
     return f"{max(1, round(prompts / (number(value) or prompts)))}"
 
 
-def present_iterations(value: str, config: Config) -> str:
+def present_iterations(value: str, config: Config) -> str | list[Words]:
     """The iterations as they are: another library's measure that can't be converted."""
-    return f"{config['iterations']}"
+    return f"{config['iterations']}" if "iterations" in config else []
 
 
-def share_of_run(value: str, config: Config) -> str:
-    """The iterations that are a share of the run."""
+def share_of_run(value: str, config: Config) -> str | list[Words]:
+    """The iterations that are a share of the run; nothing where its length is not known."""
+    if "iterations" not in config:
+        return []
     return f"{round((number(value) or 0) * config['iterations'])}"
 
 
