@@ -20,6 +20,10 @@ from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import GROUPS
 
 
+SIZES = ("iterations", "prompts_per_iteration", "group_size", "epochs", "updates_per_iteration")
+"""Keys by which counts of other libraries are converted."""
+
+
 def override_problems(
     override: Override, places: Sequence[str], overrides: Sequence[str]
 ) -> Iterator[Problem]:
@@ -89,6 +93,8 @@ def key_problems(
     others: Sequence[Override], values: Mapping[str, Any], places: Sequence[str]
 ) -> list[Problem]:
     """Problems of overrides of keys that do not exist; `+` keys are checked by `make_plan`."""
+    sizes = {o.key_or_group: o.value() for o in others if o.key_or_group in SIZES}
+    values = {**values, **{key: value for key, value in sizes.items() if isinstance(value, int)}}
     mistakes = [check_key(override, values, places) for override in others]
     return [mistake for mistake in mistakes if mistake is not None]
 

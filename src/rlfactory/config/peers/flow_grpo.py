@@ -56,8 +56,11 @@ def translate(file: Path, name: str, processes: int) -> Translation:
         raise PlanError([Problem(str(file), f"can't be read: {error}")]) from error
     if not {"sample", "train"} <= found.values.keys():
         first = f"; not understood: {found.unread[0]}" if found.unread else ""
-        message = f"{name} returns no configuration of flow_grpo or ddpo-pytorch{first}"
-        raise PlanError([Problem(str(file), message)])
+        others = [n for n, node in functions(file).items() if n != name and not node.args.args]
+        message = f"{name} returns no configuration of flow_grpo, DiffusionNFT or ddpo-pytorch"
+        message += f"; functions are {', '.join(others)}" if others else first
+        fix = f"rlfactory import {file}:{others[0]}" if others else ""
+        raise PlanError([Problem(str(file), message, fix)])
     gpus = int(found.variables.get("gpu_number", found.variables.get("n_gpus", processes)))
     if "decay_type" in found.values:
         return _diffusion_nft(found)

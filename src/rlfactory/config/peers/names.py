@@ -48,6 +48,11 @@ def _by_name() -> Mapping[str, list[Name]]:
     return found
 
 
+@cache
+def _patterns() -> list[str]:
+    return [name for name in _by_name() if "*" in name]
+
+
 def find(key: str, config: Mapping[str, Any], *peers: str) -> Name | None:
     """The row of a name, or of the longest end of a dotted one, by its meaning in `config`.
 
@@ -59,7 +64,9 @@ def find(key: str, config: Mapping[str, Any], *peers: str) -> Name | None:
     parts = key.split(".")
     for start in range(len(parts)):
         end = ".".join(parts[start:])
-        patterns = [name for name in _by_name() if "*" in name and fnmatchcase(end, name)]
+        # a pattern is of one component, or of all below its beginning
+        patterns = [name for name in _patterns() if name.endswith(".*") or start == len(parts) - 1]
+        patterns = [name for name in patterns if fnmatchcase(end, name)]
         for name in [end, *patterns]:
             rows = _by_name().get(name, [])
             rows = [row for row in rows if not peers or {*peers} & {*row.peers}]

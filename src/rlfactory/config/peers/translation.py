@@ -10,7 +10,7 @@ from rlfactory.config.peers.names import find
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.words import typed_value
 
-UNKNOWN = "unknown here"
+UNKNOWN, NONE = "unknown here", "no counterpart"
 LONGEST = 80
 """Characters of a value without a counterpart that are shown."""
 SAME = ("seed", "group_size", "max_grad_norm")
@@ -144,6 +144,6 @@ def translate_rest(
             if words := next((w for c in found if (w := filled(c, given))), ()):
                 into.type(*(w for w in words if not w.startswith("model=tiny_")))
                 continue
-            reason = row.caveat
+            reason = row.caveat or NONE
         if value is not None or reason is not None:
             into.drop(key, value, reason or UNKNOWN)

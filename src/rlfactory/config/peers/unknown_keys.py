@@ -104,8 +104,11 @@ def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
     candidates = tuple(row.candidates(value, config))
     meant = row.meaning(value)
     meaning = f"is {meant} here" if meant else "needs no key here"
-    if not candidates:
-        meaning = f"has no {value} here; known are {', '.join(row.choices)}"
+    if not meant and not row.caveat:
+        meaning = "has no counterpart here"
+    elif not candidates:
+        known = f"; known are {', '.join(row.choices)}" if row.choices else ""
+        meaning = f"has no {value} here{known}"
     caveat = f": {row.caveat}" if row.caveat else ""
     peers = ", ".join(row.peers[:LIBRARIES])
     message = f"there is no such key. {row.name} ({peers}) {meaning}{caveat}"
@@ -307,9 +310,9 @@ def _with_first_plan(
     composed: list[Words] = []
     for candidate in problem.candidates:
         words = filled(candidate, typed)
-        if words is None or not chosen.isdisjoint(map(override_key, words)):
+        if words is None or any(override_key(w) in chosen and w not in rest for w in words):
             continue
-        is_plan = has_plan([*rest, *words])
+        is_plan = has_plan([*rest, *(word for word in words if word not in rest)])
         if is_plan:
             return replace(problem, instead=words)
         composed += [words] if is_plan is not None else []
