@@ -61,7 +61,12 @@ def test_every_pair_has_one_and_plans_without_further_words(model: str, algo: st
     if made.choices["algo"] in ("nft", "awm"):
         assert made.config["regularizer"]["_target_"] != "rlfactory.regularizer.none.NoRegularizer"
     notes = [text for key, text in made.derived.items() if key.startswith("note")]
-    known = ("nearest published", "no published run", "the model was distilled", "few steps of this")
+    known = (
+        "nearest published",
+        "no published run",
+        "the model was distilled",
+        "few steps of this",
+    )
     assert all(text.startswith(known) for text in notes)
 
 

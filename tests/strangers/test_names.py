@@ -32,9 +32,7 @@ def suggestions(shown: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("words", "suggested"), typed())
-def test_what_is_suggested_works(
-    words: str, suggested: str, tmp_path: Path, here: Command
-) -> None:
+def test_what_is_suggested_works(words: str, suggested: str, tmp_path: Path, here: Command) -> None:
     (tmp_path / "pairs.jsonl").write_text(PAIRS * 3)
     (tmp_path / "r.py").write_text(SCORE)
     refused = here("check", *shlex.split(words))

@@ -19,7 +19,6 @@ from rlfactory.config.peers.unknown_options import (
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import GROUPS
 
-
 SIZES = ("iterations", "prompts_per_iteration", "group_size", "epochs", "updates_per_iteration")
 """Keys by which counts of other libraries are converted."""
 

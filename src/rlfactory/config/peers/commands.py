@@ -63,7 +63,9 @@ def of_shell(text: str) -> Options:
         else:
             variables[found[1]] = found[2]
     made = _options(max(commands, key=len))
-    made.launched = math.prod(int(variables[name]) for name in SET if variables.get(name, "").isdigit())
+    made.launched = math.prod(
+        int(variables[name]) for name in SET if variables.get(name, "").isdigit()
+    )
     return made
 
 
@@ -74,7 +76,9 @@ def _with_values(word: str, variables: Mapping[str, str]) -> str:
 def _options(words: list[str]) -> Options:
     first = next((i for i, w in enumerate(words) if _sets(w)), len(words))
     # options of a launcher stand before the script
-    scripts = [i + 1 for i, word in enumerate(words) if word.endswith(".py") or word in ("-m", "--")]
+    scripts = [
+        i + 1 for i, word in enumerate(words) if word.endswith(".py") or word in ("-m", "--")
+    ]
     start = max([first, *scripts]) if scripts else first
     made, name = Options(" ".join(words[: start + 1])), ""
     for word in words[start:]:
@@ -103,7 +107,9 @@ def _sets(word: str) -> bool:
 def _read(text: str) -> Any:
     """A value as YAML has it, with numbers such as 1e-6."""
     try:
-        return float(text) if re.fullmatch(r"-?\d+(\.\d*)?[eE]-?\d+", text) else yaml.safe_load(text)
+        return (
+            float(text) if re.fullmatch(r"-?\d+(\.\d*)?[eE]-?\d+", text) else yaml.safe_load(text)
+        )
     except yaml.YAMLError:
         return text
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from rlfactory.config.peers import values
 from rlfactory.config.peers.data import combined
-from rlfactory.config.peers.python_config import PythonConfig, functions, read
 from rlfactory.config.peers.names_file import our_option
+from rlfactory.config.peers.python_config import PythonConfig, functions, read
 from rlfactory.config.peers.translation import Fields, Translation, translate_rest
 from rlfactory.config.problems import PlanError, Problem, closest
 
@@ -58,7 +58,7 @@ def translate(file: Path, name: str, processes: int) -> Translation:
         first = f"; not understood: {found.unread[0]}" if found.unread else ""
         others = [n for n, node in functions(file).items() if n != name and not node.args.args]
         message = f"{name} returns no configuration of flow_grpo, DiffusionNFT or ddpo-pytorch"
-        message += f"; functions are {', '.join(others)}" if others else first
+        message += f"{first}; functions are {', '.join(others)}" if others else first
         fix = f"rlfactory import {file}:{others[0]}" if others else ""
         raise PlanError([Problem(str(file), message, fix)])
     gpus = int(found.variables.get("gpu_number", found.variables.get("n_gpus", processes)))

@@ -98,7 +98,9 @@ def translate(library: str, content: Mapping[str, Any], processes: int) -> Trans
         into.type("hardware=ddp", f"hardware.processes={processes}")
     translate_rest(fields, into, (library,), {})
     if into.words.get("engine") == "engine=vllm" and _several(into):
-        into.drop("engine", "vllm", "one process drives it; with several the model's own loop draws")
+        into.drop(
+            "engine", "vllm", "one process drives it; with several the model's own loop draws"
+        )
         for key in [key for key in into.words if key.partition(".")[0] == "engine"]:
             del into.words[key]
     if into.words.get("hardware.processes", "").endswith("=1"):

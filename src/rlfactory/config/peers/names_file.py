@@ -11,7 +11,9 @@ import yaml
 def content() -> dict[str, Any]:
     """The file, whose values are texts alone: `no` and `true` are names."""
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    loaded: dict[str, Any] = yaml.load(Path(__file__).with_name("names.yaml").read_text("utf-8"), loader)
+    loaded: dict[str, Any] = yaml.load(
+        Path(__file__).with_name("names.yaml").read_text("utf-8"), loader
+    )
     return loaded
 
 

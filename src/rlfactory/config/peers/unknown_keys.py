@@ -86,7 +86,9 @@ def _nowhere(key: str, at: str, known: Config) -> Problem:
     group = group if dot and group in COMPONENTS and at != group else nearest(key) or ""
     message = "there is no such key, and no library's name for one that is known here"
     if group:
-        return Problem(key, f"{message}; the nearest are those of {group}", f"rlfactory explain {group}")
+        return Problem(
+            key, f"{message}; the nearest are those of {group}", f"rlfactory explain {group}"
+        )
     return Problem(key, message, "rlfactory list")
 
 

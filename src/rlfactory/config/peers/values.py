@@ -151,7 +151,11 @@ def loggers(value: str, config: Config) -> list[Words]:
     kept = [name for name in names if name != "jsonl"] or ["jsonl"]
     if not {*kept} <= {*options("logger")}:
         return []
-    return [(f"logger={kept[0]}",) if len(kept) == 1 else ("logger=several", f"logger.of=[{','.join(kept)}]")]
+    return [
+        (f"logger={kept[0]}",)
+        if len(kept) == 1
+        else ("logger=several", f"logger.of=[{','.join(kept)}]")
+    ]
 
 
 def in_iterations(value: str, config: Config) -> str:
