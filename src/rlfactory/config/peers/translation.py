@@ -43,8 +43,8 @@ class Translation:
 
     def sizes(self) -> dict[str, Any]:
         """The numbers of the root that counts of other units are converted by, as far as set."""
-        sizes = ("iterations", "epochs", "updates_per_iteration")
-        sizes += ("prompts_per_iteration", "group_size")
+        sizes = ["iterations", "epochs", "updates_per_iteration"]
+        sizes += ["prompts_per_iteration", "group_size"]
         typed = {key: self.words[key] for key in sizes if key in self.words}
         length = self.words.get("dynamics.length", "=0").partition("=")[2]
         known: dict[str, Any] = {"epochs": 1, "updates_per_iteration": 1}
