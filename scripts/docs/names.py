@@ -10,7 +10,7 @@ from pathlib import Path
 from generated import Generated
 
 from rlfactory.config.peers.name import Name
-from rlfactory.config.peers.names import TABLES
+from rlfactory.config.peers.names import tables as subjects
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "names.md"
 BEGIN, END = "<!-- tables: python scripts/docs/names.py -->", "<!-- end of tables -->"
@@ -28,12 +28,8 @@ def table(rows: Iterable[Name], *, peers: bool = True) -> str:
 
 def here(row: Name) -> str:
     """What to type for a name."""
-    keys = [word.removesuffix("={value}") for word in row.words.split()]
-    parts = [f"`{' '.join(keys)}`"] if keys and not row.words.startswith("rlfactory") else []
-    parts = [f"`{row.words}`"] if row.words.startswith("rlfactory") else parts
-    shown = dict.fromkeys(row.choices.values())
-    if row.resolve is None:
-        parts += [f"`{words}`" for words in shown if words and words not in " ".join(keys)]
+    parts = [f"`{words}`" for words in row.meaning().split(" or ") if words != "nothing"]
+    parts = [part for part in parts if part != "``"]
     if row.bases and parts:
         parts.append(f"a key of `{row.bases[0]}`, for example")
     return ", ".join(parts) or "–"
@@ -45,7 +41,7 @@ def _line(cells: Iterable[str]) -> str:
 
 def tables() -> str:
     """A table for each subject."""
-    return "\n\n".join(f"## {title}\n\n{table(rows)}" for title, rows in TABLES.items())
+    return "\n\n".join(f"## {title}\n\n{table(rows)}" for title, rows in subjects().items())
 
 
 PART = Generated(PAGE, BEGIN, END, tables)

@@ -97,6 +97,14 @@ def tuned(plan: Plan) -> str:
     return f"LoRA {model['lora_rank']}, alpha {shown(model['lora_alpha'])}"
 
 
+def targets(plan: Plan) -> str:
+    """The layers that have adapters."""
+    model = plan.config["model"]
+    if model["finetune"] == "full":
+        return NOTHING
+    return ", ".join(model["lora_targets"] or ["attention"])
+
+
 def guidance(plan: Plan) -> str:
     """How strong, and whether by a second evaluation or as an input."""
     model = plan.config["model"]
@@ -178,6 +186,7 @@ DECIDES = {
 ROWS: dict[str, Cell | None] = {
     "model": lambda plan: model_name(plan.config["model"]["path"]),
     "trained": tuned,
+    "layers with adapters": targets,
     "`precision`": choice("precision"),
     "pixels": value("model.size"),
     "guidance": guidance,

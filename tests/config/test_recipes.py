@@ -61,7 +61,12 @@ def test_every_pair_has_one_and_plans_without_further_words(model: str, algo: st
     if made.choices["algo"] in ("nft", "awm"):
         assert made.config["regularizer"]["_target_"] != "rlfactory.regularizer.none.NoRegularizer"
     notes = [text for key, text in made.derived.items() if key.startswith("note")]
-    known = ("nearest published", "unpublished", "the model was distilled", "few steps of this")
+    known = (
+        "nearest published",
+        "no published run",
+        "the model was distilled",
+        "few steps of this",
+    )
     assert all(text.startswith(known) for text in notes)
 
 
@@ -85,7 +90,7 @@ def test_no_default_of_a_small_model_is_criticised_by_its_own_plan(model: str) -
             continue  # its ratio is derived for flow models
         made = plan_from_words(f"model={model}", f"algo={algo}", "hardware.memory_gb=80")
         notes = [text for key, text in made.derived.items() if key.startswith("note")]
-        assert not [text for text in notes if not text.startswith(("nearest", "unpublished"))]
+        assert not [text for text in notes if not text.startswith(("nearest", "no published run"))]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +232,7 @@ def test_departures_are_told() -> None:
     preset = plan_composed(compose(["experiment=peer/flow_grpo"])).derived.values()
     assert not any(t.startswith("nearest published") for t in preset)
     unpublished = plan_from_words("model=sd14", "algo=nft").derived.values()
-    assert any(t.startswith("unpublished for this model") for t in unpublished)
+    assert any(t.startswith("no published run of this algorithm") for t in unpublished)
     small = plan_from_words("algo=grpo", "optimizer.lr=1e-5").derived.values()
     assert not any("published" in t for t in small)
 

@@ -24,11 +24,12 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
     command = [word for word in typed[:1] if word == "check"]
     if not _is_planned(typed[len(command) :]) or _fixed(problems, typed, command) is None:
         return None
-    words, seen = list(typed), {tuple(typed)}
+    words, seen, meant = list(typed), {tuple(typed)}, set[str]()
     for _ in range(ROUNDS):
         fixed = _fixed(problems, words, command)
-        if fixed is None or tuple(fixed) in seen:
-            return ""
+        if fixed is None or tuple(fixed) in seen or not meant <= {*fixed}:
+            return ""  # what replaces a fix by another one is not what was meant
+        meant |= {*fixed} - {*words}
         words = fixed
         seen.add(tuple(words))
         try:

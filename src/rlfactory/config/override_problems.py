@@ -11,9 +11,16 @@ from rlfactory.config._hydra import Override
 from rlfactory.config.layers import is_global
 from rlfactory.config.options import options
 from rlfactory.config.peers.unknown_keys import explain_unknown, peer_problem
-from rlfactory.config.peers.unknown_options import explain_option, words_together
-from rlfactory.config.problems import Problem, closest
+from rlfactory.config.peers.unknown_options import (
+    explain_option,
+    no_such_option,
+    words_together,
+)
+from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import GROUPS
+
+SIZES = ("iterations", "prompts_per_iteration", "group_size", "epochs", "updates_per_iteration")
+"""Keys by which counts of other libraries are converted."""
 
 
 def override_problems(
@@ -73,12 +80,8 @@ def missing_option(
     group, option = found.groups()
     files = [options(o.key_or_group, places).get(str(o.value())) for o in chosen if _is_choice(o)]
     naming = [str(file) for file in files if file and option in file.read_text("utf-8")]
-    known = sorted(options(group, places))
-    guess = closest(option, known)
-    meant = f". Did you mean {guess}?" if guess else ""
     where = f" (chosen in {naming[-1]})" if naming else ""
-    message = f"there is no option {option}; known are {', '.join(known)}{meant}{where}"
-    return Problem(group, message, f"{group}={guess}" if guess else f"rlfactory list {group}")
+    return no_such_option(group, option, options(group, places), where)
 
 
 def _is_choice(override: Override) -> bool:
@@ -89,6 +92,8 @@ def key_problems(
     others: Sequence[Override], values: Mapping[str, Any], places: Sequence[str]
 ) -> list[Problem]:
     """Problems of overrides of keys that do not exist; `+` keys are checked by `make_plan`."""
+    sizes = {o.key_or_group: o.value() for o in others if o.key_or_group in SIZES}
+    values = {**values, **{key: value for key, value in sizes.items() if isinstance(value, int)}}
     mistakes = [check_key(override, values, places) for override in others]
     return [mistake for mistake in mistakes if mistake is not None]
 

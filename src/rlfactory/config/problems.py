@@ -1,7 +1,7 @@
 """Problems of a configuration, one entry a fault, so that all are reported at once."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -57,18 +57,36 @@ def report(problems: Iterable[Problem], typed: Sequence[str], command: str | Non
             searched, so that each problem has its own.
     """
     problems = list(problems)
+    faulty = {problem.key for problem in problems}
     lines = []
     for problem in problems:
         lines += [f"error: {problem}"]
-        if command is None and (own := fix_command(problem, typed)):
+        own = fix_command(problem, typed, faulty) if command is None else ""
+        is_own = problem.instead is None and problem.fix.startswith("rlfactory")
+        if own and (len(problems) == 1 or is_own):
             lines += [f"    try: {own}"]
+        elif own and (words := problem.instead or (problem.fix,)):  # no whole command yet
+            lines += [f"    instead: {shlex.join(words)}"]
     return "\n".join([*lines, *([f"    try: {command}"] if command else [])])
 
 
-def fix_command(problem: Problem, typed: Sequence[str]) -> str:
-    """The typed command with the faulty override replaced; empty where there is none."""
+EXPLAIN = "rlfactory explain "
+CHOSEN = ("experiment", "model", "algo", "dynamics", "regularizer", "prompts", "reward")
+"""Groups whose choices decide which keys there are."""
+
+
+def fix_command(problem: Problem, typed: Sequence[str], faulty: Collection[str] = ()) -> str:
+    """The typed command with the faulty override replaced; empty where there is none.
+
+    Args:
+        problem: what is wrong.
+        typed: the words of the command.
+        faulty: keys whose words an explanation leaves out; it takes the other choices of groups.
+    """
     if problem.instead is None and (not problem.fix or problem.fix.startswith("rlfactory")):
-        return problem.fix
+        choices = [w for w in typed if override_key(w) in CHOSEN and override_key(w) not in faulty]
+        is_plain = problem.fix.startswith(EXPLAIN) and "=" not in problem.fix
+        return " ".join([problem.fix, *map(shlex.quote, choices if is_plain else [])])
     words = fixed_words(problem, typed)
     return "" if words is None else f"rlfactory {shlex.join(words)}"
 

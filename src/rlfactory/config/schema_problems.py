@@ -73,9 +73,9 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
     if isinstance(value, str) and matches([value], kind):
         return f"{key}=[{value}]"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # the number that was meant, as in 1e3, or the least one that is allowed
-        near = [int(value)] if math.isfinite(value) and value == int(value) else []
-        near += [0, 1] if value <= 0 else []
+        # the number that was meant, as in 1e3 or 1.5, or the least one that is allowed
+        near = [round(value)] if math.isfinite(value) else []
+        near += [0, 1] if value <= 0 and not matches(0.5, kind) else []
         if (number := next((n for n in near if matches(n, kind)), None)) is not None:
             return f"{key}={number}"
     guess = closest(str(value).lower(), literals(kind))

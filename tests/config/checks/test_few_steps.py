@@ -25,8 +25,9 @@ def test_the_flow_matching_loss_is_refused(model: tuple[str, ...], algo: str) ->
     with pytest.raises(PlanError) as caught:
         plan_from_words(*model, f"algo={algo}", "hardware.memory_gb=80")
     (problem,) = [p for p in caught.value.problems if p.key == "algo"]
-    assert problem.fix == "algo=grpo"
-    plan_from_words(*model, problem.fix, "hardware.memory_gb=80")
+    assert problem.instead is not None
+    assert {"algo=grpo", "dynamics=cps"} <= {*problem.instead}
+    plan_from_words(*model, *problem.instead, "hardware.memory_gb=80")
     made = plan_from_words(
         *model, f"algo={algo}", "distilled_to=null", "times.count=2", "hardware.memory_gb=80"
     )

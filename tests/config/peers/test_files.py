@@ -24,7 +24,7 @@ def test_files_show_what_they_are_for(tmp_path: Path) -> None:
         ("none.yaml", None, "there is no file"),
         ("a.yaml", "a: 1", "has the keys of no known library"),
         ("a.yaml", "[", "can't be read"),
-        ("a.yaml", "3", "holds no mapping"),
+        ("a.yaml", "3", "the keys of no known library"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, name: str, text: str | None, said: str) -> None:

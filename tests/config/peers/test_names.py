@@ -3,14 +3,16 @@
 import re
 import shlex
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.overrides import compose
 from rlfactory.config.peers.name import Name
-from rlfactory.config.peers.names import TABLES, find, rows_of
+from rlfactory.config.peers.names import find, rows_of, tables
 from rlfactory.config.plan import Plan, make_plan
 from rlfactory.config.problems import fix_command
 from rlfactory.config.words import normalise_words
@@ -143,9 +145,9 @@ def rows() -> Iterator[Name]:
     """A row for each thing that names become: those of several names are tried once."""
     found: dict[str, Name] = {}
     tried = {word.partition("=")[0] for word in TYPED}
-    for table in TABLES.values():
+    for table in tables().values():
         for row in sorted(table, key=lambda row: row.name not in tried):
-            found.setdefault(f"{row.words} {row.bases} {sorted(row.choices)} {row.resolve}", row)
+            found.setdefault(f"{row.words} {row.bases} {sorted(row.choices)} {row.by}", row)
     yield from (row for row in found.values() if row.name not in tried)
 
 
@@ -204,23 +206,31 @@ def test_a_name_below_another_group_is_not_rewritten() -> None:
 
 
 def test_rows_are_found_by_name_and_library() -> None:
-    assert find("sample.num_steps") is find("num_steps")
-    assert find("nonsense") is None
+    assert find("sample.num_steps", {}) is find("num_steps", {})
+    assert find("nonsense", {}) is None
     assert {row.name for row in rows_of("trlx")} >= {"cliprange", "init_kl_coef"}
-    names = [row.name for table in TABLES.values() for row in table]
-    assert len(names) == len(set(names)) > 60
+    names = [row.name for table in tables().values() for row in table]
+    assert len(set(names)) > 300
+
+
+def test_no_pattern_covers_a_key_of_this_library() -> None:
+    patterns = [row.name for rows in tables().values() for row in rows if "*" in row.name]
+    ours = {key.rpartition(".")[2] for key, _ in leaves(compose(["model=tiny_gpt2"]).values)}
+    ours |= {key.rpartition(".")[2] for key, _ in leaves(compose(["algo=grpo"]).values)}
+    hidden = {(key, p) for key in ours for p in patterns if fnmatchcase(key, p)}
+    assert not {(key, p) for key, p in hidden if find(key, {}) is None or find(key, {}).name == p}
 
 
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
         ("bf16", "precision=bf16 or precision=fp32"),
-        ("dtype", "precision"),
-        ("trainer_type", "algo"),
+        ("dtype", "precision=fp32 or precision=bf16 or precision=fp16"),
+        ("trainer_type", "algo=grpo or algo=grpo_guard or algo=nft or algo=awm"),
         ("wandb", "logger=wandb or logger=jsonl"),
     ],
 )
 def test_a_meaning_says_each_key_once(name: str, meaning: str) -> None:
-    row = find(name)
+    row = find(name, {})
     assert row is not None
     assert row.meaning() == meaning

@@ -92,10 +92,36 @@ def test_options_of_the_loss(content: dict[str, Any], expected: dict[str, Any]) 
     assert {key: algo[key] for key in expected} == expected
 
 
+def test_counts_of_optimizer_steps_are_all_divided() -> None:
+    steps = {"max_steps": 80, "warmup_steps": 8, "save_steps": 40, "eval_steps": 20}
+    content = {**GRPO, **steps, "num_iterations": 2, "steps_per_generation": 4}
+    config = planned({**content, "lr_scheduler_type": "cosine"}).config
+    # four optimizer steps an iteration
+    assert (config["iterations"], config["learning_rate"]["warmup"]) == (20, 2)
+    assert (config["checkpoint"]["every"], config["evaluation"]["every"]) == (10, 5)
+    assert config["learning_rate"]["schedule"] == "cosine"
+    assert planned({**content, "warmup_steps": 0.1}).config["learning_rate"]["warmup"] == 2
+    unknown = translate({**GRPO, "max_steps": -1, "warmup_ratio": 0.1}, 1)
+    assert "learning_rate.warmup" not in unknown.words
+    assert {"num_train_epochs", "warmup_ratio"} <= {*unknown.dropped}
+
+
+def test_the_estimator_of_ppo_is_kept() -> None:
+    ppo = {"num_ppo_epochs": 2, "kl_estimator": "k3", "total_episodes": 1024}
+    assert planned(ppo).config["regularizer"]["estimator"] == "k3"
+    assert planned({"num_ppo_epochs": 2}).config["regularizer"]["estimator"] == "k1"
+
+
+def test_adapters_need_use_peft() -> None:
+    made = translate({**GRPO, "lora_r": 4}, 1)
+    assert "model.lora_rank" not in made.words
+    assert made.dropped["lora_r"][1] == "use_peft is not set"
+
+
 def test_what_has_no_counterpart_is_listed() -> None:
     dropped = translate(GRPO, 1).dropped
     assert dropped["use_vllm"][0] is True
-    assert dropped["reward_funcs"][0] == "my_function"
+    assert dropped["reward_funcs"][0] == ["my_function"]
     assert translate({**GRPO, "loss_type": "vespo"}, 1).dropped["loss_type"][0] == "vespo"
 
 

@@ -12,8 +12,7 @@ def steps_of(config: Config, traits: Traits) -> int | None:
     given, path = config.get("distilled_to", "auto"), config.get("model", {}).get("path")
     if given != "auto":
         return int(given) if given is not None else None
-    is_flow = traits["model"].get("process") == "flow"
-    return distilled_steps(path) if is_flow and isinstance(path, str) else None
+    return distilled_steps(path) if isinstance(path, str) else None
 
 
 def require_sound_on_few_steps(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -25,7 +24,11 @@ def require_sound_on_few_steps(config: Config, traits: Traits) -> Iterator[Probl
             " that loss undoes: samples blur as it trains (docs/few_steps.md). Algorithms on its"
             " own sampling steps are sound; distilled_to=null trains it all the same"
         )
-        yield Problem("algo", message, "algo=grpo")
+        own = ["algo=grpo", f"schedule.steps={steps}", f"evaluation.steps={steps}"]
+        own += ["dynamics=cps"] if traits["model"].get("process") == "flow" else []
+        has_own = "guidance" in config["model"] and "embedded_guidance" not in config["model"]
+        own += ["model.guidance=1"] if has_own else []
+        yield Problem("algo", message, instead=tuple(own))
 
 
 def few_step_notes(config: Config, traits: Traits) -> Iterator[str]:
@@ -44,7 +47,7 @@ def few_step_notes(config: Config, traits: Traits) -> Iterator[str]:
             yield f"{key}={value} is not what the model was distilled to: {key}={steps}"
     if (config["model"].get("guidance") or 0) > 1:
         yield "the model was distilled to sample without guidance: model.guidance=1"
-    if traits["dynamics"].get("step_form") != "cps":
+    if traits["model"].get("process") == "flow" and traits["dynamics"].get("step_form") != "cps":
         yield (
             "few steps of this sampler leave noise that the model was not distilled to remove:"
             " dynamics=cps keeps each step at its noise level (RTDMD samples so)"

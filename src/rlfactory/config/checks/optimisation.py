@@ -23,7 +23,7 @@ def require_groups_of_two(config: Config, traits: Traits) -> Iterator[Problem]:
     """An advantage relative to a group of one is always zero."""
     if config["group_size"] == 1 and _by_group(config, traits):
         message = "is 1, but advantages compare the samples of a group; allowed are 2 or more"
-        yield Problem("group_size", message, "group_size=12")
+        yield Problem("group_size", message, "group_size=2")
 
 
 def require_whole_pairs(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from rlfactory.config.peers import values
 from rlfactory.config.peers.data import combined, prompts_of
-from rlfactory.config.peers.translation import Fields, Translation, translate_rest
-from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.peers.names_file import our_option
+from rlfactory.config.peers.translation import Fields, Translation, choice, translate_rest
 
 NAME = "Flow-Factory"
 ALGORITHMS = {"grpo": "grpo", "grpo-guard": "grpo_guard", "nft": "nft", "awm": "awm"}
@@ -48,8 +48,8 @@ def translate(content: Mapping[str, Any], folder: Path) -> Translation:
         PlanError: its trainer or its model is none of ours.
     """
     into, fields = Translation(NAME), Fields(content)
-    algo = _choice(fields, "train.trainer_type", ALGORITHMS)
-    model = _choice(fields, "model.model_type", MODELS)
+    algo = choice(fields, "train.trainer_type", ALGORITHMS)
+    model = choice(fields, "model.model_type", MODELS)
     into.type(f"algo={algo}", f"model={model}", "recipe=none", "schedule=uniform")
     into.type("regularizer=none", "learning_rate.final_scale=1.0")
     _model(fields, into, model)
@@ -66,14 +66,6 @@ def translate(content: Mapping[str, Any], folder: Path) -> Translation:
         into.set("iterations", 1000)
         into.notes.append("their trainer runs until it is stopped; iterations=1000 is our choice")
     return into
-
-
-def _choice(fields: Fields, key: str, known: Mapping[str, str]) -> str:
-    value = str(fields.take(key)).lower()
-    if value not in known:
-        message = f"is {value}; known are {', '.join(known)}"
-        raise PlanError([Problem(key, message, "rlfactory list")])
-    return known[value]
 
 
 def _model(fields: Fields, into: Translation, model: str) -> None:
@@ -105,9 +97,11 @@ def _size(resolution: Any) -> Any:
 
 
 def _guidance(scale: float | None, into: Translation, model: str) -> None:
-    if scale is not None:
-        key = "embedded_guidance" if model in EMBEDDED_GUIDANCE else "guidance"
-        into.set(f"model.{key}", float(scale))
+    if scale is None:
+        return
+    target = ".ZImage" if model == "z_image" else ""
+    given = {"embedded_guidance": True} if model in EMBEDDED_GUIDANCE else {}
+    into.type(*values.guidance(f"{scale:g}", {"model": {"_target_": target, **given}})[0])
 
 
 def _hardware(fields: Fields, into: Translation) -> None:
@@ -115,14 +109,17 @@ def _hardware(fields: Fields, into: Translation) -> None:
     if processes > 1:
         into.type("hardware=ddp")
         into.set("hardware.processes", processes)
-        if "deepspeed" in str(fields.left.get("config_file")):
+        launched = str(fields.left.get("config_file"))
+        if "fsdp" in launched or "zero3" in launched:
+            into.type("hardware=fsdp2")
+        elif "deepspeed" in launched:
             into.notes.append("DeepSpeed's sharding: hardware=fsdp2 if the network needs it")
         if (port := fields.take("main_process_port")) is not None:
             into.set("hardware.port", port)
     else:
         fields.take("main_process_port")
     precision = str(fields.take("mixed_precision", "no"))
-    into.type(f"precision={values.PRECISIONS.get(precision, 'fp32')}")
+    into.type(f"precision={our_option('precision', precision)}")
 
 
 def _data(fields: Fields, into: Translation, folder: Path) -> None:
@@ -156,7 +153,7 @@ def _entries(given: Any) -> list[Mapping[str, Any]]:
 
 def _reward(entry: Mapping[str, Any]) -> str:
     name = str(entry.get("reward_model")).lower()
-    return values.REWARDS.get(name, name)
+    return our_option("reward", name)
 
 
 def _reward_words(entries: Sequence[Mapping[str, Any]], into: Translation, key: str) -> None:

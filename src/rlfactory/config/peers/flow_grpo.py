@@ -6,11 +6,12 @@ from typing import Any
 
 from rlfactory.config.peers import values
 from rlfactory.config.peers.data import combined
-from rlfactory.config.peers.python_config import functions, read
+from rlfactory.config.peers.names_file import our_option
+from rlfactory.config.peers.python_config import PythonConfig, functions, read
 from rlfactory.config.peers.translation import Fields, Translation, translate_rest
 from rlfactory.config.problems import PlanError, Problem, closest
 
-FLOW_GRPO, DDPO = "flow_grpo", "ddpo-pytorch"
+FLOW_GRPO, DDPO, NFT = "flow_grpo", "ddpo-pytorch", "DiffusionNFT"
 NOTHING = {
     "debug": "a switch of their script",
     "revision": "the newest one",
@@ -55,14 +56,38 @@ def translate(file: Path, name: str, processes: int) -> Translation:
         raise PlanError([Problem(str(file), f"can't be read: {error}")]) from error
     if not {"sample", "train"} <= found.values.keys():
         first = f"; not understood: {found.unread[0]}" if found.unread else ""
-        message = f"{name} returns no configuration of flow_grpo or ddpo-pytorch{first}"
-        raise PlanError([Problem(str(file), message)])
-    gpus = int(found.variables.get("gpu_number", processes))
+        others = [n for n, node in functions(file).items() if n != name and not node.args.args]
+        message = f"{name} returns no configuration of flow_grpo, DiffusionNFT or ddpo-pytorch"
+        message += f"{first}; functions are {', '.join(others)}" if others else first
+        fix = f"rlfactory import {file}:{others[0]}" if others else ""
+        raise PlanError([Problem(str(file), message, fix)])
+    gpus = int(found.variables.get("gpu_number", found.variables.get("n_gpus", processes)))
+    if "decay_type" in found.values:
+        return _diffusion_nft(found)
     made = from_values(found.values, gpus)
     made.notes += [f"not understood: {line}" for line in found.unread]
     if "gpu_number" not in found.variables:
         made.notes.append(f"for {gpus} GPU{'s' * (gpus > 1)}; more by --gpus N")
     return made
+
+
+def _diffusion_nft(found: PythonConfig) -> Translation:
+    """DiffusionNFT's configuration, whose batch size is searched in a loop that is not run."""
+    fields, into = Fields(found.values), Translation(NFT)
+    into.type("experiment=peer/nft")
+    for name in [name for name in fields.left if name.startswith("pretrained.")]:
+        path = str(fields.take(name))
+        into.notes.append(f"{path}: model.path is that of peer/nft")
+    _rewards(fields.take("reward_fn"), fields, into)
+    _prompts(fields, into)
+    into.set("group_size", fields.take("sample.num_image_per_prompt", 24))
+    into.set("prompts_per_iteration", found.variables.get("num_groups", 48))
+    into.set("updates_per_iteration", found.variables.get("gradient_step_per_epoch", 1))
+    into.set("algo.beta", float(fields.take("beta", 1.0)))
+    into.set("regularizer.coefficient.value", fields.take("train.beta", 1e-4))
+    fields.take("sample.deterministic")
+    translate_rest(fields, into, (NFT,), {**NOTHING, "noise_level": "its solver draws no noise"})
+    return into
 
 
 def from_values(content: Mapping[str, Any], gpus: int, peer: str = "") -> Translation:
@@ -81,11 +106,11 @@ def from_values(content: Mapping[str, Any], gpus: int, peer: str = "") -> Transl
         raise PlanError(
             [Problem("pretrained.model", f"{path} is of a kind that is not trained here")]
         )
-    if option == "flux":
+    if option.startswith("flux"):
         into.type("schedule=uniform")
     if option == "wan":
         into.type("schedule=unipc")
-    into.type("learning_rate.final_scale=1.0")
+    into.type("learning_rate.final_scale=1.0", *LORA.get(option, ()))
     into.type(f"model={option}", "recipe=none", f"model.path={MOVED.get(path, path)}")
     _common(fields, into, option, gpus)
     if is_ddpo:
@@ -94,6 +119,8 @@ def from_values(content: Mapping[str, Any], gpus: int, peer: str = "") -> Transl
         _flow_grpo(fields, into)
         if option == "wan":
             _video(fields, into)
+    if "num_epochs" not in fields:
+        into.notes.append("the file says no num_epochs: iterations are those of the algorithm")
     translate_rest(fields, into, (FLOW_GRPO, DDPO, into.peer), NOTHING)
     return into
 
@@ -111,19 +138,31 @@ def _video(fields: Fields, into: Translation) -> None:
     fields.take("resolution")
 
 
+FLUX_TARGETS = (
+    *("attn.to_k", "attn.to_q", "attn.to_v", "attn.to_out.0", "attn.add_k_proj", "attn.add_q_proj"),
+    *("attn.add_v_proj", "attn.to_add_out", "ff.net.0.proj", "ff.net.2"),
+    *("ff_context.net.0.proj", "ff_context.net.2"),
+)
+_FLUX_LORA = (
+    *("model.lora_rank=64", "model.lora_alpha=128.0"),
+    f"model.lora_targets=[{','.join(FLUX_TARGETS)}]",
+)
+LORA = {"flux": _FLUX_LORA, "flux_kontext": _FLUX_LORA}
+"""Adapters that their scripts have whatever the configuration says, where ours differ."""
 MOVED = {"runwayml/stable-diffusion-v1-5": "stable-diffusion-v1-5/stable-diffusion-v1-5"}
 """Models that have another hub id by now."""
 
 
 def _common(fields: Fields, into: Translation, option: str, gpus: int) -> None:
     precision = str(fields.take("mixed_precision", "no"))
-    into.type(f"precision={values.PRECISIONS.get(precision, 'fp32')}")
+    into.type(f"precision={our_option('precision', precision)}")
     into.type(f"model.finetune={'lora' if fields.take('use_lora', True) else 'full'}")
     scale, in_training = fields.take("sample.guidance_scale"), fields.take("train.cfg", True)
     if scale is not None:
-        key = "model.embedded_guidance" if option == "flux" else "model.guidance"
+        is_flux = option.startswith("flux")
+        key = "model.embedded_guidance" if is_flux else "model.guidance"
         into.set(key, float(scale))
-        if not in_training and float(scale) > 1 and option != "flux":
+        if not in_training and float(scale) > 1 and not is_flux:
             into.notes.append("train.cfg=False: guidance here is in sampling and in learning")
     _sizes(fields, into, gpus)
     betas = [fields.take("train.adam_beta1", 0.9), fields.take("train.adam_beta2", 0.999)]
@@ -139,7 +178,7 @@ def _rewards(given: Any, fields: Fields, into: Translation) -> None:
     if nested:
         given = {key.partition(".")[2]: weight for key, weight in nested.items()}
     weights = {given: 1.0} if isinstance(given, str) else dict(given or {})
-    named = {values.REWARDS.get(n.lower(), n.lower()): float(w) for n, w in weights.items()}
+    named = {our_option("reward", n): float(w) for n, w in weights.items()}
     if "geneval" in named:
         named = {("geneval_flow_grpo" if n == "geneval" else n): w for n, w in named.items()}
     into.type(*combined(named))
@@ -148,7 +187,7 @@ def _rewards(given: Any, fields: Fields, into: Translation) -> None:
 def _prompts(fields: Fields, into: Translation) -> None:
     name = str(fields.take("prompt_fn", ""))
     place = str(fields.take("dataset", "")).rstrip("/").rpartition("/")[2]
-    known = values.PROMPTS.get(place or name, place or name)
+    known = our_option("prompts", place or name)
     into.type(f"prompts={known}")
 
 
@@ -203,8 +242,11 @@ def _flow_grpo(fields: Fields, into: Translation) -> None:
     steps = fields.left.get("sample.num_steps", 10)
     size, place = fields.take("sample.sde_window_size"), fields.take("sample.sde_window_range")
     share = fields.take("train.timestep_fraction", 1.0)
-    if "cps" in into.words["dynamics"] and size:
+    if size:
         low, high = place or (0, steps)
+        if into.words["model"] == "model=qwen_image" and size == 2:
+            low, high = 3, 5
+            into.notes.append("their script for Qwen-Image trains the steps 3 and 4 in any case")
         into.type("window=random_contiguous")
         for name, value in {"size": size, "low": low, "high": high}.items():
             into.set(f"window.{name}", value)

@@ -133,16 +133,20 @@ class _Reader:
                 return self._value(body if self._value(test) else other)
             case ast.JoinedStr(values=parts):
                 return "".join(self._text(part) for part in parts)
-            case ast.Call(func=function, args=arguments):
-                return self._call(ast.unparse(function), arguments)
+            case ast.Call(func=function, args=arguments, keywords=keywords):
+                return self._call(ast.unparse(function), arguments, keywords)
         raise Unreadable(ast.unparse(node))
 
     def _text(self, part: ast.expr) -> str:
         return str(self._value(part.value if isinstance(part, ast.FormattedValue) else part))
 
-    def _call(self, name: str, arguments: list[ast.expr]) -> Any:
+    def _call(self, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> Any:
         if name in self.known:
-            return self._called(_Reader(self.file, self.known, self.unread), name)
+            given = {str(k.arg): self._value(k.value) for k in keywords}
+            reader = _Reader(self.file, self.known, self.unread, given)
+            made = self._called(reader, name)
+            self.variables |= {k: v for k, v in reader.variables.items() if k != "return"}
+            return made
         if name.endswith("ConfigDict"):
             return dict(self._value(arguments[0])) if arguments else {}
         if name == "os.getcwd":

@@ -11,10 +11,20 @@ from rlfactory.config.words import typed_value
 NAME = "TRL"
 MARKS = {
     "ddpo": ("sample_num_steps", "train_learning_rate", "train_clip_range"),
-    "ppo": ("num_ppo_epochs", "cliprange", "total_episodes", "response_length"),
+    "ppo": ("num_ppo_epochs", "cliprange", "total_episodes", "response_length", "vf_coef"),
     "rloo": ("rloo_k",),
-    "dpo": ("precompute_ref_log_probs", "f_divergence_type", "ld_alpha", "label_smoothing"),
-    "grpo_token": ("num_generations", "max_completion_length", "num_iterations"),
+    "grpo_token": (
+        *("num_generations", "max_completion_length", "num_iterations", "reward_funcs"),
+        *("scale_rewards", "epsilon_high", "steps_per_generation", "generation_batch_size"),
+    ),
+    "dpo": (
+        *("precompute_ref_log_probs", "f_divergence_type", "ld_alpha", "label_smoothing"),
+        *("beta", "rpo_alpha", "loss_weights"),
+    ),
+    "sft": (
+        *("packing", "assistant_only_loss", "completion_only_loss", "dataset_text_field"),
+        *("max_seq_length", "max_length", "eval_packing", "per_device_train_batch_size"),
+    ),
 }
 """Keys by which a file shows its trainer, and the option of `algo`."""
 NOTHING = {
@@ -32,6 +42,7 @@ DEFAULTS = {
     "grpo_token": {"num_generations": 8, "max_completion_length": 512, "learning_rate": 1e-6},
     "rloo": {"num_generations": 2, "max_completion_length": 512, "learning_rate": 1e-6},
     "dpo": {"max_length": 1024, "learning_rate": 1e-6},
+    "sft": {"learning_rate": 2e-5},
     "ppo": {"num_ppo_epochs": 4, "kl_coef": 0.05, "response_length": 53, "learning_rate": 3e-6}
     | {"temperature": 0.7, "vf_coef": 0.1, "lam": 0.95},
 }
@@ -61,30 +72,42 @@ def _trainer(content: Mapping[str, Any]) -> str | None:
     return next((a for a, keys in MARKS.items() if any(key in content for key in keys)), None)
 
 
-def translate(content: Mapping[str, Any], processes: int) -> Translation:
-    """Translate a configuration; `processes` is the number of GPUs it is for."""
-    algo = _trainer(content)
+def translate(
+    content: Mapping[str, Any], processes: int, trainer: str | None = None, peer: str = NAME
+) -> Translation:
+    """Translate a configuration.
+
+    Args:
+        content: its keys.
+        processes: the number of GPUs that it is for.
+        trainer: the option of `algo`, where the keys need not show it.
+        peer: the library, whose names are TRL's.
+    """
+    algo = trainer or _trainer(content)
     assert algo is not None
     if algo == "ddpo":
         return _ddpo(content, processes)
     if algo == "grpo_token" and content.get("rloo"):
         algo = "rloo"
-    fields, into = Fields({**DEFAULTS[algo], **content}), Translation(NAME)
+    fields, into = Fields({**DEFAULTS[algo], **content}), Translation(peer)
     path = str(fields.take("model_name_or_path", "openai-community/gpt2"))
     path = str(fields.take("sft_model_path", path))  # PPO: the policy and its reference
-    into.type(f"algo={algo}", "model=gpt2", f"model.path={path}", "learning_rate.final_scale=0.0")
-    if algo == "dpo":
-        _dpo(fields, into, processes)
+    into.type(f"algo={algo}", *values.model(path, {})[0], "learning_rate.final_scale=0.0")
+    if algo in ("sft", "dpo"):
+        _supervised(fields, into, processes)
+    if algo == "sft":
+        _sft(fields, into)
+    elif algo == "dpo":
+        _dpo(fields, into)
     elif algo == "ppo":
         _ppo(fields, into, processes)
     else:
         _grouped(fields, into, processes)
-    steps = fields.take("max_steps", -1)
-    if (passes := fields.take("num_train_epochs")) is not None:
-        into.drop("num_train_epochs", passes, "iterations: rounds of sampling and learning")
     _rewards(fields, into)
     if (data := fields.take("dataset_name")) is not None:
-        into.type("prompts=datasets", f"prompts.path={data}")
+        data = data[0] if isinstance(data, list) and len(data) == 1 else data
+        into.type("prompts=datasets")
+        into.set("prompts.path", typed_value(data))
         if (split := fields.take("dataset_train_split")) is not None:
             into.set("prompts.split", str(split))
     if fields.take("bf16"):
@@ -93,11 +116,34 @@ def translate(content: Mapping[str, Any], processes: int) -> Translation:
         into.type("precision=fp16")
     if processes > 1:
         into.type("hardware=ddp", f"hardware.processes={processes}")
-    translate_rest(fields, into, (NAME, "HF Trainer", "PEFT"), NOTHING)
+    if not fields.take("use_peft", False):
+        for key in [key for key in fields.left if key.startswith("lora_")]:
+            into.drop(key, fields.take(key), "use_peft is not set")
+    else:
+        into.type("model.finetune=lora")
+    _length(fields, into)
+    least = fields.take("lr_scheduler_kwargs.min_lr_rate")
+    warm = fields.left.get("warmup_steps") or 0
+    if 0 < warm < 1:
+        fields.left["warmup_ratio"] = fields.take("warmup_steps")  # a share, in newer releases
+    elif warm:
+        fields.take("warmup_ratio")  # the steps count
+    translate_rest(fields, into, (peer, NAME, "HF Trainer", "PEFT"), NOTHING)
+    if least is not None:
+        into.set("learning_rate.final_scale", least)
+    return into
+
+
+def _length(fields: Fields, into: Translation) -> None:
+    """The iterations of optimizer steps or of passes over the data."""
+    steps, passes = fields.take("max_steps", -1), fields.take("num_train_epochs")
     if steps > 0:
         per_iteration = _number(into, "updates_per_iteration") * _number(into, "epochs")
         into.set("iterations", max(1, round(steps / per_iteration)))
-    return into
+    elif "iterations" not in into.words:
+        shown = 3 if passes is None else passes
+        reason = "iterations=PASSES x PROMPTS / prompts_per_iteration, and a warm-up in iterations"
+        into.drop("num_train_epochs", shown, reason)
 
 
 def _number(into: Translation, key: str) -> int:
@@ -123,6 +169,7 @@ def _grouped(fields: Fields, into: Translation, processes: int) -> None:
     into.set("prompts_per_iteration", max(1, samples // group))
     into.set("updates_per_iteration", max(1, samples // step))
     into.set("micro_batch", per_device)
+    into.set("epochs", fields.take("num_iterations", 1))
     into.notes.append(f"{samples} completions an iteration, {step} an optimizer step")
     if into.words["algo"] == "algo=grpo_token":
         _surrogate(fields, into)
@@ -177,7 +224,9 @@ def _ppo(fields: Fields, into: Translation, processes: int) -> None:
     into.set("prompts_per_iteration", samples * minibatches)
     into.set("updates_per_iteration", minibatches)
     into.set("micro_batch", per_device)
-    into.type("group_size=1", "regularizer.placement=reward", "regularizer.estimator=k1")
+    into.set("epochs", fields.take("num_ppo_epochs"))
+    into.type("group_size=1", "regularizer.placement=reward")
+    into.type(f"regularizer.estimator={fields.take('kl_estimator', 'k1')}")
     if (episodes := fields.take("total_episodes")) is not None:
         into.set("iterations", max(1, round(episodes / (samples * minibatches))))
     _critic(fields, into)
@@ -189,13 +238,31 @@ def _ppo(fields: Fields, into: Translation, processes: int) -> None:
 PAIR_LOSSES = ("sigmoid", "ipo", "hinge", "robust")
 
 
-def _dpo(fields: Fields, into: Translation, processes: int) -> None:
-    """An optimizer step of pairs is an iteration."""
-    pairs, per_device = _batch(fields, processes)
-    into.set("prompts_per_iteration", pairs)
+def _supervised(fields: Fields, into: Translation, processes: int) -> None:
+    """An optimizer step on rows of the data is an iteration."""
+    rows, per_device = _batch(fields, processes)
+    pairs = into.words["algo"] == "algo=dpo"
+    into.set("prompts_per_iteration", rows)
     into.type("updates_per_iteration=1")
-    into.set("micro_batch", 2 * per_device)
-    into.notes.append(f"{pairs} pairs an iteration, which is one optimizer step")
+    into.set("micro_batch", 2 * per_device if pairs else per_device)
+    kind = "pairs" if pairs else "rows"
+    into.notes.append(f"{rows} {kind} an iteration, which is one optimizer step")
+
+
+def _sft(fields: Fields, into: Translation) -> None:
+    """Whole texts, or prompts with completions."""
+    into.type("group_size=1")
+    if (column := fields.take("dataset_text_field")) is not None:
+        into.type("algo.column=null")
+        into.set("prompts.column", str(column))
+    else:
+        into.notes.append("columns: prompts.column and algo.column; messages are read as they are")
+    length = fields.take("max_length", fields.take("max_seq_length", 1024))
+    into.set("dynamics.length", length or 1024)
+
+
+def _dpo(fields: Fields, into: Translation) -> None:
+    """The loss of pairs."""
     given = fields.take("loss_type", "sigmoid")
     losses = [given] if isinstance(given, str) else list(given)
     weights = dict(zip(losses, fields.take("loss_weights") or [1.0] * len(losses), strict=True))
@@ -229,13 +296,18 @@ def _rewards(fields: Fields, into: Translation) -> None:
     given = fields.take("reward_model_path") or fields.take("reward_funcs")
     names = given if isinstance(given, list) else [given] if given else []
     known = options("reward")
-    for name in names:
+    left = []
+    for name in map(str, names):
         if name in known:
             into.type(f"reward={name}")
-        elif values.is_hub_id(str(name)) and ":" not in str(name):
+        elif values.is_hub_id(name) and ":" not in name:
             into.type("reward=reward_model", f"reward.path={name}")
         else:
-            into.drop("reward_funcs", name, "reward=function reward.function=FILE.py:NAME")
+            left.append(name)
+    if left:
+        into.drop("reward_funcs", left, "of your own: reward=function reward.function=FILE.py:NAME")
+    if names and "reward" not in into.words:
+        into.notes.append("no reward is translated: the model's default one is trained on")
 
 
 def _ddpo(content: Mapping[str, Any], processes: int) -> Translation:

@@ -14,7 +14,8 @@ import yaml
 
 from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.options import options
-from rlfactory.config.peers.names import find
+from rlfactory.config.peers.name import OTHER, filled
+from rlfactory.config.peers.names import find, nearest
 from rlfactory.config.peers.values import number, prompts
 from rlfactory.config.problems import (
     MISSPELT,
@@ -32,6 +33,10 @@ Config = Mapping[str, Any]
 Words = tuple[str, ...]
 USUAL = ("random_contiguous", "flow_sde")
 """Options that are suggested before others of their group."""
+FEW = 12
+"""Keys that a message lists."""
+LIBRARIES = 3
+"""Libraries that a message lists."""
 SHOWN = 6
 """Places of a key that a message lists."""
 
@@ -68,8 +73,23 @@ def explain_unknown(
         or _misspelt_key_of_other_options(key, value, places)
         or _only_in_other_options(key, value, places)
         or _misspelt_elsewhere(key, value, config)
-        or Problem(key, no_such_key({*known} - {"_target_"}))
+        or _nowhere(key, at, known)
     )
+
+
+def _nowhere(key: str, at: str, known: Config) -> Problem:
+    """A key of which nothing is known: those beside it if they are few, else where to look."""
+    names = {*known} - {"_target_"}
+    group, dot, _ = key.partition(".")
+    if len(names) <= FEW:
+        return Problem(key, no_such_key(names))
+    group = group if dot and group in COMPONENTS and at != group else nearest(key) or ""
+    message = "there is no such key, and no library's name for one that is known here"
+    if group:
+        return Problem(
+            key, f"{message}; the nearest are those of {group}", f"rlfactory explain {group}"
+        )
+    return Problem(key, message, "rlfactory list")
 
 
 def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
@@ -80,14 +100,22 @@ def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
         value: the value as typed.
         config: the composed configuration.
     """
-    row = find(key)
+    row = find(key, config)
     if row is None:
         return None
-    meaning = f"is {row.meaning()} here" if row.meaning() else "needs no key here"
-    caveat = f": {row.caveat}" if row.caveat else ""
-    message = f"there is no such key. {row.name} ({', '.join(row.peers)}) {meaning}{caveat}"
     candidates = tuple(row.candidates(value, config))
-    return UnknownKey(key, message, instead=candidates[0], candidates=candidates)
+    meant = row.meaning(value)
+    meaning = f"is {meant} here" if meant else "needs no key here"
+    if not meant and not row.caveat:
+        meaning = "has no counterpart here"
+    elif not candidates:
+        known = f"; known are {', '.join(row.choices)}" if row.choices else ""
+        meaning = f"has no {value} here{known}"
+    caveat = f": {row.caveat}" if row.caveat else ""
+    peers = ", ".join(row.peers[:LIBRARIES])
+    message = f"there is no such key. {row.name} ({peers}) {meaning}{caveat}"
+    whole = [words for words in candidates if not any(map(OTHER.search, words))]
+    return UnknownKey(key, message, instead=next(iter(whole), None), candidates=candidates)
 
 
 def _peer_name(key: str, value: str | None, config: Config) -> Problem | None:
@@ -116,7 +144,7 @@ def _key_of_other_options(
     problem = _of_options(key, group, name, value, _options_with(group, name, places))
     if not isinstance(problem, UnknownKey) or value is None:
         return problem
-    row = find(key)
+    row = find(key, config)
     known = row.candidates(value, config) if row is not None else []
     if key == "prompts.path":
         known = prompts(value, config)
@@ -266,23 +294,27 @@ def verified(
     faulty = {problem.key for problem in problems}
     rest = [word for word in overrides if override_key(word) not in faulty]
     return [
-        _with_first_plan(problem, rest, has_plan)
-        if isinstance(problem, UnknownKey) and len(problem.candidates) > 1
+        _with_first_plan(problem, overrides, rest, has_plan)
+        if isinstance(problem, UnknownKey) and problem.candidates
         else problem
         for problem in problems
     ]
 
 
 def _with_first_plan(
-    problem: UnknownKey, rest: Sequence[str], has_plan: Callable[[Sequence[str]], bool | None]
+    problem: UnknownKey,
+    typed: Sequence[str],
+    rest: Sequence[str],
+    has_plan: Callable[[Sequence[str]], bool | None],
 ) -> UnknownKey:
     """A problem with its first candidate that has a plan beside `rest` and changes none of it."""
     chosen = {override_key(word) for word in rest}
     composed: list[Words] = []
-    for words in problem.candidates:
-        if not chosen.isdisjoint(map(override_key, words)):
+    for candidate in problem.candidates:
+        words = filled(candidate, typed)
+        if words is None or any(override_key(w) in chosen and w not in rest for w in words):
             continue
-        is_plan = has_plan([*rest, *words])
+        is_plan = has_plan([*rest, *(word for word in words if word not in rest)])
         if is_plan:
             return replace(problem, instead=words)
         composed += [words] if is_plan is not None else []

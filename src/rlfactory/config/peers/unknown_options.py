@@ -3,8 +3,9 @@
 from collections.abc import Collection, Sequence
 
 from rlfactory.config.peers import values
-from rlfactory.config.peers.unknown_keys import UnknownKey
-from rlfactory.config.problems import Problem, closest
+from rlfactory.config.peers.names_file import option_words, our_option
+from rlfactory.config.peers.unknown_keys import FEW, UnknownKey
+from rlfactory.config.problems import MISSPELT, Problem, closest
 
 Words = tuple[str, ...]
 COMPOSITES = {"reward": "combine", "logger": "several"}
@@ -20,9 +21,15 @@ def explain_option(group: str, option: str, known: Collection[str]) -> Problem:
     if group == "prompts" and " " in option:
         message = f"{option!r} is a prompt; allowed are an option and, in Python, a list of prompts"
         return Problem(group, f"{message}; prompts=file reads them from prompts.path")
-    guess = closest(option, known)
+    return no_such_option(group, option, known)
+
+
+def no_such_option(group: str, option: str, known: Collection[str], where: str = "") -> Problem:
+    """The problem of an option of which nothing is known but the options that there are."""
+    guess = closest(option, known, MISSPELT)
     meant = f". Did you mean {guess}?" if guess else ""
-    message = f"there is no option {option}; known are {', '.join(sorted(known))}{meant}"
+    some = f"; known are {', '.join(sorted(known))}" if len(known) <= FEW else ""
+    message = f"there is no option {option}{some}{meant}{where}"
     return Problem(group, message, f"{group}={guess}" if guess else f"rlfactory list {group}")
 
 
@@ -38,11 +45,8 @@ def _meant(group: str, option: str, known: Collection[str]) -> list[Words]:
     """What to type instead of an option, most fitting first; empty where nothing is known."""
     if together := words_together(group, option.split("+"), known):
         return [together]
-    spelled = option.lower().replace("-", "_")
-    peers = {"reward": values.REWARDS, "prompts": values.PROMPTS, "precision": values.PRECISIONS}
-    spelled = peers.get(group, {}).get(spelled, spelled)
-    if spelled in known:
-        return [(f"{group}={spelled}",)]
+    if our_option(group, option) in known:
+        return [option_words(group, option)]
     if group == "model" and (values.is_hub_id(option) or "/" in option):
         return [words for words in values.model(option, {}) if len(words) > 1]
     if group == "prompts" and (values.is_hub_id(option) or "." in option):

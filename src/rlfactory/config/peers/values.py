@@ -11,6 +11,7 @@ from typing import Any
 
 from rlfactory.config.memory.model_parts import published_pipeline
 from rlfactory.config.options import options
+from rlfactory.config.peers.names_file import option_words, our_option
 from rlfactory.model.pipelines.local_models import (
     LANGUAGE_OPTION,
     OPTIONS,
@@ -22,46 +23,11 @@ from rlfactory.model.pipelines.local_models import (
 Config = Mapping[str, Any]
 Words = tuple[str, ...]
 
-PRECISIONS = {
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "torch.bfloat16": "bf16",
-    "fp16": "fp16",
-    "float16": "fp16",
-    "torch.float16": "fp16",
-    "half": "fp16",
-    "fp32": "fp32",
-    "float32": "fp32",
-    "torch.float32": "fp32",
-}
-"""Names of number formats, and the options of `precision`."""
-
-REWARDS = {
-    "jpeg_compressibility": "compressibility",
-    "jpeg_incompressibility": "incompressibility",
-    "aesthetic_score": "aesthetic",
-    "pick_score": "pickscore",
-    "clip": "clipscore",
-    "clip_score": "clipscore",
-    "hpsv2": "hps",
-    "hps_v3": "hpsv3",
-    "image_reward": "imagereward",
-    "llava_bertscore": "llava_bertscore",
-}
-"""Rewards of other libraries by their names in lower case, where ours differ."""
-
-PROMPTS = {
-    "simple_animals": "animals",
-    "nouns_activities": "activities",
-    "general_ocr": "signs",
-    "ocr": "signs",
-    "pickscore": "pick_a_pic",
-}
-"""Prompt functions and data sets of other libraries, where our names differ."""
-
 LANGUAGE_MODEL = "rlfactory.model.causal_lm.CausalLM"
 
-KINDS = {
+KINDS: Mapping[str, str | None] = {
+    "qwen-image-edit": None,  # none that is trained here
+    "kontext": "flux_kontext",
     "flux.2-klein": "flux2_klein",
     "flux.2-dev": "flux2_dev",
     "qwen-image": "qwen_image",
@@ -115,7 +81,6 @@ def is_hub_id(path: str) -> bool:
 
 def reward(value: str, config: Config) -> list[Words]:
     """A reward by name, or a function by `FILE.py:NAME` or `package.module:NAME`."""
-    name = value.lower()
     if ":" in value:
         kinds = ["image_function", "function"]
         if config["model"]["_target_"] == LANGUAGE_MODEL:
@@ -123,14 +88,14 @@ def reward(value: str, config: Config) -> list[Words]:
         return [(f"reward={kind}", f"reward.function={value}") for kind in kinds]
     if is_hub_id(value):
         return [("model=tiny_gpt2", "reward=reward_model", f"reward.path={value}")]
-    chosen = (f"reward={REWARDS.get(name, name)}",)
+    chosen = option_words("reward", value)
     return [chosen, ("model=tiny_gpt2", *chosen)]
 
 
 def prompts(value: str, config: Config) -> list[Words]:
     """Prompts in a file, a folder or a data set of the hub, and a reward that needs no metadata."""
     name = value.lower().rstrip("/").rpartition("/")[2]
-    if (known := PROMPTS.get(name, name)) in options("prompts") and known not in (
+    if (known := our_option("prompts", name)) in options("prompts") and known not in (
         "file",
         "datasets",
     ):
@@ -142,51 +107,100 @@ def prompts(value: str, config: Config) -> list[Words]:
 
 def prompt_function(value: str, config: Config) -> list[Words]:
     """A prompt function of ddpo-pytorch by name."""
-    name = value.lower()
-    return [
-        (f"prompts={PROMPTS.get(name, name)}", *more) for more in ((), ("reward=compressibility",))
-    ]
+    words = option_words("prompts", value)
+    return [words, (*words, "reward=compressibility")]
 
 
 def dynamics(value: str, config: Config) -> list[Words]:
     """A sampler by name, with an algorithm that learns from its steps."""
-    name = value.lower().replace("-", "_")
-    words = (f"dynamics={name}",)
+    words = option_words("dynamics", value)
     return [("algo=grpo", *words), ("model=tiny_sd", *words), words]
 
 
-def iterations_of_steps(value: str, config: Config) -> list[Words]:
-    """The iterations that make a number of optimizer steps."""
-    steps = number(value) or 1
-    return [(f"iterations={_ratio(steps, config['updates_per_iteration'] * config['epochs'])}",)]
+def guidance(value: str, config: Config) -> list[Words]:
+    """Guidance of a pipeline: an input of FLUX's network, else by a second evaluation.
+
+    Z-Image's scale is ours less 1.
+    """
+    model = config.get("model", {})
+    target, scale = str(model.get("_target_")), number(value)
+    if "embedded_guidance" in model:
+        # a model without this input was distilled to sample without guidance
+        return [(f"model.embedded_guidance={value}",)] if model["embedded_guidance"] else [()]
+    if target.endswith(".ZImage") and scale is not None:
+        value = f"{scale + 1:g}"
+    words = (f"model.guidance={value}",)
+    return [words, ("model=tiny_sd", *words)]
 
 
-def iterations_of_samples(value: str, config: Config) -> list[Words]:
-    """The iterations that draw a number of samples."""
-    samples = number(value) or 1
+def listed(value: str, config: Config) -> str:
+    """One text as a list; PEFT's word for all layers is none of their names."""
+    return value if value.startswith("[") or value == "all-linear" else f"[{value}]"
+
+
+def clip_pair(value: str, config: Config) -> list[Words]:
+    """A clip below 1 and one above."""
+    low, _, high = value.strip("[]").partition(",")
+    words = (f"algo.clip_range={low.strip()}", f"algo.clip_high={(high or low).strip()}")
+    return [words, ("model=tiny_gpt2", *words)]
+
+
+def loggers(value: str, config: Config) -> list[Words]:
+    """Loggers by name, without those that there are anyway."""
+    names = [our_option("logger", name.strip(" '\"")) for name in value.strip("[]").split(",")]
+    kept = [name for name in names if name != "jsonl"] or ["jsonl"]
+    if not {*kept} <= {*options("logger")}:
+        return []
     return [
-        (f"iterations={_ratio(samples, config['prompts_per_iteration'] * config['group_size'])}",)
+        (f"logger={kept[0]}",)
+        if len(kept) == 1
+        else ("logger=several", f"logger.of=[{','.join(kept)}]")
     ]
 
 
-def present_iterations(value: str, config: Config) -> list[Words]:
+def in_iterations(value: str, config: Config) -> str:
+    """A number of optimizer steps as iterations."""
+    return _per(value, config["updates_per_iteration"] * config["epochs"])
+
+
+def iterations_of_samples(value: str, config: Config) -> str:
+    """The iterations that draw a number of samples."""
+    return _per(value, config["prompts_per_iteration"] * config["group_size"])
+
+
+def groups_of_samples(value: str, config: Config) -> str:
+    """The groups that a number of samples is."""
+    return _per(value, config["group_size"])
+
+
+def updates_of_samples(value: str, config: Config) -> str:
+    """The updates of an iteration for a number of samples of each."""
+    samples = config["prompts_per_iteration"] * config.get("group_size", 1)
+    return f"{max(1, round(samples / (number(value) or samples)))}"
+
+
+def updates_of_prompts(value: str, config: Config) -> str:
+    """The updates of an iteration for a number of prompts of each."""
+    prompts = config["prompts_per_iteration"]
+    return f"{max(1, round(prompts / (number(value) or prompts)))}"
+
+
+def present_iterations(value: str, config: Config) -> str | list[Words]:
     """The iterations as they are: another library's measure that can't be converted."""
-    return [(f"iterations={config['iterations']}",)]
+    return f"{config['iterations']}" if "iterations" in config else []
 
 
-def warmup_of_ratio(value: str, config: Config) -> list[Words]:
-    """The iterations that are a share of the run."""
-    return [(f"learning_rate.warmup={round((number(value) or 0) * config['iterations'])}",)]
+def share_of_run(value: str, config: Config) -> str | list[Words]:
+    """The iterations that are a share of the run; nothing where its length is not known."""
+    if "iterations" not in config:
+        return []
+    return f"{round((number(value) or 0) * config['iterations'])}"
 
 
-def first_beta(value: str, config: Config) -> list[Words]:
-    """Adam's betas with another first one."""
-    return [(f"optimizer.betas=[{value},{_betas(config)[1]}]",)]
-
-
-def second_beta(value: str, config: Config) -> list[Words]:
-    """Adam's betas with another second one."""
-    return [(f"optimizer.betas=[{_betas(config)[0]},{value}]",)]
+def share_of_length(value: str, config: Config) -> str:
+    """A number of tokens as a share of the longest response."""
+    length = config["dynamics"].get("length", 0)
+    return f"{min(1.0, (number(value) or 0) / length):g}" if length else value
 
 
 def resume(value: str, config: Config) -> list[Words]:
@@ -196,10 +210,7 @@ def resume(value: str, config: Config) -> list[Words]:
     return [(f"run_dir={run}",)] if run else [()]
 
 
-def _betas(config: Config) -> list[float]:
-    betas: list[float] = config["optimizer"].get("betas", [0.9, 0.999])
-    return betas
-
-
-def _ratio(count: float, of: int) -> int:
-    return max(1, round(count / of))
+def _per(value: str, of: int) -> str:
+    """A typed count in units of `of`, at least one; none and negative numbers as 0."""
+    count = number(value)
+    return value if count is None else f"{max(1, round(count / of)) if count > 0 else 0}"

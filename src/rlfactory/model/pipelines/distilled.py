@@ -10,6 +10,9 @@ STEPS = {
     "black-forest-labs/FLUX.2-klein-4B": 4,
     "black-forest-labs/FLUX.2-klein-9B": 4,
     "Tongyi-MAI/Z-Image-Turbo": 8,
+    "stabilityai/stable-diffusion-3.5-large-turbo": 4,
+    "stabilityai/sdxl-turbo": 4,
+    "stabilityai/sd-turbo": 4,
 }
 """The sampling steps of published models. Files of Z-Image-Turbo do not tell it from Z-Image."""
 SHORTEST = 4

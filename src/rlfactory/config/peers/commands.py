@@ -1,0 +1,175 @@
+"""Command lines and scripts that start other libraries' trainers, as their options by name."""
+
+import ast
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-[^}]*)?\}|(\w+))")
+TRAINERS = {
+    **{"GRPOConfig": "grpo_token", "RLOOConfig": "rloo", "DPOConfig": "dpo", "PPOConfig": "ppo"},
+    **{"SFTConfig": "sft", "DDPOConfig": "ddpo"},
+}
+"""Configurations of TRL, and our algorithms."""
+LAUNCHED = ("nproc[_-]per[_-]node", "num[_-]processes", "nnodes")
+"""Options of launchers whose product is the number of processes."""
+SET = ("NPROC_PER_NODE", "NNODES")
+"""Variables that say the same."""
+
+
+@dataclass
+class Options:
+    """What a command line or a script sets.
+
+    Attributes:
+        program: the words before the first option.
+        values: the options by name, dotted ones for `KEY=VALUE` words.
+        trainer: our algorithm, where a script's configuration class says it.
+        unread: lines of a script that are not understood.
+        launched: processes by variables of a launcher.
+    """
+
+    program: str
+    values: dict[str, Any] = field(default_factory=dict)
+    trainer: str | None = None
+    unread: list[str] = field(default_factory=list)
+    launched: int = 1
+
+    def processes(self) -> int:
+        """GPUs that the launcher before the script is told."""
+        counts = [re.search(rf"--{name}[= ](\d+)", self.program) for name in LAUNCHED]
+        return math.prod([self.launched, *(int(found[1]) for found in counts if found)])
+
+
+def of_shell(text: str) -> Options:
+    """The options of the longest command of a shell script; ValueError if a quote is not closed."""
+    plain = re.sub(r"(?m)^[ \t]*#.*$|\\\n", " ", text)
+    lexer = shlex.shlex(plain, posix=True, punctuation_chars="\n;&|")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    variables = {"HOME": str(Path.home())}
+    commands: list[list[str]] = [[]]
+    for token in lexer:
+        word = _with_values(token, variables)
+        if token.strip("\n;&|") == "":
+            commands.append([])
+        elif commands[-1] or not (found := re.fullmatch(r"(\w+)=(.*)", word, re.DOTALL)):
+            commands[-1] += [word] if word != "export" else []
+        else:
+            variables[found[1]] = found[2]
+    made = _options(max(commands, key=len))
+    made.launched = math.prod(
+        int(variables[name]) for name in SET if variables.get(name, "").isdigit()
+    )
+    return made
+
+
+def _with_values(word: str, variables: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), word)
+
+
+def _options(words: list[str]) -> Options:
+    first = next((i for i, w in enumerate(words) if _sets(w)), len(words))
+    # options of a launcher stand before the script
+    scripts = [
+        i + 1 for i, word in enumerate(words) if word.endswith(".py") or word in ("-m", "--")
+    ]
+    start = max([first, *scripts]) if scripts else first
+    made, name = Options(" ".join(words[: start + 1])), ""
+    for word in words[start:]:
+        if word.startswith("--"):
+            name, mark, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            made.values[name] = _read(value) if mark else True
+            name = "" if mark else name
+        elif "=" in word and not name:
+            key, _, value = word.lstrip("+").partition("=")
+            made.values[key] = _read(value)
+        elif name:
+            given = made.values[name]
+            made.values[name] = (
+                _read(word)
+                if given is True
+                else [*(given if isinstance(given, list) else [given]), _read(word)]
+            )
+    return made
+
+
+def _sets(word: str) -> bool:
+    return word.startswith("--") or re.match(r"\+*[\w.]+\.[\w.]+=", word) is not None
+
+
+def _read(text: str) -> Any:
+    """A value as YAML has it, with numbers such as 1e-6."""
+    try:
+        return (
+            float(text) if re.fullmatch(r"-?\d+(\.\d*)?[eE]-?\d+", text) else yaml.safe_load(text)
+        )
+    except yaml.YAMLError:
+        return text
+
+
+def of_script(file: Path) -> Options | None:
+    """The options of a script that trains by TRL, which is read and not run; None if none does.
+
+    Understood are constants, names of constants, `load_dataset` and the names of functions.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    constants: dict[str, ast.expr] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                constants[name] = value
+    calls = {_called(node): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    config = next((name for name in calls if name in TRAINERS), None)
+    if config is None:
+        return None
+    made = Options(file.name, trainer=TRAINERS[config])
+    for name, given in _keywords(calls[config], constants, made):
+        made.values[name] = given
+    for name, call in calls.items():
+        if name == "LoraConfig":
+            renamed = {"r": "lora_r", "target_modules": "lora_target_modules"}
+            options = dict(_keywords(call, constants, made))
+            made.values |= {renamed.get(key, key): value for key, value in options.items()}
+            made.values["use_peft"] = True
+        elif name.endswith("Trainer"):
+            options = dict(_keywords(call, constants, made))
+            data = {"train_dataset": "dataset_name", "model": "model_name_or_path"}
+            used = (*data, "reward_funcs")
+            made.values |= {data.get(k, k): v for k, v in options.items() if k in used}
+    return made
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def _keywords(
+    call: ast.Call, constants: Mapping[str, ast.expr], into: Options
+) -> Iterator[tuple[str, Any]]:
+    for keyword in call.keywords:
+        if keyword.arg in (None, "args", "peft_config", "processing_class", "tokenizer"):
+            continue
+        try:
+            yield str(keyword.arg), _value(keyword.value, constants)
+        except ValueError:
+            into.unread.append(f"{keyword.arg}={ast.unparse(keyword.value)}")
+
+
+def _value(node: ast.expr, constants: Mapping[str, ast.expr]) -> Any:
+    match node:
+        case ast.Name(id=name) if name in constants:
+            return _value(constants[name], {k: v for k, v in constants.items() if k != name})
+        case ast.Name(id=name):
+            return name  # a function, such as a reward
+        case ast.List(elts=items):
+            return [_value(item, constants) for item in items]
+        case ast.Call(args=[ast.Constant(value=str(text)), *_]):
+            return text  # load_dataset("NAME"), AutoModel.from_pretrained("NAME")
+    return ast.literal_eval(node)
