@@ -14,6 +14,7 @@ from rlfactory.config._hydra import (
 from rlfactory.config.composites import COMPOSITE_KEYS, JUDGES, expand_parts, named_by_sets
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
 from rlfactory.config.media_forms import media_form
+from rlfactory.config.named_models import with_options
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
@@ -48,8 +49,9 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
         PlanError: if nothing can be composed.
     """
     problems: list[Problem] = []
-    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places = searched(overrides)
+    overrides = with_options(overrides, places)
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     wrong = [p for o in parsed for p in override_problems(o, places, overrides)]
     problems += wrong
     asked = len(problems) - len(wrong)

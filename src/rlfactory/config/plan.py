@@ -17,6 +17,7 @@ from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets
 from rlfactory.config.live_rows import described_choice
+from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.processes import describe_processes, process_notes
@@ -45,6 +46,7 @@ class Plan:
         derived: rows of the printed plan that follow from the values.
         run_dir: the run folder.
         evaluations: forward passes of the network in an iteration on images; 0 for texts.
+        model: the name of the model, which is that of its option or the last part of its path.
     """
 
     config: Config
@@ -52,16 +54,20 @@ class Plan:
     derived: Mapping[str, str]
     run_dir: Path
     evaluations: float
+    model: str
 
     def frozen(self) -> str:
         """The content of the run folder's config.yaml."""
-        content = {**self.config, "run_dir": str(self.run_dir), "choices": dict(self.choices)}
+        choices = {**self.choices, "model": self.model}
+        content = {**self.config, "run_dir": str(self.run_dir), "choices": choices}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     def table(self, *, color: bool = False) -> str:
         """The printed plan: choices, derived rows and the run folder, a line each."""
         chosen = {group: self.choices[group] for group in GROUPS if group in self.choices}
         rows = {g: described_choice(name, self.config.get(g)) for g, name in chosen.items()}
+        if self.model != self.choices["model"]:
+            rows["model"] = f"{self.choices['model']}: {self.model}"
         if rows.get("recipe") == "none":
             del rows["recipe"]
         rows |= {**self.derived, "run folder": str(self.run_dir)}
@@ -93,12 +99,15 @@ def make_plan(
         PlanError: with all problems, `found` first.
     """
     traits = checked_traits(config, found, defaults)
+    own_path = (defaults or config)["model"].get("path")
+    model = shown_model(choices.get("model", "custom"), config["model"].get("path"), own_path)
     return Plan(
         with_absolute_paths(config),
         _visible_choices(choices, traits),
         _derive(config, traits),
-        _run_dir(config, choices),
+        _run_dir(config, {**choices, "model": model}),
         nfe_per_iteration(config, traits),
+        model,
     )
 
 

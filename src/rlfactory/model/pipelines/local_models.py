@@ -87,7 +87,7 @@ PIPELINE_INDEX, MODEL_INDEX = "model_index.json", "config.json"
 
 OPTIONS = {family.pipeline: family.option for family in FAMILIES}
 """The option of the group `model` to start from, by pipeline class."""
-LANGUAGE_OPTION = "gpt2"
+LANGUAGE_OPTION = "causal_lm"
 TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
 """What to remove from a pipeline's name to have that of the text-to-image pipeline."""
 
@@ -99,16 +99,12 @@ def pipeline_of(folder: Path) -> str | None:
     return TEXT_TO_IMAGE.sub("", name) if isinstance(name, str) else None
 
 
-def is_language_model(folder: Path) -> bool:
-    """Whether a folder holds a causal language model of transformers."""
-    names = read_json(folder / MODEL_INDEX).get("architectures")
-    return any(str(name).endswith(("LMHeadModel", "ForCausalLM")) for name in names or ())
+Part = Mapping[str, Any]
+"""The configuration of a part of a pipeline; empty where it is not known."""
 
 
-def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
+def sizes_of(vae: Part, network: Part, pipeline: str) -> tuple[int, int | None] | None:
     """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
-    vae = read_json(folder / "vae" / "config.json")
-    network = read_json(folder / "transformer" / "config.json")
     of_videos = pipeline in ("QwenImagePipeline", "WanPipeline")
     if of_videos and isinstance(vae.get("temperal_downsample"), list):
         return 2 ** (len(vae["temperal_downsample"]) + 1), None
@@ -154,7 +150,6 @@ def nearest_sizes(size: int, unit: int, largest: int | None = None) -> list[int]
     return sorted(candidates, key=lambda value: (abs(value - size), value))
 
 
-def takes_guidance(folder: Path) -> bool | None:
-    """Whether a Flux network has guidance as an input; None if its folder does not say."""
-    network = read_json(folder / "transformer" / "config.json")
+def takes_guidance(network: Part) -> bool | None:
+    """Whether a Flux network has guidance as an input; None if it is not known."""
     return bool(network.get("guidance_embeds", False)) if network else None
