@@ -30,6 +30,7 @@ from rlfactory.config.schema_problems import (
     node_problems,
     root_problems,
 )
+from rlfactory.config.settings_rows import describe_draws, describe_learning, describe_sample
 from rlfactory.config.tracked_prompts import tracker_notes
 from rlfactory.utils.path_keys import with_absolute_paths
 
@@ -199,6 +200,8 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     passes = several if total > updates else f"{updates}"
     iterations = config["iterations"]
     rows = {
+        "a sample": describe_sample(config, traits),
+        "trained": describe_learning(config),
         "samples": f"{groups} groups x {size} = {samples} an iteration,"
         f" {samples // updates} an update",
         "updates": f"{passes} an iteration x {iterations} = {total * iterations}",
@@ -207,7 +210,8 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     }
     if processes := describe_processes(config):
         rows["processes"] = processes
-    rows["evaluated on"] = describe_evaluation(config, traits)
+    evaluated = describe_evaluation(config, traits)
+    rows["evaluated on"] = f"{evaluated}; {describe_draws(config, traits)}"
     if sets := describe_sets(config):
         rows["also on"] = sets
     rows["device"] = describe_device(config)

@@ -108,8 +108,9 @@ def _are_conversations(config: Config, traits: Traits) -> bool:
 def _are_user_messages(config: Config) -> bool:
     """Whether a prompt that is a text is a user's message, as far as that is known."""
     role = config["model"].get("text_role")
-    is_plain = config["model"].get("chat_template") not in ("auto", "none")
-    return role == "user" or (role == "auto" and bool(is_plain or _has_template(config)))
+    template = config["model"].get("chat_template")
+    has_one = template != "none" and (template != "auto" or _has_template(config) is not False)
+    return bool(role == "user" or (role == "auto" and has_one))
 
 
 def _model_folder(config: Config) -> Path | None:

@@ -213,7 +213,8 @@ def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterat
     """`model.embedded_guidance` is set exactly if the network takes guidance as an input."""
     model = config["model"]
     network = _part(config, traits, "transformer") if "embedded_guidance" in model else {}
-    takes = takes_guidance(network)
+    is_known = _folder(config) is not None or "guidance_embeds" in network
+    takes = takes_guidance(network) if is_known else None
     given = model.get("embedded_guidance")
     if takes is None or takes == (given is not None):
         return

@@ -6,7 +6,9 @@ from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.few_steps import few_step_notes
 from rlfactory.config.memory.model_parts import published_scheduler
+from rlfactory.model.pipelines.families import BY_TARGET
 from rlfactory.model.pipelines.local_models import folder_of
+from rlfactory.model.pipelines.pipeline_parts import left_out
 from rlfactory.model.pipelines.scheduler_config import (
     scheduler_of,
     solver_notes,
@@ -64,6 +66,9 @@ def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
     if not isinstance(path, str):
         return
     folder = folder_of(path)
+    family = BY_TARGET.get(str(config["model"]["_target_"]))
+    if folder is not None and family and (lost := {*left_out(folder)} & {*family.optional}):
+        yield f"{path} has no {' and no '.join(sorted(lost))}: it is loaded without"
     scheduler = scheduler_of(folder) if folder is not None else published_scheduler(path)
     if process == "vp" and folder is not None:
         yield from timestep_notes(scheduler, config["schedule"])

@@ -52,6 +52,7 @@ PROMPTS = {
 
 LANGUAGE_MODEL = "rlfactory.model.causal_lm.CausalLM"
 
+
 def number(text: str) -> float | None:
     """A typed number; None if it is none."""
     try:

@@ -145,9 +145,7 @@ def load_pipeline(
     folder = pipeline_folder(kind, path)
     replaced = {**dict.fromkeys(left_out(folder)), **components}
     with explained(path, kind.__name__), no_bars():
-        return kind.from_pretrained(
-            folder, dtype=dtypes, variant=variant_of(folder), **replaced
-        )
+        return kind.from_pretrained(folder, dtype=dtypes, variant=variant_of(folder), **replaced)
 
 
 def load_frozen(

@@ -228,9 +228,7 @@ class TextEncoders:
         return {name: _frozen(part).to(self.device) for name, part in loaded.items()}
 
 
-def _load(
-    library: str, kind: str, folder: Path, dtype: torch.dtype
-) -> nn.Module:
+def _load(library: str, kind: str, folder: Path, dtype: torch.dtype) -> nn.Module:
     """One encoder."""
     with no_bars():
         loaded: nn.Module = getattr(importlib.import_module(library), kind).from_pretrained(
