@@ -53,6 +53,8 @@ def pipeline_fault(folder: Path) -> str | None:
     named, family = _named(folder), BY_PIPELINE.get(pipeline_of(folder) or "")
     if family is None or not named:
         return None
+    if None in read_json(folder / PIPELINE_INDEX).values():
+        return f"has null for a part in its {PIPELINE_INDEX}; [null, null] leaves a part out"
     network = "unet" if family.network.startswith("UNet") else "transformer"
     for name in (network, "vae", "scheduler", "text_encoder", "tokenizer"):
         if not named.get(name):
