@@ -1,11 +1,12 @@
 """A model by its folder or hub id: the option of its kind, and its name in plans and runs."""
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config._hydra import CompositionError, Override, parse
+from rlfactory.config._hydra import CompositionError, parse
 from rlfactory.config.memory.language_shapes import published_language_models
 from rlfactory.config.memory.model_parts import parts_of, published_pipeline
 from rlfactory.config.options import options
@@ -51,12 +52,12 @@ def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
     rewritten: list[str] = []
     for word in words:
         found = _paths(word, places) if override_key(word) == "model" else []
-        kinds = dict.fromkeys(_kind(path) for path in found)
+        kinds = [*dict.fromkeys(map(_kind, found))]
         if len(kinds) > 1:
-            pairs = " and ".join(f"model={_kind(path)} model.path={path}" for path in found[:2])
-            raise PlanError([Problem("model", f"are models of several kinds; sweep each: {pairs}")])
+            message = f"are models of several kinds ({', '.join(kinds)}); sweep each by itself"
+            raise PlanError([Problem("model", message)])
         rewritten += [f"model={kind}" for kind in kinds] or [word]
-        if found and not any(override_key(other) == "model.path" for other in words):
+        if found and all(override_key(other) != "model.path" for other in words):
             quoted = ["'" + p.replace("\\", "\\\\").replace("'", "\\'") + "'" for p in found]
             rewritten.append(f"model.path={','.join(quoted)}")
     return rewritten
@@ -66,42 +67,31 @@ def _paths(word: str, places: Sequence[str]) -> list[str]:
     """The folders, files and hub ids that a choice of the model names; empty for options."""
     try:
         (override,) = parse([word])
+        value: Any = override.value()
     except (CompositionError, ValueError):  # reported where it is read
         return []
-    values = [str(value) for value in _values(override)]
-    known = options("model", places)
-    if not values or any(value in known or not _is_path(value) for value in values):
-        return []
-    return values
-
-
-def _values(override: Override) -> Iterator[object]:
-    if override.is_delete() or override.is_add() or override.package is not None:
-        return
-    if override.is_sweep_override():
-        swept: Any = override.value()
-        yield from [] if hasattr(swept, "filter") else getattr(swept, "list", [])
-    else:
-        yield override.value()
+    swept = getattr(value, "list", []) if override.is_sweep_override() else [value]
+    values, known = [str(item) for item in swept], options("model", places)
+    is_choice = word.startswith("model=") and value is not None
+    return values if is_choice and all(v not in known and _is_path(v) for v in values) else []
 
 
 def _is_path(value: str) -> bool:
-    is_marked = value.startswith((".", "~", ZOO_PREFIX)) or "/" in value or "\\" in value
-    is_there = bool(value) and Path(value).expanduser().exists()
-    return is_marked or is_there or value.endswith(GGUF) or value in published_language_models()
+    is_marked = value.startswith((".", "~", ZOO_PREFIX)) or "/" in value or value.endswith(GGUF)
+    is_there = bool(value) and os.path.exists(value)
+    return is_marked or is_there or value in published_language_models()
 
 
 def _kind(path: str) -> str:
     """The option for a path; PlanError where it has none."""
     if (found := option_of(path)) is not None:
         return found
-    folder = folder_of(path)
-    pipeline = None if folder is None else pipeline_of(folder)
-    if pipeline is not None:
+    folder = folder_of(path) or Path(path).expanduser()
+    if (pipeline := pipeline_of(folder)) is not None:
         reason = NO_FAMILY.get(pipeline, f"known are {', '.join(OPTIONS)}")
         raise PlanError([Problem("model", f"{path} is a {pipeline}: {reason}")])
-    fault = language_fault(Path(path).expanduser()) if folder is None else language_fault(folder)
-    raise PlanError([Problem("model", f"{path} {fault[0]}", instead=fault[1])])
+    message, instead = language_fault(folder) or ("is no model", None)
+    raise PlanError([Problem("model", f"{path} {message}", instead=instead)])
 
 
 def option_of(path: str) -> str | None:
@@ -114,35 +104,30 @@ def option_of(path: str) -> str | None:
     if folder is not None:
         pipeline = pipeline_of(folder)
     if pipeline in BY_PIPELINE:
-        family = BY_PIPELINE[pipeline]
-        parts = parts_of(path) or {}
+        family, parts = BY_PIPELINE[pipeline], parts_of(path) or {}
         largest = max((part.parameters for part in parts.values()), default=SMALL)
         return family.small if family.small and largest < SMALL else family.option
-    is_file = path.endswith(GGUF) and Path(path).expanduser().is_file()
-    if path in published_language_models() or is_file:
-        return LANGUAGE_OPTION
-    if folder is not None:
-        return None if pipeline or language_fault(folder) else LANGUAGE_OPTION
-    if not is_hub_id(path):
-        return None
+    if folder is not None or not is_hub_id(path):
+        is_one = pipeline is None and not language_fault(folder or Path(path).expanduser())
+        return LANGUAGE_OPTION if is_one or path in published_language_models() else None
     return next((option for part, option in KINDS.items() if part in path.lower()), LANGUAGE_OPTION)
 
 
 def is_hub_id(path: str) -> bool:
     """Whether a path that is no folder has the form OWNER/NAME."""
-    return not path.startswith(("/", ".", "~", ZOO_PREFIX)) and path.count("/") == 1
+    is_local = path.startswith(("/", ".", "~", ZOO_PREFIX)) or path.endswith(GGUF)
+    return not is_local and path.count("/") == 1
 
 
 def shown_model(option: str, path: object, default: object) -> str:
     """The name of the model that is trained: its option's, or the last part of another path.
 
     Args:
-        path: `model.path`.
-        default: that of the option.
+        path: `model.path`, and `default` that of the option.
     """
     if not isinstance(path, str) or path == default or is_reference(path):
         return option
-    parts = Path(path.removeprefix(ZOO_PREFIX)).expanduser().absolute().resolve().parts
+    parts = Path(os.path.abspath(Path(path.removeprefix(ZOO_PREFIX)).expanduser())).parts
     if len(parts) > 2 and parts[-2] == "snapshots":  # the hub's cache: models--OWNER--NAME
         parts = (parts[-3].rpartition("--")[2],)
     return re.sub(r"[^\w.+-]+", "_", parts[-1].removesuffix(GGUF)) or option

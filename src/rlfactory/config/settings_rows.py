@@ -1,6 +1,4 @@
-"""Rows of a plan on what a sample is, and on how it is learned from."""
-
-from collections.abc import Mapping
+"""Rows of a plan on what a sample is, how it is learned from, and what an evaluation draws."""
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.evaluation_prompts import evaluation_draws
@@ -8,52 +6,56 @@ from rlfactory.model.pipelines.local_models import height_and_width
 
 SHOWN = 60
 """Characters of a system prompt, and of the names of modules."""
+ROLES = {"none": "text prompts as they are", "user": "text prompts as user's messages"}
 
 
 def describe_sample(config: Config, traits: Traits) -> str:
     """What is drawn: size, steps and guidance of images; length, temperature and form of texts."""
     model, dynamics = config["model"], config["dynamics"]
-    if traits["model"].get("media") == "texts":
-        names = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-        given = {n: dynamics[n] for n, off in names.items() if n in dynamics}
-        shown = [f"{n} {v:g}" for n, v in given.items() if n == "temperature" or v != names[n]]
-        parts = [f"at most {dynamics.get('length', '?')} tokens", *shown]
-        roles = {"none": "text prompts as they are", "user": "text prompts as user's messages"}
-        role = str(model.get("text_role"))
-        parts.append(roles.get(role, "text prompts by the chat template, where there is one"))
-        if (system := model.get("system_prompt")) is not None:
-            parts.append(f"system prompt {_short(repr(system))}")
-        return ", ".join(parts)
-    parts = [f"{config['schedule']['steps']} steps"]
-    if model.get("size") is not None:
-        parts.insert(0, " x ".join(map(str, height_and_width(model["size"]))) + " pixels")
-    for name in ("frames", "guidance", "embedded_guidance"):
-        if model.get(name) is not None:
-            parts.append(f"{name.replace('_', ' ')} {model[name]:g}")
-    return ", ".join(parts)
+    if traits["model"].get("media") != "texts":
+        edges = [] if model.get("size") is None else height_and_width(model["size"])
+        size = [" x ".join(map(str, edges)) + " pixels"] if edges else []
+        names = ("frames", "guidance", "embedded_guidance")
+        given = {name: model[name] for name in names if model.get(name) is not None}
+        options = [f"{name.replace('_', ' ')} {value:g}" for name, value in given.items()]
+        return ", ".join([*size, f"{config['schedule']['steps']} steps", *options])
+    given = {"temperature": dynamics.get("temperature", 1.0)}
+    given |= {
+        n: dynamics[n] for n, off in (("top_p", 1), ("top_k", 0)) if dynamics.get(n, off) != off
+    }
+    role = ROLES.get(
+        str(model.get("text_role")), "text prompts by the chat template if there is one"
+    )
+    system = model.get("system_prompt")
+    parts = [
+        f"at most {dynamics.get('length', '?')} tokens",
+        *(f"{n} {v:g}" for n, v in given.items()),
+    ]
+    return ", ".join([*parts, role, *([f"system prompt {_short(system)!r}"] if system else [])])
 
 
 def describe_learning(config: Config) -> str:
     """What is trained, at which learning rate."""
-    model, rate = config["model"], f"learning rate {config['optimizer'].get('lr', 0):g}"
+    model, rate = config["model"], config["optimizer"].get("lr")
     if model.get("finetune") != "lora":
-        return f"all weights, {rate}"
-    targets = model.get("lora_targets") or "the default modules"
-    on = targets if isinstance(targets, str) else _short(", ".join(map(str, targets)))
-    return f"LoRA of rank {model['lora_rank']}, alpha {model['lora_alpha']:g} on {on}; {rate}"
+        trained = "all weights"
+    else:
+        targets = model.get("lora_targets") or "the default modules"
+        named = targets if isinstance(targets, str) else _short(", ".join(map(str, targets)))
+        trained = f"LoRA of rank {model['lora_rank']}, alpha {model['lora_alpha']:g} on {named}"
+    return trained if rate is None else f"{trained}; learning rate {rate:g}"
 
 
 def describe_draws(config: Config, traits: Traits) -> str:
     """The samples and passes of one evaluation."""
     draws, evaluation = evaluation_draws(config), config["evaluation"]
-    text = f"{draws:,} samples an evaluation, those for the diversity among them"
+    text = f"{draws:,} samples an evaluation, with those for the diversity"
     if traits["model"].get("media") == "texts":
         return text
     guided = 2 if config["model"].get("guidance", 1) > 1 else 1
     passes = draws * guided * int(evaluation["steps"] or config["schedule"]["steps"])
-    size: Mapping[str, object] = {"size": evaluation["size"]} if evaluation["size"] else {}
-    at = f" at {size['size']} pixels" if size else ""
-    return f"{text}{at}, {passes:,} passes"
+    at = f" at {evaluation['size']} pixels" if evaluation["size"] else ""
+    return f"{text}{at}: {passes:,} passes"
 
 
 def _short(text: str) -> str:

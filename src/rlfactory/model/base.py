@@ -178,7 +178,7 @@ class ImageModel(ABC):
         del prompts
 
     def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
-        """What is measured of an iteration's prompts, as the share that is cut. Nothing by default."""
+        """What is measured of an iteration's prompts. Nothing by default."""
         del prompts
         return {}
 

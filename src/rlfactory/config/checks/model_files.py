@@ -10,7 +10,7 @@ from rlfactory.config.compat import upgrade
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.problems import Problem
-from rlfactory.model.lm.model_folder import GGUF, architecture_fault, language_fault
+from rlfactory.model.lm.model_folder import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
     find_adapters,

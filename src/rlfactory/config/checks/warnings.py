@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.few_steps import few_step_notes
+from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.memory.model_parts import published_scheduler
 from rlfactory.model.pipelines.families import BY_TARGET
 from rlfactory.model.pipelines.local_models import folder_of
@@ -27,6 +28,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
     yield from few_step_notes(config, traits)
+    yield from _repeated_prompts(config, traits)
     yield from template_notes(config, traits)
     yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
@@ -74,6 +76,19 @@ def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
         yield from timestep_notes(scheduler, config["schedule"])
     elif process == "flow":
         yield from solver_notes(scheduler)
+
+
+def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
+    """A note if a file has far fewer prompts than an iteration has groups."""
+    rows, column = known_rows(config, traits), str(config["prompts"].get("column", "prompt"))
+    count = len({str(row.get(column)) for row in rows.rows}) if rows is not None else 0
+    groups, size = config["prompts_per_iteration"], config["group_size"]
+    if not 0 < 2 * count <= groups:
+        return
+    fitting = (n for n in range(count, 0, -1) if n * size % config["updates_per_iteration"] == 0)
+    fix = f"; prompts_per_iteration={n} has none twice" if (n := next(fitting, 0)) else ""
+    times = f"each comes up {groups // count} times{fix}"
+    yield f"{count} prompts for {groups} groups an iteration: {times}"
 
 
 def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:

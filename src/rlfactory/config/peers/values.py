@@ -5,6 +5,7 @@ type, most fitting first.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rlfactory.config.named_models import is_hub_id, option_of

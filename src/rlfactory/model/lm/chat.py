@@ -28,8 +28,8 @@ class PromptFormat:
         tokenizer: of the model; its `chat_template` is set to the template that is used.
         template: `auto`, the tokenizer's own; `plain`; `none`; or the path of a Jinja file.
         system_prompt: the system message of each conversation that has none of its own.
-        text_role: whether a prompt that is a text is given as it is, or as a user's message; `auto`:
-            as a message where there is a chat template.
+        text_role: whether a prompt that is a text is given as it is, or as a user's message; by
+            `auto` as a message where there is a chat template.
         options: further variables of the template, as Qwen3's `enable_thinking`.
         begin: what stands before a prompt that is given as it is.
 

@@ -8,10 +8,8 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-KNOWN = 10_000
-"""Prompts that are remembered: a source may be endless."""
-SHOWN = 40
-"""Characters of a prompt in a message."""
+KNOWN, SHOWN = 10_000, 40
+"""Prompts that are remembered, as a source may be endless; characters in a message."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,20 @@ class PromptReader:
         if prompt not in self.known:
             if len(self.known) >= KNOWN:
                 self.known.clear()
-            read = [
-                _read(tokenizer, self.limit, prompt, self.written)
-                for name, tokenizer in self.components.items()
-                if name.startswith("tokenizer") and tokenizer is not None
-            ]
-            kept = tuple(tuple(ids) for ids, _ in read)
-            self.known[prompt] = kept, bool(read) and all(is_cut for _, is_cut in read)
+            named = [part for n, part in self.components.items() if n.startswith("tokenizer")]
+            read = [self._read(tokenizer, prompt) for tokenizer in named if tokenizer is not None]
+            is_cut = bool(read) and all(len(ids) >= most for ids, most in read)
+            # the last token that is read ends the text, wherever it was cut
+            self.known[prompt] = tuple(tuple(ids[: most - 2]) for ids, most in read), is_cut
         return self.known[prompt]
+
+    def _read(self, tokenizer: Any, prompt: str) -> tuple[list[int], int]:
+        """The tokens of a prompt, and the least number of them that is too large."""
+        is_clip = type(tokenizer).__name__.startswith("CLIP")
+        most = int(tokenizer.model_max_length) if is_clip else self.limit
+        encode = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+        text = str(prompt if is_clip else self.written(prompt))
+        return encode(text, truncation=False, verbose=False).input_ids, most + 1
 
     def share(self, prompts: Sequence[str]) -> float:
         """The share of prompts that are cut."""
@@ -53,26 +57,10 @@ class PromptReader:
         cut = [prompt for prompt in distinct if self(prompt)[1]]
         if not cut:
             return
-        log.warning(
-            "%d of %d prompts are longer than the text encoder reads, and are cut: %r...",
-            *(len(cut), len(distinct), cut[0][:SHOWN]),
-        )
         copies = Counter(self(prompt)[0] for prompt in distinct)
-        equal = [prompt for prompt in cut if copies[self(prompt)[0]] > 1]
-        if equal:
-            log.warning(
-                "%d of them are equal to another one up to there, and are one prompt to the"
-                " model: %r...",
-                *(len(equal), equal[0][:SHOWN]),
-            )
-
-
-def _read(
-    tokenizer: Any, limit: int, prompt: str, written: Callable[[str], str]
-) -> tuple[list[int], bool]:
-    is_clip = type(tokenizer).__name__.startswith("CLIP")
-    text, most = (prompt, int(tokenizer.model_max_length)) if is_clip else (written(prompt), limit)
-    encode = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
-    ids = encode(str(text), truncation=False, verbose=False).input_ids
-    # the last token that is read ends the text, wherever it was cut
-    return ids[: most - 1], len(ids) > most
+        equal = sum(copies[self(prompt)[0]] > 1 for prompt in cut)
+        log.warning(
+            "%d of %d prompts are longer than the text encoder reads, and are cut, as %r...%s",
+            *(len(cut), len(distinct), cut[0][:SHOWN]),
+            f"; {equal} of them are equal to another one up to there" if equal else "",
+        )

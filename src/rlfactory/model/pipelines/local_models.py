@@ -5,14 +5,21 @@ Torch-free, for checks of a configuration; makes no request to the hub."""
 import json
 import os
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlfactory.model.pipelines.families import FAMILIES
+from rlfactory.model.pipelines.safetensors_header import METADATA, read_header
 from rlfactory.model.pipelines.shipped import zoo_path
 
 ZOO_PREFIX = "zoo:"
+WEIGHTS = (
+    *("model*.safetensors", "diffusion_pytorch_model*.safetensors"),
+    *("pytorch_model*.bin", "diffusion_pytorch_model*.bin"),
+)
+POINTER = b"version https://git-lfs"
 
 
 def resolve(path: str, index: str) -> str:
@@ -81,6 +88,40 @@ def read_json(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of a network's weights that transformers and diffusers load."""
+    found = sorted(file for name in WEIGHTS for file in folder.glob(name))
+    return [file for file in found if file.suffix == found[0].suffix]  # .safetensors before .bin
+
+
+def weights_fault(folder: Path) -> str | None:
+    """What is missing of the weights in a folder; None if they are there."""
+    files = weight_files(folder)
+    plain = any(file.name.count(".") == 1 for file in files)
+    indexes = folder.glob("*.index.json" if plain else "*.index*.json")
+    for index in (i for i in indexes if not files or files[0].suffix in i.suffixes):
+        named = read_json(index).get("weight_map")
+        shards = {*map(str, named.values())} if isinstance(named, dict) else {"its weight_map"}
+        if absent := sorted(shards - {file.name for file in files}):
+            return f"lacks {', '.join(absent[:3])}, which {index.name} names: fetch it again"
+    if not files:
+        return "holds no weights: no .safetensors, .bin or single .gguf file"
+    for file in files:
+        size, fault = file.stat().st_size, f"has a {file.name} that is cut short: fetch it again"
+        with file.open("rb") as stream:
+            if stream.read(len(POINTER)) == POINTER:
+                return f"has a pointer in place of {file.name}: `git lfs pull` fetches the weights"
+        if file.suffix == ".safetensors":
+            try:
+                entries = read_header(file)
+            except (ValueError, struct.error):
+                return fault
+            ends = [v["data_offsets"][1] for k, v in entries.items() if k != METADATA]
+            if size < max(ends, default=0):
+                return fault
+    return None
 
 
 PIPELINE_INDEX, MODEL_INDEX = "model_index.json", "config.json"

@@ -26,7 +26,7 @@ from rlfactory.model.pipelines.embedding_cache import (
 from rlfactory.model.pipelines.in_memory import component_classes, copy_network
 from rlfactory.model.pipelines.loading import no_bars, pipeline_folder
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
-from rlfactory.model.pipelines.pipeline_parts import left_out, part_variants
+from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
 from rlfactory.rollout import Condition
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -232,7 +232,7 @@ def _load(library: str, kind: str, folder: Path, dtype: torch.dtype) -> nn.Modul
     """One encoder."""
     with no_bars():
         loaded: nn.Module = getattr(importlib.import_module(library), kind).from_pretrained(
-            folder, dtype=dtype, variant=min(part_variants(folder), default=None)
+            folder, dtype=dtype, variant=part_variant(folder)
         )
     return loaded
 
