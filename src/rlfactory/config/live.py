@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -167,7 +168,7 @@ def _is_live(name: str, value: object) -> bool:
     """Whether a keyword's value is an object, and neither an option nor settings."""
     if name == "reward" and are_several(value):
         return True
-    return not isinstance(value, str | Mapping | None)
+    return not isinstance(value, str | Path | Mapping | None)
 
 
 def _is_function(reward: Any) -> bool:

@@ -11,6 +11,7 @@ from rlfactory.config.memory.language_shapes import published_language_models
 from rlfactory.config.memory.model_parts import parts_of, published_pipeline
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.words import typed_value
 from rlfactory.model.lm.model_folder import GGUF, language_fault
 from rlfactory.model.pipelines.families import BY_PIPELINE, NO_FAMILY
 from rlfactory.model.pipelines.local_models import (
@@ -58,8 +59,7 @@ def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
             raise PlanError([Problem("model", message)])
         rewritten += [f"model={kind}" for kind in kinds] or [word]
         if found and all(override_key(other) != "model.path" for other in words):
-            quoted = ["'" + p.replace("\\", "\\\\").replace("'", "\\'") + "'" for p in found]
-            rewritten.append(f"model.path={','.join(quoted)}")
+            rewritten.append(f"model.path={','.join(map(typed_value, found))}")
     return rewritten
 
 
