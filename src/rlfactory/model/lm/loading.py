@@ -22,6 +22,7 @@ from rlfactory.model.lm.model_folder import gguf_of
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import network_device, no_bars
 from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.model.pipelines.pipeline_parts import part_variant
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -94,7 +95,11 @@ def _load_network(
     network: PreTrainedModel
     if device.type != "meta":
         network, info = AutoModelForCausalLM.from_pretrained(
-            location, dtype=dtype, output_loading_info=True, **options
+            location,
+            dtype=dtype,
+            variant=part_variant(Path(location)),
+            output_loading_info=True,
+            **options,
         )
         if missing := sorted(info["missing_keys"]):
             raise ValueError(
