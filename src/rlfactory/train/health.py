@@ -145,6 +145,18 @@ def hacked_reward(history: Sequence[Values], main: str) -> str | None:
     )
 
 
+def cut_prompts(history: Sequence[Values], main: str) -> str | None:
+    """Prompts are longer than the text encoders read."""
+    del main
+    share = history[-1].get("prompts/cut")
+    if not share:
+        return None
+    return (
+        f"{100 * share:.3g} % of the samples have a prompt that is longer than the text encoder"
+        " reads: it is cut, and prompts that differ later are one; log.txt names one: shorten them"
+    )
+
+
 def _is_rising(rewards: Sequence[float]) -> bool:
     """Whether the mean rose by more than two standard errors, estimated from the window before."""
     before, latest = _windows(rewards)
@@ -166,8 +178,9 @@ RULES: Mapping[str, Rule] = {
     "zero_variance": equal_rewards,
     "collapse": collapsing_variety,
     "hacking": hacked_reward,
+    "cut_prompts": cut_prompts,
 }
 WATCHED = (
     *("ratio/max_dev", "kl/approx", "advantage/zero_groups", "kl/reference"),
-    *("policy/entropy", "diversity/pairwise", "diversity/distinct_2"),
+    *("policy/entropy", "diversity/pairwise", "diversity/distinct_2", "prompts/cut"),
 )
