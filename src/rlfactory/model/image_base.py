@@ -172,7 +172,9 @@ class PipelineModel(ImageModel):
 
     @cached_property
     def _reader(self) -> PromptReader:
-        return PromptReader(self.pipe.components, self._tokens_read(), self._written)
+        parts = self.pipe.components.items()
+        tokenizers = [part for n, part in parts if n.startswith("tokenizer") and part is not None]
+        return PromptReader(tokenizers, self._tokens_read(), self._written)
 
     def _tokens_read(self) -> int:
         """How many tokens of `_written` are read by an encoder that is not CLIP's."""

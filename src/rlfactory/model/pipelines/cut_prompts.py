@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,12 @@ class PromptReader:
     """What the tokenizers of a pipeline keep of a prompt.
 
     Attributes:
-        components: of the pipeline, by name.
+        tokenizers: of the pipeline.
         limit: tokens that its last encoder reads. CLIP's have a limit of their own.
         written: the text that is encoded for a prompt, with a family's template around it.
     """
 
-    components: Mapping[str, Any]
+    tokenizers: Sequence[Any]
     limit: int
     written: Callable[[str], str]
     known: dict[str, tuple[object, bool]] = field(default_factory=dict)
@@ -32,8 +32,7 @@ class PromptReader:
         if prompt not in self.known:
             if len(self.known) >= KNOWN:
                 self.known.clear()
-            named = [part for n, part in self.components.items() if n.startswith("tokenizer")]
-            read = [self._read(tokenizer, prompt) for tokenizer in named if tokenizer is not None]
+            read = [self._read(tokenizer, prompt) for tokenizer in self.tokenizers]
             is_cut = bool(read) and all(len(ids) >= most for ids, most in read)
             # the last token that is read ends the text, wherever it was cut
             self.known[prompt] = tuple(tuple(ids[: most - 2]) for ids, most in read), is_cut
