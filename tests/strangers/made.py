@@ -234,5 +234,11 @@ def sana_sprint(folder: Path) -> None:
     _change(_copy("tiny_sd", folder) / "model_index.json", _class_name="SanaSprintPipeline")
 
 
+def inpainting(folder: Path) -> None:
+    name = "StableDiffusionInpaintPipeline"
+    _change(_copy("tiny_sd", folder) / "model_index.json", _class_name=name)
+    _change(folder / "unet" / "config.json", in_channels=33)
+
+
 def single_file(file: Path) -> None:
     shutil.copy(next((zoo_path("tiny_sd") / "unet").glob("*.safetensors")), file)

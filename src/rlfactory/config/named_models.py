@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config._hydra import CompositionError, parse
-from rlfactory.config.memory.language_shapes import published_language_models
 from rlfactory.config.memory.model_parts import parts_of, published_pipeline
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
@@ -78,8 +77,7 @@ def _paths(word: str, places: Sequence[str]) -> list[str]:
 
 def _is_path(value: str) -> bool:
     is_marked = value.startswith((".", "~", ZOO_PREFIX)) or "/" in value or value.endswith(GGUF)
-    is_there = bool(value) and os.path.exists(value)
-    return is_marked or is_there or value in published_language_models()
+    return is_marked or bool(value and os.path.exists(value))
 
 
 def _kind(path: str) -> str:
@@ -109,7 +107,7 @@ def option_of(path: str) -> str | None:
         return family.small if family.small and largest < SMALL else family.option
     if folder is not None or not is_hub_id(path):
         is_one = pipeline is None and not language_fault(folder or Path(path).expanduser())
-        return LANGUAGE_OPTION if is_one or path in published_language_models() else None
+        return LANGUAGE_OPTION if is_one else None
     return next((option for part, option in KINDS.items() if part in path.lower()), LANGUAGE_OPTION)
 
 

@@ -64,4 +64,8 @@ def pipeline_fault(folder: Path) -> str | None:
             return f"lacks the files of {part.name}, which its {PIPELINE_INDEX} names"
         if not part.name.startswith(WITHOUT_WEIGHTS) and (fault := weights_fault(part)):
             return f"{fault} (in its part {part.name})"
+    taken = read_json(folder / network / "config.json").get("in_channels")
+    latents = read_json(folder / "vae" / "config.json").get("latent_channels", taken)
+    if network == "unet" and taken != latents:
+        return f"has a unet that takes {taken} channels of {latents}: a picture or a mask too"
     return None
