@@ -89,12 +89,11 @@ def _made_for_several(plan: Plan, typed: Collection[str]) -> Iterator[str]:
     """A note where one GPU draws the samples of a published run, which had several."""
     config, recipe = plan.config, plan.choices.get("recipe", "none")
     groups, size = config["prompts_per_iteration"], config["group_size"]
-    is_theirs = recipe != "none" or plan.choices.get("experiment", "").startswith("peer/")
-    if {"prompts_per_iteration", "group_size"} & {*typed} or not is_theirs:
-        return
+    is_typed = bool({"prompts_per_iteration", "group_size"} & {*typed})
     fewer = next((groups // n for n in (8, 6, 4, 2) if groups % n == 0), groups)
-    is_whole = fewer * size % config["updates_per_iteration"] == 0
-    if processes_of(config) == 1 and on_gpu(config) and groups * size >= MANY and is_whole:
+    is_whole = groups * size >= MANY and fewer * size % config["updates_per_iteration"] == 0
+    is_alone = processes_of(config) == 1 and on_gpu(config)
+    if is_alone and is_whole and recipe != "none" and not is_typed:
         yield (
             f"{groups} x {size} samples an iteration are of a run on several GPUs:"
             f" prompts_per_iteration={fewer} takes 1/{groups // fewer} of the time on this one"

@@ -1,5 +1,7 @@
 """Rows of a plan on what a sample is, how it is learned from, and what an evaluation draws."""
 
+from textwrap import shorten
+
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.evaluation_prompts import evaluation_draws
 from rlfactory.model.pipelines.local_models import height_and_width
@@ -19,19 +21,13 @@ def describe_sample(config: Config, traits: Traits) -> str:
         given = {name: model[name] for name in names if model.get(name) is not None}
         options = [f"{name.replace('_', ' ')} {value:g}" for name, value in given.items()]
         return ", ".join([*size, f"{config['schedule']['steps']} steps", *options])
-    given = {"temperature": dynamics.get("temperature", 1.0)}
-    given |= {
-        n: dynamics[n] for n, off in (("top_p", 1), ("top_k", 0)) if dynamics.get(n, off) != off
-    }
-    role = ROLES.get(
-        str(model.get("text_role")), "text prompts by the chat template if there is one"
-    )
-    system = model.get("system_prompt")
-    parts = [
-        f"at most {dynamics.get('length', '?')} tokens",
-        *(f"{n} {v:g}" for n, v in given.items()),
-    ]
-    return ", ".join([*parts, role, *([f"system prompt {_short(system)!r}"] if system else [])])
+    neutral = {"temperature": None, "top_p": 1, "top_k": 0}
+    drawn = [f"{n} {dynamics[n]:g}" for n, v in neutral.items() if dynamics.get(n, v) != v]
+    role = ROLES.get(model.get("text_role"), "text prompts by the chat template if there is one")
+    parts = [f"at most {dynamics.get('length', '?')} tokens", *drawn, role]
+    if system := model.get("system_prompt"):
+        parts.append(f"system prompt {shorten(system, SHOWN, placeholder='...')!r}")
+    return ", ".join(parts)
 
 
 def describe_learning(config: Config) -> str:
@@ -41,7 +37,11 @@ def describe_learning(config: Config) -> str:
         trained = "all weights"
     else:
         targets = model.get("lora_targets") or "the default modules"
-        named = targets if isinstance(targets, str) else _short(", ".join(map(str, targets)))
+        named = (
+            targets
+            if isinstance(targets, str)
+            else shorten(", ".join(map(str, targets)), SHOWN, placeholder="...")
+        )
         trained = f"LoRA of rank {model['lora_rank']}, alpha {model['lora_alpha']:g} on {named}"
     return trained if rate is None else f"{trained}; learning rate {rate:g}"
 
@@ -56,7 +56,3 @@ def describe_draws(config: Config, traits: Traits) -> str:
     passes = draws * guided * int(evaluation["steps"] or config["schedule"]["steps"])
     at = f" at {evaluation['size']} pixels" if evaluation["size"] else ""
     return f"{text}{at}: {passes:,} passes"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -24,7 +24,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.cut_prompts import PromptReader
+from rlfactory.model.pipelines.cut_prompts import Read, prompt_reader, report_cut
 from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import classifier_free, guided
 from rlfactory.model.pipelines.loading import (
@@ -171,10 +171,10 @@ class PipelineModel(ImageModel):
         self.text_encoders.ahead(prompts)
 
     @cached_property
-    def _reader(self) -> PromptReader:
+    def _read(self) -> Read:
         parts = self.pipe.components.items()
         tokenizers = [part for n, part in parts if n.startswith("tokenizer") and part is not None]
-        return PromptReader(tokenizers, self._tokens_read(), self._written)
+        return prompt_reader(tokenizers, self._tokens_read(), self._written)
 
     def _tokens_read(self) -> int:
         """How many tokens of `_written` are read by an encoder that is not CLIP's."""
@@ -186,7 +186,7 @@ class PipelineModel(ImageModel):
 
     def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
         """See the contract."""
-        share = self._reader.share(prompts)
+        share = sum(self._read(prompt)[1] for prompt in prompts) / max(len(prompts), 1)
         return {"prompts/cut": share} if share else {}
 
     def prepare(self) -> None:
@@ -194,7 +194,7 @@ class PipelineModel(ImageModel):
 
         On a GPU the network makes room for them meanwhile: nothing samples or learns yet.
         """
-        self._reader.report(self.text_encoders.expected)
+        report_cut(self._read, self.text_encoders.expected)
         with self._network_away():
             self.text_encoders.prepare()
 

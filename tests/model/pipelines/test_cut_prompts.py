@@ -11,7 +11,7 @@ from tiny_pipelines import with_pictures
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.targets import instantiate
-from rlfactory.model.pipelines.cut_prompts import PromptReader
+from rlfactory.model.pipelines.cut_prompts import prompt_reader, report_cut
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 
 FAMILIES = ("tiny_sd", "tiny_sd3", "tiny_flux", "sdxl", "flux_kontext", "qwen_image", "z_image")
@@ -31,7 +31,7 @@ def test_what_is_said_to_be_cut_is_cut(family: str, small: Callable[[str], list[
     model = instantiate(
         config["model"], "model", device=torch.device("cpu"), prompt_cache=PromptCache()
     )
-    reader = model._reader
+    reader = model._read
     long = "a b " * 300
     assert reader(long)[1]
     assert not reader("a b")[1]
@@ -48,11 +48,11 @@ def test_prompts_that_are_one_to_the_model_are_counted(caplog: pytest.LogCapture
     def words(text: str, **_: object) -> SimpleNamespace:
         return SimpleNamespace(input_ids=[hash(word) for word in text.split()])
 
-    reader = PromptReader([words], 3, str)
+    reader = prompt_reader([words], 3, str)
     with caplog.at_level(logging.WARNING):
-        reader.report(["a b c", "a b c"])
+        report_cut(reader, ["a b c", "a b c"])
         assert not caplog.messages
-        reader.report(["a b", "a b c d", "a b c e", "x y z a"])
+        report_cut(reader, ["a b", "a b c d", "a b c e", "x y z a"])
     (said,) = caplog.messages
     assert said.startswith("3 of 4 prompts are longer than the text encoder reads, and are cut")
     assert said.endswith("2 of them are equal to another one up to there")
