@@ -57,7 +57,8 @@ def pipeline_fault(folder: Path) -> str | None:
     for name in (network, "vae", "scheduler", "text_encoder", "tokenizer"):
         if name not in named:
             return f"has no {name} in its {PIPELINE_INDEX}, which a {family.pipeline} needs"
-    if None in read_json(folder / PIPELINE_INDEX).values():
+    index = read_json(folder / PIPELINE_INDEX)
+    if any(index.get(name, "") is None for name in (*UNUSED, *family.optional)):
         return f"has null for a part in its {PIPELINE_INDEX}; [null, null] leaves a part out"
     for part in (folder / name for name in named if name not in left_out(folder)):
         if not os.path.isdir(part) or not any(part.iterdir()):
