@@ -43,8 +43,6 @@ def _meant(group: str, option: str, known: Collection[str]) -> list[Words]:
     spelled = peers.get(group, {}).get(spelled, spelled)
     if spelled in known:
         return [(f"{group}={spelled}",)]
-    if group == "model" and (values.is_hub_id(option) or "/" in option):
-        return [words for words in values.model(option, {}) if len(words) > 1]
     if group == "prompts" and (values.is_hub_id(option) or "." in option):
         return values.prompts(option, {})
     if group == "reward" and ":" in option:
