@@ -67,7 +67,7 @@ def _paths(word: str, places: Sequence[str]) -> list[str]:
     try:
         (override,) = parse([word])
         value: Any = override.value()
-    except (CompositionError, ValueError):  # reported where it is read
+    except (*CompositionError, ValueError):  # reported where it is read
         return []
     swept = getattr(value, "list", []) if override.is_sweep_override() else [value]
     values, known = [str(item) for item in swept], options("model", places)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.peers import values
 from rlfactory.config.peers.unknown_keys import UnknownKey
 from rlfactory.config.problems import Problem, closest
@@ -43,7 +44,7 @@ def _meant(group: str, option: str, known: Collection[str]) -> list[Words]:
     spelled = peers.get(group, {}).get(spelled, spelled)
     if spelled in known:
         return [(f"{group}={spelled}",)]
-    if group == "prompts" and (values.is_hub_id(option) or "." in option):
+    if group == "prompts" and (is_hub_id(option) or "." in option):
         return values.prompts(option, {})
     if group == "reward" and ":" in option:
         return [(f"reward={kind}", f"reward.function={option}") for kind in FUNCTIONS]
