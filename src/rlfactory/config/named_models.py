@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config._hydra import CompositionError, parse
+from rlfactory.config.live import SMALL
 from rlfactory.config.memory.model_parts import parts_of, published_pipeline
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key
@@ -37,8 +38,6 @@ KINDS = {
     "stable-diffusion": "sd15",
 }
 """Parts of the ids of image models, and an option of their kind."""
-SMALL = 50_000_000
-"""Parameters below which a network gets the settings of the shipped small model of its kind."""
 
 
 def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
