@@ -11,7 +11,7 @@ import rlfactory as rl
 # %% [markdown]
 # An experiment is a list of choices. `reward=incompressibility` scores an image by the size of its JPEG file in kB; `algo=vgrpo` is the algorithm. All other choices follow from these, or have a default.
 #
-# A plan checks the choices and says what they amount to. It takes less than a second and loads no model.
+# A plan checks the choices and says what they amount to. It takes about a second and loads no model.
 
 # %%
 experiment = {

@@ -10,6 +10,7 @@ from rlfactory.train.health import (
     Values,
     collapsing_variety,
     cut_completions,
+    cut_prompts,
     equal_rewards,
     exploding_ratio,
     hacked_reward,
@@ -86,6 +87,11 @@ def test_a_reward_that_rises_while_the_policy_runs_away() -> None:
 def test_a_policy_that_moves_steadily_runs_not_away(power: int) -> None:
     moved = [1e-4 * n**power for n in range(40)]
     assert all(hacking(RISING[:n], moved[:n]) is None for n in range(1, 41))
+
+
+def test_prompts_that_are_cut() -> None:
+    assert "25 % of the samples" in str(say(cut_prompts, prompts_of_cut=[0.25]))
+    assert say(cut_prompts, prompts_of_cut=[None]) is None
 
 
 def test_each_kind_is_told_once_in_a_run(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,9 +11,10 @@ from rlfactory.cli.multirun_jobs import job_folder, numbered, planned_jobs
 from rlfactory.config import _hydra
 from rlfactory.config._hydra import ComposedConfig
 from rlfactory.config.composites import force_add
+from rlfactory.config.named_models import with_options
 from rlfactory.config.overrides import completed, compose
 from rlfactory.config.problems import PlanError, override_key, report
-from rlfactory.config.words import SEARCHPATH
+from rlfactory.config.words import SEARCHPATH, searched
 
 SWEEPER = "hydra/sweeper"
 """Chooses what draws the jobs one by one, so that they are not known in advance."""
@@ -35,6 +36,8 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
     wants_completion = COMPLETION_FLAGS & {*argv}
     if wants_completion and complete(argv):
         return 0
+    if not wants_completion:
+        argv = with_options(argv, searched([word for word in argv if "=" in word]))
     # `query=bash` and the like are no overrides
     words = [] if wants_completion else [w for w in argv if "=" in w and w[0] != "-"]
     names = []

@@ -9,11 +9,12 @@ from typing import Any
 
 from rlfactory.cli.resume import require_usable
 from rlfactory.config._hydra import ComposedConfig, Override
+from rlfactory.config.named_models import with_options
 from rlfactory.config.options import options
 from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem, override_key
-from rlfactory.config.words import SEARCHPATH, read
+from rlfactory.config.words import SEARCHPATH, read, searched
 
 LONGEST_NAME = 120
 """Characters of a job's name; the disk allows 255 bytes."""
@@ -44,7 +45,7 @@ def planned_jobs(
     Raises:
         PlanError: with the problems of all jobs, each once; those of some of the jobs name these.
     """
-    choices = job_words(words)
+    choices = job_words(with_options(words, searched(words)))
     names = job_names(choices)
     jobs, faults = [], dict[tuple[str, str], dict[str, Problem]]()
     for name, own in zip(names, choices, strict=True):

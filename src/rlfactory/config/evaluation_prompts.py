@@ -9,6 +9,7 @@ from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import override_key
 from rlfactory.config.prompt_data import Head, prompt_head
 from rlfactory.config.words import typed_value
+from rlfactory.utils.batch_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 from rlfactory.utils.held_out import FEWEST, held_out_texts, sameness
 from rlfactory.utils.live_objects import is_reference, resolve
 
@@ -109,6 +110,15 @@ def evaluation_samples(config: Config) -> int:
     own = config["evaluation"]["prompts"]
     noises = config["evaluation"].get("noises", 1)  # older runs have one
     return int(noises * (own + sum(set_counts(config).values())))
+
+
+def evaluation_draws(config: Config) -> int:
+    """How many samples an evaluation draws: those that are scored, and those for the diversity."""
+    own, noises = _available(config), config["evaluation"].get("noises", 1)
+    wanted = config["evaluation"]["prompts"]
+    counts = [wanted if own is None else min(wanted, own), *set_counts(config).values()]
+    scored = [int(noises * count) for count in counts]
+    return sum(count + DIVERSITY_SAMPLES * min(DIVERSITY_PROMPTS, count) for count in scored)
 
 
 def set_counts(config: Config) -> dict[str, int]:

@@ -117,7 +117,7 @@ def apply_live(composed: ComposedConfig, arguments: LiveArguments) -> ComposedCo
 def model_option(model: Any) -> str:
     """The option of the group `model` whose settings a live model takes; PlanError if none fits."""
     if isinstance(model, tuple):
-        return f"tiny_{LANGUAGE_OPTION}" if _size_of(model[0]) < SMALL else LANGUAGE_OPTION
+        return "tiny_gpt2" if _size_of(model[0]) < SMALL else LANGUAGE_OPTION
     kind = TEXT_TO_IMAGE.sub("", type(model).__name__)
     if kind not in BY_PIPELINE:
         known = ", ".join([*BY_PIPELINE, "causal language models"])
@@ -201,7 +201,7 @@ def _is_live(name: str, value: object) -> bool:
     """Whether a keyword's value is an object, and neither an option nor settings."""
     if name == "reward" and are_several(value):
         return True
-    return not isinstance(value, str | Mapping | None)
+    return not isinstance(value, str | Path | Mapping | None)
 
 
 def _is_function(reward: Any) -> bool:

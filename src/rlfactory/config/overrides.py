@@ -21,6 +21,7 @@ from rlfactory.config.composites import (
 )
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
 from rlfactory.config.media_forms import lacks_reward, media_forms
+from rlfactory.config.named_models import with_options
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
 from rlfactory.config.override_problems import (
@@ -57,8 +58,9 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
     """
     problems: list[Problem] = []
     overrides = spelled_out(overrides)
-    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     places = searched(overrides)
+    overrides = with_options(overrides, places)
+    parsed = [o for word in overrides if (o := read(word, problems)) is not None]
     wrong = [p for o in parsed for p in override_problems(o, places, overrides)]
     problems += wrong
     asked = len(problems) - len(wrong)

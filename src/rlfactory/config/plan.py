@@ -17,6 +17,7 @@ from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets, row_notes
 from rlfactory.config.live_rows import described_choice
+from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.processes import describe_processes, process_notes
@@ -29,6 +30,7 @@ from rlfactory.config.schema_problems import (
     node_problems,
     root_problems,
 )
+from rlfactory.config.settings_rows import describe_draws, describe_learning, describe_sample
 from rlfactory.config.tracked_prompts import tracker_notes
 from rlfactory.utils.path_keys import with_absolute_paths
 
@@ -45,6 +47,7 @@ class Plan:
         derived: rows of the printed plan that follow from the values.
         run_dir: the run folder.
         evaluations: forward passes of the network in an iteration on images; 0 for texts.
+        model: the name of the model, which is that of its option or the last part of its path.
     """
 
     config: Config
@@ -52,10 +55,12 @@ class Plan:
     derived: Mapping[str, str]
     run_dir: Path
     evaluations: float
+    model: str
 
     def frozen(self) -> str:
         """The content of the run folder's config.yaml."""
-        content = {**self.config, "run_dir": str(self.run_dir), "choices": dict(self.choices)}
+        choices = {**self.choices, "model": self.model}
+        content = {**self.config, "run_dir": str(self.run_dir), "choices": choices}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     def __repr__(self) -> str:
@@ -65,6 +70,8 @@ class Plan:
         """The printed plan: choices, derived rows and the run folder, a line each."""
         chosen = {group: self.choices[group] for group in GROUPS if group in self.choices}
         rows = {g: described_choice(name, self.config.get(g)) for g, name in chosen.items()}
+        if self.model != self.choices["model"]:
+            rows["model"] = f"{self.choices['model']}: {self.model}"
         if rows.get("recipe") == "none":
             del rows["recipe"]
         rows |= {**self.derived, "run folder": str(self.run_dir)}
@@ -96,12 +103,15 @@ def make_plan(
         PlanError: with all problems, `found` first.
     """
     traits = checked_traits(config, found, defaults)
+    own_path = (defaults or config)["model"].get("path")
+    model = shown_model(choices.get("model", "custom"), config["model"].get("path"), own_path)
     return Plan(
         with_absolute_paths(config),
         _visible_choices(choices, traits),
         _derive(config, traits),
-        _run_dir(config, choices),
+        _run_dir(config, {**choices, "model": model}),
         nfe_per_iteration(config, traits),
+        model,
     )
 
 
@@ -193,6 +203,8 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     passes = several if total > updates else f"{updates}"
     iterations = config["iterations"]
     rows = {
+        "a sample": describe_sample(config, traits),
+        "trained": describe_learning(config),
         "samples": f"{groups} groups x {size} = {samples} an iteration,"
         f" {samples // updates} an update",
         "updates": f"{passes} an iteration x {iterations} = {total * iterations}",
@@ -205,7 +217,8 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
         is_start = config["reference_from"] == "start"
         reference = "the reference too" if is_start else "the reference is the model without them"
         rows["begins from"] = f"the weights of {begun}; {reference} (reference_from)"
-    rows["evaluated on"] = describe_evaluation(config, traits)
+    evaluated = describe_evaluation(config, traits)
+    rows["evaluated on"] = f"{evaluated}; {describe_draws(config, traits)}"
     if sets := describe_sets(config):
         rows["also on"] = sets
     rows["device"] = describe_device(config)

@@ -177,6 +177,11 @@ class ImageModel(ABC):
         """
         del prompts
 
+    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
+        """What is measured of an iteration's prompts. Nothing by default."""
+        del prompts
+        return {}
+
     def prepare(self) -> None:
         """Encode the prompts of the run in advance, and free the text encoders.
 

@@ -55,6 +55,13 @@ class Flux2Klein(FlowModel):
         )
         return {"sequence": sequence}
 
+    def _written(self, prompt: str) -> str:
+        messages = [{"role": "user", "content": prompt}]
+        written: str = self.pipe.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+        return written
+
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import torch
+from diffusers.pipelines.flux2.pipeline_flux2 import format_input
 from torch import Tensor
 
 from rlfactory.model.flux2 import Flux2Klein
@@ -64,6 +65,11 @@ class Flux2Dev(Flux2Klein):
 
     def _guidance(self, t: Tensor) -> Tensor:
         return torch.full_like(t, self.embedded_guidance)
+
+    def _written(self, prompt: str) -> str:
+        messages = format_input([prompt], self.pipe.system_message)
+        written: list[str] = self.pipe.tokenizer.apply_chat_template(messages, tokenize=False)
+        return written[0]
 
     def pipeline_arguments(self) -> dict[str, object]:
         """`guidance_scale` is the embedded guidance."""

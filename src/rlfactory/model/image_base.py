@@ -11,6 +11,7 @@ done here.
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +24,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.cut_prompts import Read, prompt_reader, report_cut
 from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import classifier_free, guided
 from rlfactory.model.pipelines.loading import (
@@ -169,11 +171,31 @@ class PipelineModel(ImageModel):
         """Encode new prompts in one visit of the text encoders."""
         self.text_encoders.ahead(prompts)
 
+    @cached_property
+    def _read(self) -> Read:
+        parts = self.pipe.components.items()
+        tokenizers = [part for n, part in parts if n.startswith("tokenizer") and part is not None]
+        return prompt_reader(tokenizers, self._tokens_read(), self._written)
+
+    def _tokens_read(self) -> int:
+        """How many tokens of `_written` are read by an encoder that is not CLIP's."""
+        return int(getattr(self, "text_tokens", 0))
+
+    def _written(self, prompt: str) -> str:
+        """The text that is encoded for a prompt, where a family has a template."""
+        return prompt
+
+    def prompt_metrics(self, prompts: Sequence[str]) -> dict[str, float]:
+        """See the contract."""
+        share = sum(self._read(prompt)[1] for prompt in prompts) / max(len(prompts), 1)
+        return {"prompts/cut": share} if share else {}
+
     def prepare(self) -> None:
-        """Encode all expected prompts and unload the text encoders.
+        """Encode all expected prompts and unload the text encoders; say which are cut.
 
         On a GPU the network makes room for them meanwhile: nothing samples or learns yet.
         """
+        report_cut(self._read, self.text_encoders.expected)
         with self._network_away():
             self.text_encoders.prepare()
 

@@ -32,6 +32,12 @@ class QwenImage(FlowModel):
             "mask": F.pad(mask.bool(), (0, missing)),
         }
 
+    def _tokens_read(self) -> int:
+        return int(self.text_tokens + self.pipe.prompt_template_encode_start_idx)
+
+    def _written(self, prompt: str) -> str:
+        return str(self.pipe.prompt_template_encode).format(prompt)
+
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         batch, channels, h, w = x.shape
         times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself

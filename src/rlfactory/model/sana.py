@@ -50,6 +50,13 @@ class Sana(FlowModel):
         )
         return {"sequence": sequence, "mask": mask}
 
+    def _tokens_read(self) -> int:
+        instruction = "\n".join(INSTRUCTION.default)
+        return int(len(self.pipe.tokenizer.encode(instruction)) + self.text_tokens - 2)
+
+    def _written(self, prompt: str) -> str:
+        return "\n".join(INSTRUCTION.default) + prompt
+
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         times = network_times(t, self.timesteps) * self.network.config.timestep_scale
         velocity: Tensor = self.network(

@@ -39,6 +39,13 @@ class ZImage(FlowModel):
         padded = [F.pad(rows, (0, 0, 0, self.text_tokens - len(rows))) for rows in embeddings]
         return {"sequence": torch.stack(padded), LENGTHS: torch.tensor(lengths)}
 
+    def _written(self, prompt: str) -> str:
+        messages = [{"role": "user", "content": prompt}]
+        written: str = self.pipe.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=True
+        )
+        return written
+
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         prompts = zip(text["sequence"], text[LENGTHS].tolist(), strict=True)
         velocities = self.network(

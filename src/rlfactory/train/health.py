@@ -182,6 +182,18 @@ def cut_completions(history: Sequence[Values], main: str) -> str | None:
     )
 
 
+def cut_prompts(history: Sequence[Values], main: str) -> str | None:
+    """Prompts are longer than the text encoders read."""
+    del main
+    share = history[-1].get("prompts/cut")
+    if not share:
+        return None
+    return (
+        f"{100 * share:.3g} % of the samples have a prompt that is longer than the text encoder"
+        " reads: it is cut, and prompts that differ later are one; log.txt names one: shorten them"
+    )
+
+
 def _is_rising(rewards: Sequence[float]) -> bool:
     """Whether the mean rose by more than two standard errors, estimated from the window before."""
     before, latest = _windows(rewards)
@@ -205,9 +217,10 @@ RULES: Mapping[str, Rule] = {
     "hacking": hacked_reward,
     "overfitting": overfitting,
     "cut": cut_completions,
+    "cut_prompts": cut_prompts,
 }
 WATCHED = (
     *("ratio/max_dev", "kl/approx", "advantage/zero_groups", "kl/reference"),
     *("policy/entropy", "diversity/pairwise", "diversity/distinct_2"),
-    *("loss/policy", "eval/loss/mean", "data/cut"),
+    *("loss/policy", "eval/loss/mean", "data/cut", "prompts/cut"),
 )

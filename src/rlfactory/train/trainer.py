@@ -199,6 +199,8 @@ class Trainer:
             local = replace(local, all_ranks=GlobalRollout(everyone))
         metrics = reward_metrics(self._first_round(everyone), hardware.device)
         metrics |= image_metrics(local, hardware) | resampled
+        if isinstance(components.model, ImageModel):
+            metrics |= components.model.prompt_metrics(everyone.prompts)
         normalised = components.reward.normalise(everyone.rewards, everyone.groups)
         everyone = replace(everyone, rewards=normalised)
         everyone = drop_unscored(everyone, names, self.budget.max_failed)

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+DIVERSITY_PROMPTS, DIVERSITY_SAMPLES = 16, 4
+"""An evaluation also draws so many samples of each of its first prompts, for `eval/diversity`."""
+
 
 def chunk_sizes(count: int, size: int) -> Iterator[int]:
     """The sizes of `count` things taken `size` at a time."""

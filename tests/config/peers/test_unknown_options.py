@@ -18,14 +18,6 @@ from rlfactory.config.problems import fix_command
         ("reward=jpeg_compressibility", "reward=compressibility"),
         ("precision=bfloat16", "precision=bf16"),
         ("algo=grpo-guard", "algo=grpo_guard"),
-        (
-            "model=stabilityai/stable-diffusion-3.5-medium",
-            "model=sd35 model.path=stabilityai/stable-diffusion-3.5-medium",
-        ),
-        (
-            "model=Qwen/Qwen2.5-0.5B-Instruct",
-            "model=gpt2 model.path=Qwen/Qwen2.5-0.5B-Instruct",
-        ),
         ("reward=shapes,hps", "reward=combine 'reward.of=[shapes,hps]'"),
         ("reward=shapes+hps", "reward=combine 'reward.of=[shapes,hps]'"),
         ("logger=wandb+tensorboard", "logger=several 'logger.of=[wandb,tensorboard]'"),

@@ -23,7 +23,7 @@ from rlfactory.config.peers import values
         ("black-forest-labs/FLUX.2-klein-4B", "flux2_klein"),
         ("someone/my-flux.2-klein-lora", "flux2_klein"),
         ("someone/my-sdxl", "sdxl"),
-        ("meta-llama/Llama-3.2-1B", "gpt2"),
+        ("meta-llama/Llama-3.2-1B", "causal_lm"),
         ("zoo:tiny_sd", "tiny_sd"),
     ],
 )
@@ -32,7 +32,7 @@ def test_models_have_the_option_of_their_kind(path: str, option: str) -> None:
 
 
 def test_folders_are_read(gpt2_folder: Path, tmp_path: Path) -> None:
-    assert values.model(str(gpt2_folder), {})[0][0] == "model=gpt2"
+    assert values.model(str(gpt2_folder), {})[0][0] == "model=causal_lm"
     assert values.model(str(tmp_path), {}) == [(f"model.path={tmp_path}",)]
 
 

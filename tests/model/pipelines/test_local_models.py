@@ -7,7 +7,6 @@ import pytest
 
 from rlfactory.model.pipelines.local_models import (
     folder_of,
-    is_language_model,
     is_offline,
     nearest_sizes,
     pipeline_of,
@@ -114,22 +113,20 @@ def test_other_ways_to_use_the_same_parts_are_the_same_family(name: str, tmp_pat
 
 
 def test_what_does_not_say_has_no_family(tmp_path: Path) -> None:
-    assert pipeline_of(tmp_path) is takes_guidance(tmp_path) is None
-    assert sizes_of(tmp_path, "FluxPipeline") is None
-    assert not is_language_model(tmp_path)
-    assert is_language_model(zoo_path("tiny_gpt2"))
+    assert pipeline_of(tmp_path) is takes_guidance({}) is None
+    assert sizes_of({}, {}, "FluxPipeline") is None
 
 
-def test_sizes_are_multiples_of_what_a_token_or_a_latent_covers(tmp_path: Path) -> None:
-    write(tmp_path, "vae/config.json", block_out_channels=[1, 2, 3, 4])
-    assert sizes_of(tmp_path, "StableDiffusionPipeline") == (8, None)
-    assert sizes_of(tmp_path, "FluxPipeline") == (16, None)
-    assert sizes_of(tmp_path, "StableDiffusion3Pipeline") is None
-    assert sizes_of(tmp_path, "StableDiffusionXLPipeline") == (8, None)
-    write(tmp_path, "transformer/config.json", patch_size=2, pos_embed_max_size=192)
-    assert sizes_of(tmp_path, "StableDiffusion3Pipeline") == (16, 3072)
-    write(tmp_path, "vae/config.json", temperal_downsample=[False, True, True])
-    assert sizes_of(tmp_path, "QwenImagePipeline") == (16, None)
+def test_sizes_are_multiples_of_what_a_token_or_a_latent_covers() -> None:
+    vae = {"block_out_channels": [1, 2, 3, 4]}
+    assert sizes_of(vae, {}, "StableDiffusionPipeline") == (8, None)
+    assert sizes_of(vae, {}, "FluxPipeline") == (16, None)
+    assert sizes_of(vae, {}, "StableDiffusion3Pipeline") is None
+    assert sizes_of(vae, {}, "StableDiffusionXLPipeline") == (8, None)
+    network = {"patch_size": 2, "pos_embed_max_size": 192}
+    assert sizes_of(vae, network, "StableDiffusion3Pipeline") == (16, 3072)
+    video = {"temperal_downsample": [False, True, True]}
+    assert sizes_of(video, network, "QwenImagePipeline") == (16, None)
 
 
 def test_the_nearest_sizes_come_first() -> None:
@@ -140,8 +137,6 @@ def test_the_nearest_sizes_come_first() -> None:
     assert nearest_sizes(5000, 16, 3072) == [3072]
 
 
-def test_guidance_is_an_input_where_the_network_says_so(tmp_path: Path) -> None:
-    write(tmp_path, "transformer/config.json", guidance_embeds=True)
-    assert takes_guidance(tmp_path) is True
-    write(tmp_path, "transformer/config.json", in_channels=64)
-    assert takes_guidance(tmp_path) is False
+def test_guidance_is_an_input_where_the_network_says_so() -> None:
+    assert takes_guidance({"guidance_embeds": True}) is True
+    assert takes_guidance({"in_channels": 64}) is False

@@ -273,6 +273,7 @@ def test_the_network_makes_room_while_prompts_are_encoded_in_advance() -> None:
         model = SimpleNamespace(
             network=network, text_encoders=encoders, device=torch.device(device)
         )
+        model._read, encoders.expected = None, ()
         model._network_away = lambda: PipelineModel._network_away(cast(PipelineModel, model))
         PipelineModel.prepare(cast(PipelineModel, model))
         return [*moves]

@@ -47,7 +47,7 @@ def require_template(config: Config, traits: Traits) -> Iterator[Problem]:
 def require_conversations(config: Config, traits: Traits) -> Iterator[Problem]:
     """A system prompt has conversations to stand in."""
     model = config["model"]
-    if model.get("system_prompt") is None or model.get("text_role") == "user":
+    if model.get("system_prompt") is None or _are_user_messages(config):
         return
     rows = known_rows(config, traits)
     if rows is None:
@@ -64,7 +64,7 @@ def require_answers_of_conversations(config: Config, traits: Traits) -> Iterator
     algo = config["algo"]
     if traits["algo"].get("samples_from") != "data" or is_algorithm_mismatched(traits):
         return
-    is_user = config["model"].get("text_role") == "user"
+    is_user = _are_user_messages(config)
     if not is_user and not _are_conversations(config, traits):
         return
     for key, value in (("column", None), ("train_on", "text")):
@@ -103,6 +103,14 @@ def _are_conversations(config: Config, traits: Traits) -> bool:
     rows = known_rows(config, traits)
     column = str(config["prompts"].get("column", "prompt"))
     return rows is not None and any(isinstance(row.get(column), ChatText) for row in rows.rows)
+
+
+def _are_user_messages(config: Config) -> bool:
+    """Whether a prompt that is a text is a user's message, as far as that is known."""
+    role = config["model"].get("text_role")
+    template = config["model"].get("chat_template")
+    has_one = template != "none" and (template != "auto" or _has_template(config) is not False)
+    return bool(role == "user" or (role == "auto" and has_one))
 
 
 def _model_folder(config: Config) -> Path | None:

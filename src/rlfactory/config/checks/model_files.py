@@ -8,8 +8,10 @@ from typing import Any
 from rlfactory.config.begun_weights import begun_keys, matrices, model_of
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.diff import format_value
-from rlfactory.config.memory.model_parts import published_pipeline
+from rlfactory.config.memory.model_parts import published_part, published_pipeline
+from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.problems import Problem
+from rlfactory.model.lm.model_folder import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
     conversion,
@@ -25,7 +27,6 @@ from rlfactory.model.pipelines.local_models import (
     PIPELINE_INDEX,
     folder_of,
     hub_cache,
-    is_language_model,
     is_offline,
     nearest_sizes,
     pipeline_of,
@@ -34,7 +35,12 @@ from rlfactory.model.pipelines.local_models import (
     snapshot,
     takes_guidance,
 )
-from rlfactory.model.pipelines.scheduler_config import flow_scheduler_fault, scheduler_of
+from rlfactory.model.pipelines.pipeline_parts import pipeline_fault
+from rlfactory.model.pipelines.scheduler_config import (
+    flow_scheduler_fault,
+    noise_scheduler_fault,
+    scheduler_of,
+)
 from rlfactory.utils.live_objects import is_reference
 
 
@@ -50,13 +56,19 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
         path = config["model"].get(key)
         if not isinstance(path, str) or is_reference(path):
             continue
+        local = Path(path).expanduser()
         if key == "path" and (fault := _family_fault(path, traits)):
             yield Problem("model.path", *fault)
+        elif key == "path" and pipeline is None and (os.path.exists(local) or local.suffix == GGUF):
+            if found := language_fault(local):
+                yield Problem("model.path", f"{path} {found[0]}", instead=found[1])
+        elif pipeline is not None and os.path.isdir(local) and (why := pipeline_fault(local)):
+            yield Problem("model.path", f"{path} {why}")
         elif pipeline is not None and os.path.isfile(Path(path).expanduser()):
             yield Problem("model.path", _single_file(path, pipeline))
         elif wrong := _model_fault(path, index, names):
             # a model of the hub that is not downloaded is asked for on purpose
-            fix = f"model.{key}=zoo:{fitting[-1]}" if fitting and not _is_hub_id(path) else ""
+            fix = f"model.{key}=zoo:{fitting[-1]}" if fitting and not is_hub_id(path) else ""
             fix = "model.value_path=null" if key == "value_path" else fix
             yield Problem(f"model.{key}", f"{path} {wrong}", fix)
 
@@ -79,7 +91,7 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
     if (folder is None and found is None) or (wanted is None and not of_texts):
         return None
     if found is None and folder is not None:
-        writes = not of_texts and is_language_model(folder)
+        writes = not of_texts and (folder / MODEL_INDEX).is_file() and not language_fault(folder)
         kind, option = ("language model", LANGUAGE_OPTION) if writes else (None, None)
     elif found is not None and found != wanted:
         kind, option = found, OPTIONS.get(found)
@@ -100,7 +112,7 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
         return None if known else f"does not ship; these do: {', '.join(shipped)}"
     if os.path.isdir(folder):
         return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
-    if not _is_hub_id(path):
+    if not is_hub_id(path):
         return "does not exist; allowed are a folder, zoo:NAME or a hub id OWNER/NAME"
     if is_offline() and snapshot(path) is None:
         return (
@@ -111,28 +123,25 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
     return None
 
 
-def _is_hub_id(path: str) -> bool:
-    """Whether a path that is no folder has the form OWNER/NAME."""
-    return not path.startswith(("/", ".", "~", "zoo:")) and path.count("/") == 1
-
-
 def require_followed_scheduler(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A schedule follows the scheduler of a rectified flow's pipeline."""
+    """A schedule follows the scheduler of the pipeline."""
     folder = _folder(config)
-    if folder is None or traits["model"].get("process") != "flow":
+    if folder is None or traits["model"].get("process") == "tokens":
         return
     path, scheduler = config["model"]["path"], scheduler_of(folder)
     name = scheduler.get("_class_name")
     if not isinstance(name, str) or _family_fault(path, traits):
         return
-    if fault := flow_scheduler_fault(name, scheduler):
+    is_flow = traits["model"].get("process") == "flow"
+    if fault := (flow_scheduler_fault if is_flow else noise_scheduler_fault)(name, scheduler):
         yield Problem("model.path", f"{path} {fault}")
 
 
 def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]:
     """Image sizes are multiples of what the autoencoder and the network downscale by."""
-    folder, pipeline = _folder(config), traits["model"].get("pipeline")
-    found = sizes_of(folder, pipeline) if folder and pipeline else None
+    pipeline = traits["model"].get("pipeline")
+    vae, network = (_part(config, traits, name) for name in ("vae", "transformer"))
+    found = sizes_of(vae, network, pipeline) if pipeline else None
     if found is None:
         return
     unit, largest = found
@@ -160,10 +169,10 @@ def require_divisible_sizes(config: Config, traits: Traits) -> Iterator[Problem]
 
 def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]:
     """A video has one frame and whole groups of further ones, as its autoencoder makes them."""
-    folder, frames = _folder(config), config["model"].get("frames")
-    if folder is None or not isinstance(frames, int):
+    frames = config["model"].get("frames")
+    if not isinstance(frames, int):
         return
-    halvings = read_json(folder / "vae" / "config.json").get("temperal_downsample")
+    halvings = _part(config, traits, "vae").get("temperal_downsample")
     group = 2 ** sum(halvings) if isinstance(halvings, list) else 1
     if (frames - 1) % group:
         near = (frames - 1) // group * group + 1
@@ -204,8 +213,10 @@ def require_plain_weights(config: Config, traits: Traits) -> Iterator[Problem]:
 
 def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterator[Problem]:
     """`model.embedded_guidance` is set exactly if the network takes guidance as an input."""
-    model, folder = config["model"], _folder(config)
-    takes = takes_guidance(folder) if folder and "embedded_guidance" in model else None
+    model = config["model"]
+    network = _part(config, traits, "transformer") if "embedded_guidance" in model else {}
+    is_known = _folder(config) is not None or "guidance_embeds" in network
+    takes = takes_guidance(network) if is_known else None
     given = model.get("embedded_guidance")
     if takes is None or takes == (given is not None):
         return
@@ -230,6 +241,14 @@ def require_run_folder(config: Config, traits: Traits) -> Iterator[Problem]:
     if config["run_dir"] == "":
         message = "is empty; allowed is a folder, or null for a new one below outputs/"
         yield Problem("run_dir", message, "run_dir=null")
+
+
+def _part(config: Config, traits: Traits, name: str) -> Mapping[str, Any]:
+    """The configuration of a part: in its folder; of a hub id that is not here, as published."""
+    path, folder = str(config["model"].get("path")), _folder(config)
+    if folder is None and is_hub_id(path):
+        return published_part(path, str(traits["model"].get("pipeline")), name)
+    return {} if folder is None else read_json(folder / name / "config.json")
 
 
 def _folder(config: Config) -> Path | None:

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.chats import template_notes
 from rlfactory.config.checks.few_steps import few_step_notes
+from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.checks.vocabulary import stop_notes
 from rlfactory.config.memory.model_parts import published_scheduler
+from rlfactory.model.pipelines.families import BY_TARGET
 from rlfactory.model.pipelines.local_models import folder_of
+from rlfactory.model.pipelines.pipeline_parts import left_out
 from rlfactory.model.pipelines.scheduler_config import (
     scheduler_of,
     solver_notes,
@@ -29,6 +32,7 @@ def cautions(config: Config, traits: Traits) -> Iterator[str]:
     yield from _unstable_awm(config, traits)
     yield from _other_timesteps(config, traits)
     yield from few_step_notes(config, traits)
+    yield from _repeated_prompts(config, traits)
     yield from template_notes(config, traits)
     yield from _ignored_by_language_models(config, traits)
     stop, evaluation = config["stop"], config["evaluation"]
@@ -68,11 +72,28 @@ def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
     if not isinstance(path, str):
         return
     folder = folder_of(path)
+    family = BY_TARGET.get(str(config["model"]["_target_"]))
+    if folder is not None and family and (lost := {*left_out(folder)} & {*family.optional}):
+        yield f"{path} has no {' and no '.join(sorted(lost))}: it is loaded without"
     scheduler = scheduler_of(folder) if folder is not None else published_scheduler(path)
     if process == "vp" and folder is not None:
         yield from timestep_notes(scheduler, config["schedule"])
     elif process == "flow":
         yield from solver_notes(scheduler)
+
+
+def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
+    """A note if a file has far fewer prompts than an iteration has groups."""
+    is_read = "path" in traits["prompts"].get("prompt_files", ())  # of data sets one row is
+    rows = known_rows(config, traits) if is_read else None
+    count = len({str(row.get("prompt")) for row in rows.rows}) if rows is not None else 0
+    groups, size = config["prompts_per_iteration"], config["group_size"]
+    if not 0 < 2 * count <= groups:
+        return
+    fitting = (n for n in range(count, 0, -1) if n * size % config["updates_per_iteration"] == 0)
+    fix = f"; prompts_per_iteration={n} has none twice" if (n := next(fitting, 0)) else ""
+    times = f"each comes up {groups // count} times{fix}"
+    yield f"{count} prompts for {groups} groups an iteration: {times}"
 
 
 def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:

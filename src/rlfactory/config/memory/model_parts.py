@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,16 @@ def published_pipeline(path: str) -> str | None:
     return None
 
 
+def published_part(path: str, pipeline: str, name: str) -> Mapping[str, Any]:
+    """A part's configuration of a published hub id; of another, what its family has in common."""
+    of_kind = [p for p in published().values() if p["pipeline"] == f"diffusers.{pipeline}"]
+    known = [dict(p["parts"].get(name, {}).get("config", {})) for p in of_kind if path in p["hub"]]
+    if known:
+        return known[0]
+    others = [dict(p["parts"].get(name, {}).get("config", {})) for p in of_kind]
+    return {k: v for k, v in (others or [{}])[0].items() if all(o.get(k) == v for o in others)}
+
+
 def published_scheduler(path: str) -> Mapping[str, Any]:
     """The scheduler's configuration of a published hub id; empty for any other path."""
     for pipeline in published().values():
@@ -76,12 +86,13 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
         return None
 
 
+@lru_cache(maxsize=64)  # a plan asks several times
 def _folder_parts(folder: Path) -> Mapping[str, Part]:
     index = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
     parts = {}
     for name in index:
         config = folder / name / "config.json"
-        if config.is_file() and index[name][0] is not None:
+        if config.is_file() and (index[name] or [None])[0] is not None:
             count = count_parameters(folder / name)
             parts[name] = Part(count, json.loads(config.read_text(encoding="utf-8")))
     return parts

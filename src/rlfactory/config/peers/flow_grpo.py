@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlfactory.config.named_models import KINDS
 from rlfactory.config.peers import values
 from rlfactory.config.peers.data import combined
 from rlfactory.config.peers.names_file import our_option
@@ -101,7 +102,7 @@ def from_values(content: Mapping[str, Any], gpus: int, peer: str = "") -> Transl
     else:
         into.type("algo=grpo", "schedule=diffusers")
     path = str(fields.take("pretrained.model"))
-    option = next((o for part, o in values.KINDS.items() if part in path.lower()), None)
+    option = next((o for part, o in KINDS.items() if part in path.lower()), None)
     if option is None:
         raise PlanError(
             [Problem("pretrained.model", f"{path} is of a kind that is not trained here")]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import options
 from rlfactory.config.peers import flow_grpo, values
 from rlfactory.config.peers.translation import Fields, Translation, translate_rest
@@ -284,7 +285,7 @@ def _dpo(fields: Fields, into: Translation) -> None:
 def _critic(fields: Fields, into: Translation) -> None:
     """A value model from the reward model; without one a linear layer that trains the network."""
     scorer = str(fields.left.get("reward_model_path"))
-    if scorer not in options("reward") and values.is_hub_id(scorer):
+    if scorer not in options("reward") and is_hub_id(scorer):
         into.type(f"model.value_path={scorer}", "algo.score_placement=after_end")
         into.type("reward.with_end=true")
     else:
@@ -300,7 +301,7 @@ def _rewards(fields: Fields, into: Translation) -> None:
     for name in map(str, names):
         if name in known:
             into.type(f"reward={name}")
-        elif values.is_hub_id(name) and ":" not in name:
+        elif is_hub_id(name) and ":" not in name:
             into.type("reward=reward_model", f"reward.path={name}")
         else:
             left.append(name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.peers import values
 from rlfactory.config.peers.names_file import option_words, our_option
 from rlfactory.config.peers.unknown_keys import FEW, UnknownKey
@@ -47,9 +48,7 @@ def _meant(group: str, option: str, known: Collection[str]) -> list[Words]:
         return [together]
     if our_option(group, option) in known:
         return [option_words(group, option)]
-    if group == "model" and (values.is_hub_id(option) or "/" in option):
-        return [words for words in values.model(option, {}) if len(words) > 1]
-    if group == "prompts" and (values.is_hub_id(option) or "." in option):
+    if group == "prompts" and (is_hub_id(option) or "." in option):
         return values.prompts(option, {})
     if group == "reward" and ":" in option:
         return [(f"reward={kind}", f"reward.function={option}") for kind in FUNCTIONS]

@@ -4,44 +4,18 @@ Functions take the value as typed and the configuration that it was typed for, a
 type, most fitting first.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.memory.model_parts import published_pipeline
+from rlfactory.config.named_models import is_hub_id, option_of
 from rlfactory.config.options import options
 from rlfactory.config.peers.names_file import option_words, our_option
-from rlfactory.model.pipelines.local_models import (
-    LANGUAGE_OPTION,
-    OPTIONS,
-    folder_of,
-    is_language_model,
-    pipeline_of,
-)
 
 Config = Mapping[str, Any]
 Words = tuple[str, ...]
 
 LANGUAGE_MODEL = "rlfactory.model.causal_lm.CausalLM"
-
-KINDS: Mapping[str, str | None] = {
-    "qwen-image-edit": None,  # none that is trained here
-    "kontext": "flux_kontext",
-    "flux.2-klein": "flux2_klein",
-    "flux.2-dev": "flux2_dev",
-    "qwen-image": "qwen_image",
-    "z-image": "z_image",
-    "/sana": "sana",
-    "wan2": "wan",
-    "stable-diffusion-xl": "sdxl",
-    "sdxl": "sdxl",
-    "flux": "flux",
-    "stable-diffusion-3": "sd35",
-    "sd3": "sd35",
-    "stable-diffusion": "sd15",
-}
-"""Parts of the ids of image models, and an option of their kind."""
 
 
 def number(text: str) -> float | None:
@@ -54,29 +28,8 @@ def number(text: str) -> float | None:
 
 def model(value: str, config: Config) -> list[Words]:
     """A model by hub id or folder: the option of its kind, and the path."""
-    known = _option_of(value)
+    known = option_of(value)
     return [(f"model={known}", f"model.path={value}") if known else (f"model.path={value}",)]
-
-
-def _option_of(path: str) -> str | None:
-    """The option of `model` for a hub id or a folder; None where its kind is not known."""
-    for name, file in options("model").items():
-        if re.search(rf"^  path: {re.escape(path)}( |$)", file.read_text("utf-8"), re.MULTILINE):
-            return name
-    pipeline = published_pipeline(path)
-    folder = folder_of(path) if pipeline is None else None
-    if folder is not None:
-        if is_language_model(folder):
-            return LANGUAGE_OPTION
-        pipeline = pipeline_of(folder)
-    if pipeline is not None or folder is not None or not is_hub_id(path):
-        return OPTIONS.get(pipeline or "")
-    return next((option for part, option in KINDS.items() if part in path.lower()), LANGUAGE_OPTION)
-
-
-def is_hub_id(path: str) -> bool:
-    """Whether a path that is no folder has the form OWNER/NAME."""
-    return not path.startswith(("/", ".", "~", "zoo:")) and path.count("/") == 1
 
 
 def reward(value: str, config: Config) -> list[Words]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rlfactory.config import nfe
 from rlfactory.config.checks.base import Config, Traits, penalties
-from rlfactory.config.evaluation_prompts import evaluation_samples
+from rlfactory.config.evaluation_prompts import evaluation_draws, evaluation_samples
 from rlfactory.config.memory.activations import UnknownNetwork
 from rlfactory.config.memory.device_memory import on_gpu
 from rlfactory.config.memory.language import text_batches, text_options, trained_numbers
@@ -92,8 +92,9 @@ def _image_work(config: Config, traits: Traits) -> IterationWork | None:
     held_out = evaluation_samples(config) / processes_of(config)
     size = evaluation["size"] or config["model"]["size"]
     steps = evaluation["steps"] or config["schedule"]["steps"]
-    drawn = _forward(config, parts, network, held_out, size, float(steps))
-    scored = [*_decoded(config, parts, held_out, size), *_scoring(config, traits, held_out)]
+    count = evaluation_draws(config) / processes_of(config)
+    drawn = _forward(config, parts, network, count, size, float(steps))
+    scored = [*_decoded(config, parts, count, size), *_scoring(config, traits, held_out)]
     return IterationWork(phases, samples, [*drawn, *scored], held_out)
 
 
@@ -213,7 +214,8 @@ def _text_work(config: Config, traits: Traits) -> IterationWork | None:
         ],
     }
     held_out = evaluation_samples(config) / processes_of(config)
-    evaluation = [*_generation(config, shape, held_out), *_scoring(config, traits, held_out)]
+    drawn = _generation(config, shape, evaluation_draws(config) / processes_of(config))
+    evaluation = [*drawn, *_scoring(config, traits, held_out)]
     return IterationWork(phases, samples, evaluation, held_out)
 
 

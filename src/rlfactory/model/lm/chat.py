@@ -19,7 +19,7 @@ from rlfactory.prompts.ops.chat import (
 )
 from rlfactory.utils.errors import ModelError
 
-TextRole = Literal["none", "user"]
+TextRole = Literal["none", "user", "auto"]
 PLAIN = (
     "{{ bos_token or '' }}{% for message in messages %}{{ message['role'] }}: "
     "{{ message['content'] }}{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
@@ -43,7 +43,8 @@ class PromptFormat:
         tokenizer: of the model; its `chat_template` is set to the template that is used.
         template: `auto`, the tokenizer's own; `plain`; `none`; or the path of a Jinja file.
         system_prompt: the system message of each conversation that has none of its own.
-        text_role: whether a prompt that is a text is given as it is, or as a user's message.
+        text_role: whether a prompt that is a text is given as it is, or as a user's message; by
+            `auto` as a message where there is a chat template.
         options: further variables of the template, as Qwen3's `enable_thinking`.
         begin: what stands before a prompt that is given as it is.
 
@@ -62,13 +63,15 @@ class PromptFormat:
         begin: str = "",
     ) -> None:
         self.tokenizer, self.begin = tokenizer, begin
-        self.system_prompt, self.text_role = system_prompt, text_role
+        self.system_prompt = system_prompt
         self.options = dict(options or {})
         if template == "plain":
             tokenizer.chat_template = PLAIN
         elif template not in ("auto", "none"):
             tokenizer.chat_template = _read_template(template)
         self.has_template = template != "none" and tokenizer.chat_template is not None
+        by_template = "user" if self.has_template else "none"
+        self.text_role = by_template if text_role == "auto" else text_role
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         """The token ids of each prompt.

@@ -1,7 +1,9 @@
 """Loading a causal language model and its tokenizer, prepared for sampling and replay."""
 
 import copy
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,9 +19,11 @@ from transformers.activations import NewGELUActivation
 
 from rlfactory.model.lm.live_models import is_lora, unwrapped
 from rlfactory.model.lm.logits import require_known_logits
+from rlfactory.model.lm.model_folder import gguf_of
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import network_device, no_bars
 from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.model.pipelines.pipeline_parts import part_variant
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -53,9 +57,9 @@ def load_language_model(
         tokenizer.padding_side = "left"
     else:
         with explained(path, "a language model") as locate, no_bars():
-            location = locate(resolve(path, "config.json"))
-            tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left", **NO_CODE)
-            network = _load_network(location, dtype, target)
+            location, options = _place(path, locate)
+            tokenizer = AutoTokenizer.from_pretrained(location, padding_side="left", **options)
+            network = _load_network(location, dtype, target, options)
     if tokenizer.eos_token is None:
         raise ModelError(
             f"model.path={path}: its tokenizer has no end of text, so no response could end;"
@@ -102,22 +106,54 @@ def load_tokenizer(path: str, *, key: str) -> Any:
         ModelError: there is no such model, or it has no tokenizer; the message names `key`.
     """
     with explained(path, "a language model", key=key) as locate:
-        return AutoTokenizer.from_pretrained(locate(resolve(path, "config.json")), **NO_CODE)
+        location, options = _place(path, locate)
+        return AutoTokenizer.from_pretrained(location, **options)
 
 
-def _load_network(location: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def _place(path: str, locate: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
+    """What transformers' Auto classes load a path from: a folder or hub id, and options."""
+    file = gguf_of(Path(path).expanduser())
+    if file is not None:
+        return str(file.parent), {"gguf_file": file.name, **NO_CODE}
+    return locate(resolve(path, "config.json")), NO_CODE
+
+
+def _load_network(
+    location: str, dtype: torch.dtype, device: torch.device, options: Mapping[str, Any]
+) -> PreTrainedModel:
     network: PreTrainedModel
     if device.type != "meta":
-        network = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, **NO_CODE)
-        return network.to(device)
+        network, info = AutoModelForCausalLM.from_pretrained(
+            location,
+            dtype=dtype,
+            variant=part_variant(Path(location)),
+            output_loading_info=True,
+            **options,
+        )
+        if missing := sorted(info["missing_keys"]):
+            raise ValueError(
+                f"its files have no {', '.join(missing[:3])}, which {type(network).__name__} needs"
+            )
+        return (_dequantised(network) if "gguf_file" in options else network).to(device)
     with device:
         network = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(location, **NO_CODE), dtype=dtype, **NO_CODE
+            AutoConfig.from_pretrained(location, **options), dtype=dtype, **NO_CODE
         )
     # it has a file of its own, which names the tokens that end a text
     with suppress(OSError):
         network.generation_config = GenerationConfig.from_pretrained(location)
     return network
+
+
+def _dequantised(network: PreTrainedModel) -> PreTrainedModel:
+    """A network from a GGUF file, whose weights are plain by now, as one that can be saved."""
+    config = copy.deepcopy(network.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = type(network)(config).to(network.dtype)
+    plain.load_state_dict(network.state_dict())
+    plain.tie_weights()
+    return plain
 
 
 def end_ids(network: PreTrainedModel, tokenizer: Any) -> list[int]:

@@ -20,6 +20,7 @@ class Family:
         small: that of the small model that ships; None where none does.
         levels: the kind of `schedule` whose noise levels the pipeline has by default, of a flow.
         recipes: an option whose recipes are this family's too, where it has none of its own.
+        optional: parts that it works without, beside those that no adapter calls.
         pictures: whether each prompt has a picture, whose latents are tokens beside the sample's.
     """
 
@@ -30,6 +31,7 @@ class Family:
     small: str | None = None
     levels: Literal["uniform", "diffusers", "unipc", "dpm"] = "uniform"
     recipes: str | None = None
+    optional: tuple[str, ...] = ()
     pictures: bool = False
 
 
@@ -55,6 +57,7 @@ FAMILIES = (
         option="sd35",
         small="tiny_sd3",
         levels="diffusers",
+        optional=("text_encoder_3", "tokenizer_3"),
     ),
     Family(
         pipeline="FluxPipeline",

@@ -89,7 +89,9 @@ def _message(path: str, kind: str, key: str, error: Exception, hub_error: Except
         )
     # transformers appends the names of a hundred models
     reason = str(error).partition("\nModel type should be one of")[0]
-    return f"{key}={path} could not be loaded as {kind}: {reason}"
+    other = "; of an image model type its option, as in model=sdxl model.path=" + path
+    hint = other if key == "model.path" and "named config.json" in reason else ""
+    return f"{key}={path} could not be loaded as {kind}: {reason}{hint}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

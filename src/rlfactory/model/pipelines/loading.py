@@ -25,6 +25,7 @@ from rlfactory.model.pipelines.local_models import (
     read_json,
     resolve,
 )
+from rlfactory.model.pipelines.pipeline_parts import left_out, variant_of
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
@@ -142,8 +143,9 @@ def load_pipeline(
     if is_reference(path):
         return copy_pipeline(kind, live(path), dtypes, components)
     folder = pipeline_folder(kind, path)
+    replaced = {**dict.fromkeys(left_out(folder)), **components}
     with explained(path, kind.__name__), no_bars():
-        return kind.from_pretrained(folder, dtype=dtypes, **components)
+        return kind.from_pretrained(folder, dtype=dtypes, variant=variant_of(folder), **replaced)
 
 
 def load_frozen(

@@ -5,14 +5,21 @@ Torch-free, for checks of a configuration; makes no request to the hub."""
 import json
 import os
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlfactory.model.pipelines.families import FAMILIES
+from rlfactory.model.pipelines.safetensors_header import METADATA, read_header
 from rlfactory.model.pipelines.shipped import zoo_path
 
 ZOO_PREFIX = "zoo:"
+WEIGHTS = (
+    *("model*.safetensors", "diffusion_pytorch_model*.safetensors"),
+    *("pytorch_model*.bin", "diffusion_pytorch_model*.bin"),
+)
+POINTER = b"version https://git-lfs"
 
 
 def resolve(path: str, index: str) -> str:
@@ -83,11 +90,45 @@ def read_json(path: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files of a network's weights that transformers and diffusers load."""
+    found = sorted(file for name in WEIGHTS for file in folder.glob(name))
+    return [file for file in found if file.suffix == found[0].suffix]  # .safetensors before .bin
+
+
+def weights_fault(folder: Path) -> str | None:
+    """What is missing of the weights in a folder; None if they are there."""
+    files = weight_files(folder)
+    plain = any(file.name.count(".") == 1 for file in files)
+    indexes = folder.glob("*.index.json" if plain else "*.index*.json")
+    for index in (i for i in indexes if not files or files[0].suffix in i.suffixes):
+        named = read_json(index).get("weight_map")
+        shards = {*map(str, named.values())} if isinstance(named, dict) else {"its weight_map"}
+        if absent := sorted(shards - {file.name for file in files}):
+            return f"lacks {', '.join(absent[:3])}, which {index.name} names: fetch it again"
+    if not files:
+        return "holds no weights: no .safetensors, .bin or single .gguf file"
+    for file in files:
+        size, fault = file.stat().st_size, f"has a {file.name} that is cut short: fetch it again"
+        with file.open("rb") as stream:
+            if stream.read(len(POINTER)) == POINTER:
+                return f"has a pointer in place of {file.name}: `git lfs pull` fetches the weights"
+        if file.suffix == ".safetensors":
+            try:
+                entries = read_header(file)
+            except (ValueError, struct.error):
+                return fault
+            ends = [v["data_offsets"][1] for k, v in entries.items() if k != METADATA]
+            if size < max(ends, default=0):
+                return fault
+    return None
+
+
 PIPELINE_INDEX, MODEL_INDEX = "model_index.json", "config.json"
 
 OPTIONS = {family.pipeline: family.option for family in FAMILIES}
 """The option of the group `model` to start from, by pipeline class."""
-LANGUAGE_OPTION = "gpt2"
+LANGUAGE_OPTION = "causal_lm"
 TEXT_TO_IMAGE = re.compile(r"(Img2Img|Inpaint)(?=Pipeline$)")
 """What to remove from a pipeline's name to have that of the text-to-image pipeline."""
 
@@ -99,16 +140,12 @@ def pipeline_of(folder: Path) -> str | None:
     return TEXT_TO_IMAGE.sub("", name) if isinstance(name, str) else None
 
 
-def is_language_model(folder: Path) -> bool:
-    """Whether a folder holds a causal language model of transformers."""
-    names = read_json(folder / MODEL_INDEX).get("architectures")
-    return any(str(name).endswith(("LMHeadModel", "ForCausalLM")) for name in names or ())
+Part = Mapping[str, Any]
+"""The configuration of a part of a pipeline; empty where it is not known."""
 
 
-def sizes_of(folder: Path, pipeline: str) -> tuple[int, int | None] | None:
+def sizes_of(vae: Part, network: Part, pipeline: str) -> tuple[int, int | None] | None:
     """The unit of image sizes and the largest one, in pixels; None if the files do not say."""
-    vae = read_json(folder / "vae" / "config.json")
-    network = read_json(folder / "transformer" / "config.json")
     of_videos = pipeline in ("QwenImagePipeline", "WanPipeline")
     if of_videos and isinstance(vae.get("temperal_downsample"), list):
         return 2 ** (len(vae["temperal_downsample"]) + 1), None
@@ -154,7 +191,6 @@ def nearest_sizes(size: int, unit: int, largest: int | None = None) -> list[int]
     return sorted(candidates, key=lambda value: (abs(value - size), value))
 
 
-def takes_guidance(folder: Path) -> bool | None:
-    """Whether a Flux network has guidance as an input; None if its folder does not say."""
-    network = read_json(folder / "transformer" / "config.json")
+def takes_guidance(network: Part) -> bool | None:
+    """Whether a Flux network has guidance as an input; None if it is not known."""
     return bool(network.get("guidance_embeds", False)) if network else None

@@ -31,6 +31,8 @@ CONVERSIONS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
 """Options that change shifted noise levels."""
 
 
+BETAS = ("DDIMScheduler", "PNDMScheduler", "DDPMScheduler")
+"""Schedulers of published models that predict noise, whose samples DDIM's steps stand for."""
 SPACINGS = ("leading", "trailing")
 """Values of `timestep_spacing` that a schedule of this name follows."""
 
@@ -84,6 +86,16 @@ def flow_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
     )
 
 
+def noise_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None:
+    """Why a model is none that predicts noise on a schedule of betas; None if it is one."""
+    predicted = scheduler.get("prediction_type", "epsilon")
+    if predicted != "epsilon":
+        return f"predicts {predicted} ({name}); allowed are models that predict epsilon, the noise"
+    if not {"beta_start", "beta_schedule", "trained_betas"} & {*scheduler}:
+        return f"is sampled by {name}, which has no betas; allowed are schedulers as DDIM's"
+    return None
+
+
 def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) -> Iterator[str]:
     """Where a run departs from the scheduler of a model that predicts noise.
 
@@ -93,6 +105,8 @@ def timestep_notes(scheduler: Mapping[str, Any], schedule: Mapping[str, Any]) ->
     """
     if (ours := spacing_of(schedule)) is None:
         return
+    if (name := scheduler.get("_class_name", BETAS[0])) not in BETAS:
+        yield f"the pipeline samples by {name}; here DDIM's steps are taken on its betas"
     spacing = scheduler.get("timestep_spacing", "leading")
     others = {"timestep_spacing": spacing} if spacing != ours else {}
     others |= {key: scheduler[key] for key in CONVERSIONS if scheduler.get(key)}

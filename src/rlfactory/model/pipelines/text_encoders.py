@@ -26,6 +26,7 @@ from rlfactory.model.pipelines.embedding_cache import (
 from rlfactory.model.pipelines.in_memory import component_classes, copy_network
 from rlfactory.model.pipelines.loading import no_bars, pipeline_folder
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
+from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
 from rlfactory.rollout import Condition
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -111,7 +112,9 @@ class TextEncoders:
             index = read_json(self.folder / PIPELINE_INDEX)
         else:  # nothing on the disk tells its embeddings from another's
             index, cache = component_classes(self.live), replace(cache, folder=None)
-        parts = [name for name in index if name.startswith((ENCODER, TOKENIZER))]
+        absent = [] if self.live is not None else left_out(self.folder)
+        there = [name for name, kind in index.items() if name not in absent and kind]
+        parts = [name for name in there if name.startswith((ENCODER, TOKENIZER))]
         self.classes = {
             name: index[name] for name in parts if name.startswith(ENCODER) and index[name][0]
         }
@@ -229,7 +232,7 @@ def _load(library: str, kind: str, folder: Path, dtype: torch.dtype) -> nn.Modul
     """One encoder."""
     with no_bars():
         loaded: nn.Module = getattr(importlib.import_module(library), kind).from_pretrained(
-            folder, dtype=dtype
+            folder, dtype=dtype, variant=part_variant(folder)
         )
     return loaded
 

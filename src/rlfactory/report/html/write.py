@@ -119,7 +119,9 @@ def runs_counted(row: ReportRow) -> str:
 def summary(report: Report) -> str:
     """How many rows there are, and how many of them have a number of ours."""
     ours = sum(any(c.mean is not None for c in row.cells.values()) for row in report.rows)
-    runs = sum(max((c.n for c in row.cells.values()), default=0) for row in report.rows)
+    # a row of models before training has the first evaluations of the other rows' runs
+    trained = [row for row in report.rows if row.steps is not None]
+    runs = sum(max((c.n for c in row.cells.values()), default=0) for row in trained)
     some = "" if ours == len(report.rows) else f"{ours} of them "
     return f"{plural(len(report.rows), 'row')}, {some}measured in {plural(runs, 'run')}"
 

@@ -25,10 +25,9 @@ from rlfactory.train.metrics import diversity
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.train.scoring.scores import require_scored
+from rlfactory.utils.batch_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 from rlfactory.utils.pytree import index_rows
 
-DIVERSITY_PROMPTS = 16
-DIVERSITY_SAMPLES = 4
 EVALUATION_SUFFIX = "_evaluation"
 """The suffix of an evaluation reward's score where the training reward has one of the same name."""
 SINGLE_PROCESS: Hardware = Local(device="cpu")

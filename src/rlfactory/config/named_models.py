@@ -1,0 +1,130 @@
+"""A model by its folder or hub id: the option of its kind, and its name in plans and runs."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlfactory.config._hydra import CompositionError, parse
+from rlfactory.config.live import SMALL
+from rlfactory.config.memory.model_parts import parts_of, published_pipeline
+from rlfactory.config.options import options
+from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.words import typed_value
+from rlfactory.model.lm.model_folder import GGUF, language_fault
+from rlfactory.model.pipelines.families import BY_PIPELINE, NO_FAMILY
+from rlfactory.model.pipelines.local_models import (
+    LANGUAGE_OPTION,
+    OPTIONS,
+    ZOO_PREFIX,
+    folder_of,
+    pipeline_of,
+)
+from rlfactory.utils.live_objects import is_reference
+
+KINDS = {
+    "flux.2-klein": "flux2_klein",
+    "flux.2-dev": "flux2_dev",
+    "qwen-image": "qwen_image",
+    "z-image": "z_image",
+    "/sana": "sana",
+    "wan2": "wan",
+    "stable-diffusion-xl": "sdxl",
+    "sdxl": "sdxl",
+    "flux": "flux",
+    "stable-diffusion-3": "sd35",
+    "sd3": "sd35",
+    "stable-diffusion": "sd15",
+}
+"""Parts of the ids of image models, and an option of their kind."""
+
+
+def with_options(words: Sequence[str], places: Sequence[str]) -> list[str]:
+    """The words of a command with `model=PATH` as the option of its kind, and `model.path=PATH`.
+
+    A sweep over models of one kind is one over their paths. A typed `model.path` wins.
+
+    Raises:
+        PlanError: a folder or file holds no model that can be trained.
+    """
+    rewritten: list[str] = []
+    for word in words:
+        found = _paths(word, places) if override_key(word) == "model" else []
+        kinds = [*dict.fromkeys(map(_kind, found))]
+        if len(kinds) > 1:
+            message = f"are models of several kinds ({', '.join(kinds)}); sweep each by itself"
+            raise PlanError([Problem("model", message)])
+        rewritten += [f"model={kind}" for kind in kinds] or [word]
+        if found and all(override_key(other) != "model.path" for other in words):
+            rewritten.append(f"model.path={','.join(map(typed_value, found))}")
+    return rewritten
+
+
+def _paths(word: str, places: Sequence[str]) -> list[str]:
+    """The folders, files and hub ids that a choice of the model names; empty for options."""
+    try:
+        (override,) = parse([word])
+        value: Any = override.value()
+    except (*CompositionError, ValueError):  # reported where it is read
+        return []
+    swept = getattr(value, "list", []) if override.is_sweep_override() else [value]
+    values, known = [str(item) for item in swept], options("model", places)
+    is_choice = word.startswith("model=") and value is not None
+    return values if is_choice and all(v not in known and _is_path(v) for v in values) else []
+
+
+def _is_path(value: str) -> bool:
+    is_marked = value.startswith((".", "~", ZOO_PREFIX)) or "/" in value or value.endswith(GGUF)
+    return is_marked or bool(value and os.path.exists(value))
+
+
+def _kind(path: str) -> str:
+    """The option for a path; PlanError where it has none."""
+    if (found := option_of(path)) is not None:
+        return found
+    folder = folder_of(path) or Path(path).expanduser()
+    if (pipeline := pipeline_of(folder)) is not None:
+        reason = NO_FAMILY.get(pipeline, f"known are {', '.join(OPTIONS)}")
+        raise PlanError([Problem("model", f"{path} is a {pipeline}: {reason}")])
+    message, instead = language_fault(folder) or ("is no model", None)
+    raise PlanError([Problem("model", f"{path} {message}", instead=instead)])
+
+
+def option_of(path: str) -> str | None:
+    """The option of `model` for a hub id or a folder; None where its kind is not known."""
+    for name, file in options("model").items():
+        if re.search(rf"^  path: {re.escape(path)}( |$)", file.read_text("utf-8"), re.MULTILINE):
+            return name
+    pipeline = published_pipeline(path)
+    folder = folder_of(path) if pipeline is None else None
+    if folder is not None:
+        pipeline = pipeline_of(folder)
+    if pipeline in BY_PIPELINE:
+        family, parts = BY_PIPELINE[pipeline], parts_of(path) or {}
+        largest = max((part.parameters for part in parts.values()), default=SMALL)
+        return family.small if family.small and largest < SMALL else family.option
+    if folder is not None or not is_hub_id(path):
+        is_one = pipeline is None and not language_fault(folder or Path(path).expanduser())
+        return LANGUAGE_OPTION if is_one else None
+    return next((option for part, option in KINDS.items() if part in path.lower()), LANGUAGE_OPTION)
+
+
+def is_hub_id(path: str) -> bool:
+    """Whether a path that is no folder has the form OWNER/NAME."""
+    is_local = path.startswith(("/", ".", "~", ZOO_PREFIX)) or path.endswith(GGUF)
+    return not is_local and path.count("/") == 1
+
+
+def shown_model(option: str, path: object, default: object) -> str:
+    """The name of the model that is trained: its option's, or the last part of another path.
+
+    Args:
+        path: `model.path`, and `default` that of the option.
+    """
+    if not isinstance(path, str) or path == default or is_reference(path):
+        return option
+    parts = Path(os.path.abspath(Path(path.removeprefix(ZOO_PREFIX)).expanduser())).parts
+    if len(parts) > 2 and parts[-2] == "snapshots":  # the hub's cache: models--OWNER--NAME
+        parts = (parts[-3].rpartition("--")[2],)
+    return re.sub(r"[^\w.+-]+", "_", parts[-1].removesuffix(GGUF)) or option
