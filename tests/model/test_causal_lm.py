@@ -394,6 +394,8 @@ def test_prompts_that_do_not_fit_are_left_out_or_cut(model: CausalLM) -> None:
     model.prompts = PromptFormat(model.tokenizer, template="plain", text_role="user")
     with pytest.raises(ModelError, match=r"a conversation can't be cut.*long_prompts=drop"):
         model.check_lengths([long], 14)
+
+
 def test_without_a_critic_nothing_of_one_is_trained_or_written(
     gpt2_folder: Path, tmp_path: Path
 ) -> None:

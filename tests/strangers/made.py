@@ -3,13 +3,22 @@
 Each function takes the path that it writes, and is named by the cases that need it.
 """
 
+import gzip
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_language_models import save_language_model
 from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlfactory.model.pipelines.local_models import zoo_path
+from rlfactory.model.pipelines.shipped import zoo_path
 
 
 def of_sd3(path: Path, prefix: str, blocks: int = 4, width: int = 128) -> None:
@@ -107,12 +116,6 @@ def saved_modules_folder(path: Path) -> None:
 def whole_model(path: Path) -> None:
     """A model that ships, as a folder of its own."""
     path.symlink_to(zoo_path("tiny_gpt2"))
-import json
-from pathlib import Path
-
-import torch
-from tiny_language_models import save_language_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def padded_vocabulary(folder: Path) -> None:
@@ -176,12 +179,6 @@ def weights_of_nan(folder: Path) -> None:
     with torch.no_grad():
         network.get_input_embeddings().weight[200] = torch.nan
     network.save_pretrained(folder)
-import gzip
-from pathlib import Path
-
-import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 
 def latin_1_table(path: Path) -> None:
@@ -228,10 +225,6 @@ def saved_splits(path: Path) -> None:
     """Two splits, as `DatasetDict.save_to_disk` writes them."""
     rows = datasets.Dataset.from_dict({"prompt": ["a", "b"], "answer": ["1", "2"]})
     datasets.DatasetDict(train=rows, test=rows.select([1])).save_to_disk(path)
-import json
-from pathlib import Path
-
-from tiny_language_models import save_language_model
 
 
 def qwen_model(path: Path) -> None:
@@ -249,15 +242,6 @@ def llama_model(path: Path) -> None:
 def gemma_model(path: Path) -> None:
     """A language model whose template knows no system message."""
     save_language_model(path, "gemma3")
-import json
-import shutil
-from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors.torch import load_file, save_file
-
-from rlfactory.model.pipelines.shipped import zoo_path
 
 
 def _copy(name: str, folder: Path) -> Path:

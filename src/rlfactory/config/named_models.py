@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from rlfactory.model.pipelines.local_models import (
 )
 from rlfactory.utils.live_objects import is_reference
 
-KINDS = {
+KINDS: Mapping[str, str | None] = {
+    "qwen-image-edit": None,  # none that is trained here
+    "kontext": "flux_kontext",
     "flux.2-klein": "flux2_klein",
     "flux.2-dev": "flux2_dev",
     "qwen-image": "qwen_image",

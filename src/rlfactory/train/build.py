@@ -265,7 +265,7 @@ def _leave_out_long(
     while True:  # others are evaluated in the place of those that are left out
         own = [prompt.text for prompt in prompts.held_out(count)]
         of_sets = [prompt.text for listed in sets.values() for prompt in listed]
-        of_training = (model.check_lengths(prompts.texts(), trained) if trained else frozenset())
+        of_training = model.check_lengths(prompts.texts(), trained) if trained else frozenset()
         long = of_training | (
             model.check_lengths([*own, *of_sets], drawn) if drawn else frozenset()
         )

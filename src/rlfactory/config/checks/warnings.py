@@ -86,7 +86,8 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     """A note if a file has far fewer prompts than an iteration has groups."""
     is_read = "path" in traits["prompts"].get("prompt_files", ())  # of data sets one row is
     rows = known_rows(config, traits) if is_read else None
-    count = len({str(row.get("prompt")) for row in rows.rows}) if rows is not None else 0
+    column = str(config["prompts"].get("column", "prompt"))
+    count = len({str(row.get(column)) for row in rows.rows}) if rows is not None else 0
     groups, size = config["prompts_per_iteration"], config["group_size"]
     if not 0 < 2 * count <= groups:
         return

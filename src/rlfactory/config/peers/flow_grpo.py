@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.named_models import KINDS
-from rlfactory.config.peers import values
 from rlfactory.config.peers.data import combined
 from rlfactory.config.peers.names_file import our_option
 from rlfactory.config.peers.python_config import PythonConfig, functions, read
