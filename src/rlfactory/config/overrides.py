@@ -221,8 +221,8 @@ def _departures(made: Plan) -> list[str]:
         return []
     words, is_of_this_pair = nearest
     if not is_of_this_pair:
-        nearest = " ".join(words)
-        return [f"no published run of this algorithm on this model is offered; nearest: {nearest}"]
+        near = " ".join(words)
+        return [f"no published run of this algorithm on this model is offered; nearest: {near}"]
     found = compose(words)
     text = departures(made.config, made.choices, found.values, found.choices)
     return [f"nearest published: {' '.join(words)}; here {text}"] if text else []

@@ -261,14 +261,12 @@ def _leave_out_long(
     """Leave out the prompts behind which too few tokens fit, or raise: `trained` where they are
     trained on, `drawn` where they are evaluated on; 0: prompts are not read by themselves.
     """
-    count, left_out = config["evaluation"]["prompts"], set()
+    count, left_out = config["evaluation"]["prompts"], set[str]()
     while True:  # others are evaluated in the place of those that are left out
         own = [prompt.text for prompt in prompts.held_out(count)]
         of_sets = [prompt.text for listed in sets.values() for prompt in listed]
-        of_training = model.check_lengths(prompts.texts(), trained) if trained else frozenset()
-        long = of_training | (
-            model.check_lengths([*own, *of_sets], drawn) if drawn else frozenset()
-        )
+        read = ((prompts.texts(), trained), ([*own, *of_sets], drawn))
+        long = {p for texts, room in read if room for p in model.check_lengths(texts, room)}
         if not long:
             break
         prompts.leave_out(long)
