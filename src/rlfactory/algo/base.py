@@ -95,6 +95,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             the metric of `Loss.metrics`, and whether `higher` or `lower` is better of it. The first
             one decides which checkpoint is best where no reward is chosen.
         length: The most tokens of a completion of the data; None: as many as fit into the context.
+        learns_whole_texts: Whether samples of the data have no prompt before what is learned.
         learns_from_pairs: Whether the loss compares two samples of a group, which are then in the
             same update, as `shares` is `groups`, and in the same micro-batch. Each row of the data
             gives two samples.
@@ -141,6 +142,7 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     step_fraction: float = 1.0
     ratio_tolerance: float | None = None
     length: int | None = None
+    learns_whole_texts: bool = False
     advantage: Advantage | None = None
 
     @classmethod

@@ -56,12 +56,12 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
     ) -> None:
         self.column, self.length = column, length
         self.train_on = train_on
+        self.learns_whole_texts = column is None or train_on == "text"
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, str]:
         """The text that is given, and the one that is learned; each member of a group is equal."""
         del member
-        is_whole = self.column is None or self.train_on == "text"
-        if is_whole and isinstance(prompt.text, ChatText):
+        if self.learns_whole_texts and isinstance(prompt.text, ChatText):
             raise PromptError(
                 f"the prompt {prompt.text[:60]!r} is a list of messages, and of a conversation the"
                 " last answer is learned; type algo.train_on=completion algo.column=completion"

@@ -108,9 +108,8 @@ def build(
         drawn = trained = dynamics.length
         if algo.samples_from == "data":
             # a given completion needs room for its first token at least, and only evaluations that
-            # a reward scores draw; where whole texts are learned nothing stands before them
-            gives = any(algo.completion(prompt, 0)[0] for prompt in prompts.known())
-            trained = 1 if gives else 0
+            # a reward scores draw
+            trained = 0 if algo.learns_whole_texts else 1
             drawn = dynamics.length if reward.gives_scores or eval_rewards else trained
         _leave_out_long(config, model, prompts, sets, trained, drawn)
     optimizer = build_optimizer(
