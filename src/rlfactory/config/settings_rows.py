@@ -48,6 +48,8 @@ def describe_learning(config: Config) -> str:
 
 def describe_draws(config: Config, traits: Traits) -> str:
     """The samples and passes of one evaluation."""
+    if traits["reward"].get("gives_scores") is False and not config["eval_rewards"]["of"]:
+        return "the losses of their rows, and no samples"
     draws, evaluation = evaluation_draws(config), config["evaluation"]
     text = f"{draws:,} samples an evaluation, with those for the diversity"
     if traits["model"].get("media") == "texts":

@@ -24,6 +24,7 @@ from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
+from rlfactory.prompts.ops.prompt_list import GivenPrompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import fault_tolerant, made_tolerant
@@ -107,10 +108,11 @@ def build(
     if model.media == "texts":
         drawn = trained = dynamics.length
         if algo.samples_from == "data":
-            # a given completion needs room for its first token at least, and only evaluations that
-            # a reward scores draw
+            # a given completion needs room for its first token at least; only a command's own
+            # prompts, and evaluations that a reward scores, are answered by the policy
             trained = 0 if algo.learns_whole_texts else 1
-            drawn = dynamics.length if reward.gives_scores or eval_rewards else trained
+            draws = reward.gives_scores or eval_rewards or isinstance(prompts, GivenPrompts)
+            drawn = dynamics.length if draws else trained
         _leave_out_long(config, model, prompts, sets, trained, drawn)
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
