@@ -76,7 +76,7 @@ def test_version_and_help(command: Command) -> None:
     assert command("--version").stdout == f"{__version__}\n"
     shown = command("--help")
     assert shown.returncode == 0
-    for word in ("algo", "grpo", "nft", "tiny_sd3", "rlfactory check", "-m algo=grpo,nft"):
+    for word in ("algo", "grpo", "nft", "tiny_gpt2", "rlfactory check", "-m algo=grpo,nft"):
         assert word in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 110
 
@@ -120,7 +120,7 @@ REFUSALS = [
     (["+sed=3"], "sed", "Did you mean seed?", "seed=3"),
     (["+algo.bta=1"], "algo.bta", "Did you mean algo.beta?", "algo.beta=1"),
     (["+evaluation.evry=1"], "evaluation.evry", "evaluation.every?", "evaluation.every=1"),
-    (["optimizer.lr=abc"], "optimizer.lr", "is 'abc'; allowed is a number", "optimizer.lr=0.0001"),
+    (["optimizer.lr=abc"], "optimizer.lr", "is 'abc'; allowed is a number", "optimizer.lr=auto"),
     (["optimizer.lr=null"], "optimizer.lr", "is null; allowed is a number", ""),
     (["group_size=2.5"], "group_size", "is 2.5; allowed is a whole number >= 1", ""),
     (["group_size=true"], "group_size", "is True; allowed is a whole number", ""),
@@ -133,8 +133,8 @@ REFUSALS = [
     (["old.schedule=nft_3"], "old.schedule", "nft_0 | nft_1 | nft_2", ""),
     (["algo.old_decay=nft_2"], "algo.old_decay", "there is no such key", ""),
     (["evaluation=3"], "evaluation", "allowed is a mapping", ""),
-    (["algo=grpo", "group_size=1"], "group_size", "allowed are 2 or more", "group_size=12"),
-    (["algo=nft", "group_size=1"], "group_size", "allowed are 2 or more", "group_size=12"),
+    (["algo=grpo", "group_size=1"], "group_size", "allowed are 2 or more", "group_size=2"),
+    (["algo=nft", "group_size=1"], "group_size", "allowed are 2 or more", "group_size=2"),
     (["updates_per_iteration=7"], "updates_per_iteration", "nearest are 4, 6, 8", ""),
     (["algo=grpo", "dynamics=ode"], "dynamics", "likelihood", "dynamics=flow_sde"),
     (["algo=nft", "regularizer=kl_gaussian"], "regularizer", "keeps none", "regularizer=kl_v"),
@@ -142,7 +142,7 @@ REFUSALS = [
     (["model.path=/no/where"], "model.path", "does not exist", "model.path=zoo:tiny_sd3"),
     (["model.path=zoo:none"], "model.path", "does not ship", "model.path=zoo:tiny_sd3"),
     (["prompts=file"], "prompts.path", "type prompts.path=VALUE", ""),
-    (["prompts=file", "prompts.path=no.txt"], "prompts.path", "No such file", ""),
+    (["prompts=file", "prompts.path=no.txt"], "prompts.path", "there is no no.txt", ""),
     (["seed=1,2"], "seed", "several values", "rlfactory check -m seed=1,2"),
     (["algo=grpo,nft"], "algo", "several values", "rlfactory check -m algo=grpo,nft"),
     (["+reward=shapes"], "reward", "chosen already", "reward=shapes"),
@@ -271,12 +271,17 @@ IN_FOLDERS = [
     (
         ["prompts=file", "prompts.path=bad.jsonl", "reward=compressibility"],
         "prompts.path",
-        "line 2",
+        "bad.jsonl:2: not JSON",
+    ),
+    (
+        ["prompts=file", "prompts.path=names.jsonl", "reward=compressibility"],
+        "prompts.column",
+        "names.jsonl has no column prompt; it has title",
     ),
     (
         ["prompts=file", "prompts.path=odd.jsonl", "reward=compressibility"],
         "prompts.path",
-        "line 1",
+        "odd.jsonl:2: `prompt` must be a text",
     ),
     (["prompts=file", "prompts.path=file", "reward=compressibility"], "prompts.path", ".jsonl"),
     (["-cd", "mine", "reward=seven"], "reward", "holds no mapping"),
@@ -297,7 +302,8 @@ def test_what_lies_where_it_is_typed(
     for name, text in {
         "file": "a red circle",
         "bad.jsonl": '{"prompt": "a"}\n{"prompt":',
-        "odd.jsonl": '{"text": "a"}',
+        "names.jsonl": '{"title": "a"}',
+        "odd.jsonl": '{"prompt": "a"}\n{"prompt": 3}',
         "mine/reward/seven.yaml": "7",
         "mine/reward/open.yaml": "reward: [",
     }.items():
@@ -331,7 +337,7 @@ def test_a_bad_choice_hides_no_other_mistake_and_makes_none(refused: Refused) ->
 def test_prompt_files_are_text(refused: Refused, tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     shown = refused("check", "prompts=file", "reward=compressibility", f"prompts.path={name}")
-    assert ("is empty" if name == "empty.txt" else "is not UTF-8 (byte 3)") in shown
+    assert ("is empty" if name == "empty.txt" else "latin.txt:1: not UTF-8") in shown
 
 
 def test_a_folder_that_is_no_pipeline(refused: Refused, tmp_path: Path) -> None:

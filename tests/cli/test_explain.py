@@ -13,7 +13,8 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_a_key_with_its_meaning_type_default_and_place(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "explain", "optimizer.lr", "optimizer.lr=0.5").splitlines()
-    assert lines[:3] == ["optimizer.lr = 0.5", "  learning rate", "  a number; default 0.0001"]
+    meaning = "learning rate; auto: learning_rate.lora or .full, as model.finetune says"
+    assert lines[:3] == ["optimizer.lr = 0.5", f"  {meaning}", "  a number; default auto"]
     assert lines[3].split("conf/")[1] == "optimizer/adamw.yaml:5"
     assert lines[4] == "  0.5          command line: optimizer.lr=0.5  <- counts"
 

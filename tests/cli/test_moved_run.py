@@ -127,7 +127,11 @@ def test_it_is_exported(tmp_path: Path) -> None:
         (["sample", "RUN", "--prompt", "x", "model.path=nowhere"], "nowhere does not exist"),
         (
             ["sample", "RUN", "--prompt", "x", "seed=3"],
-            "seed: is no path of this run; what can be typed is",
+            "--prompt x --seed 3",
+        ),
+        (
+            ["sample", "RUN", "--prompt", "x", "iterations=3"],
+            "iterations: is no path of this run; what can be typed is",
         ),
         (["sample", "RUN", "--prompt", "x", "--temperature", "-1"], "allowed are 0 or more"),
         (["sample", "RUN"], "--prompt"),

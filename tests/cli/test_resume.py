@@ -211,6 +211,7 @@ def test_a_run_that_learned_something_is_not_replaced(words: list[str], tmp_path
 
 def test_a_new_run_names_the_unfinished_one_of_its_configuration(
     words: list[str],
+    gpt2_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -218,7 +219,7 @@ def test_a_new_run_names_the_unfinished_one_of_its_configuration(
     monkeypatch.chdir(tmp_path)
     short = [*words, "iterations=1"]
     assert app.dispatch([*short, "run_dir=made"]) == 0
-    name = f"2026-01-01_00-00-00_{'-'.join(('ppo', 'gpt2', 'function'))}-s0"
+    name = f"2026-01-01_00-00-00_{'-'.join(('ppo', gpt2_folder.name, 'function'))}-s0"
     (tmp_path / "outputs").mkdir()
     (tmp_path / "made").rename(tmp_path / "outputs" / name)
     assert "unfinished" not in capsys.readouterr().out

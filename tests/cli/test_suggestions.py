@@ -233,8 +233,9 @@ def test_one_command_for_all_problems(refused: Refused) -> None:
 
 def test_each_problem_has_its_own_where_one_can_not_be_fixed(refused: Refused) -> None:
     shown = refused("check", "iterations=0", "reward=image_function", "reward.function=no.py:f")
-    assert shown.splitlines()[1].strip().startswith("try: rlfactory check iterations=1")
-    assert shown.count("try:") == 1
+    assert shown.splitlines()[1] == "    instead: iterations=1"
+    assert shown.count("instead:") == 1
+    assert "try:" not in shown, "no command mends both"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,12 @@ def test_comments_of_every_option_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("key", "words", "lines"),
     [
-        ("optimizer.lr", [], ["learning rate", "a number; default 0.0001"]),
+        (
+            "optimizer.lr",
+            [],
+            ["learning rate; auto: learning_rate.lora or .full, as model.finetune says",
+             "a number; default auto"],
+        ),
         (
             "evaluation.every",
             [],

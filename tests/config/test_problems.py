@@ -3,6 +3,7 @@
 import pytest
 
 from rlfactory.config.problems import (
+    MISSPELT,
     PlanError,
     Problem,
     closest,
@@ -36,7 +37,16 @@ def test_the_command_that_mends(problem: Problem, typed: list[str], command: str
 
 def test_report_has_a_line_for_each_problem_and_remedy() -> None:
     shown = report([Problem("a", "is 1", "a=2"), Problem("b", "is 3")], ["a=1", "b=3"])
-    assert shown.splitlines() == ["error: a: is 1", "    try: rlfactory a=2 b=3", "error: b: is 3"]
+    assert shown.splitlines() == ["error: a: is 1", "    instead: a=2", "error: b: is 3"]
+    shown = report([Problem("a", "is 1", "a=2")], ["a=1", "b=3"])
+    assert shown.splitlines() == ["error: a: is 1", "    try: rlfactory a=2 b=3"]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("lenght", "length"), ("gpro", "grpo"), ("gsro", None), ("sd14", None)]
+)
+def test_swapped_letters_are_a_misspelling(word: str, meant: str | None) -> None:
+    assert closest(word, ["length", "grpo", "gspo", "sd15"], MISSPELT) == meant
 
 
 def test_overrides_that_become_others_are_replaced() -> None:

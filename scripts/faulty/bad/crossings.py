@@ -344,6 +344,15 @@ BREAKS: dict[str, list[Break]] = {
             ),
         )
     ],
+    "require_stop_texts": [
+        _of(("model=tiny_gpt2 dynamics.stop=[END,'']", "dynamics.stop")),
+    ],
+    "require_reward": [
+        _of(
+            ("model=tiny_gpt2 algo=ppo reward=none", "reward"),
+            ("model=tiny_gpt2 algo=sft algo.column=null reward=none stop.reward=1", "stop.reward"),
+        )
+    ],
     "require_comparable_samples": [
         _of(
             ("reward=pickscore_rank group_size=1 algo=ddpo_sf", "group_size"),
@@ -432,7 +441,7 @@ BREAKS: dict[str, list[Break]] = {
     "require_prompt_feature": [
         _of(("reward=ocr prompts=animals", "reward"), ("reward=ocr prompts=shapes", "reward"))
     ],
-    "require_dataset_columns": [
+    "require_readable_prompts": [
         _of(
             (
                 "prompts=datasets prompts.path=no/where.csv reward=compressibility",
@@ -498,7 +507,7 @@ BREAKS: dict[str, list[Break]] = {
     ],
 }
 ELSEWHERE = {
-    *("require_readable_prompts", "require_cache_folder", "require_run_folder"),
+    *("require_splits", "require_rows_of_tokens", "require_cache_folder", "require_run_folder"),
     "require_installed_engine",
     *("require_installed_loggers", "require_followed_scheduler", "require_readable_pictures"),
     *("require_possible_frames", "require_one_transformer", "require_plain_weights"),

@@ -128,9 +128,10 @@ which mean different things, have 0.72, `num_iterations` has 0.83; `bta` and `be
 
 
 def closest(word: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
-    """The known word that is most like a misspelt one, if any is."""
-    found = get_close_matches(word, list(known), n=1, cutoff=similarity)
-    return found[0] if found else None
+    """The known word that is most like a misspelt one, if any is; letters may be swapped."""
+    words = list(known)
+    found = get_close_matches(word, words, n=1, cutoff=similarity)
+    return next(iter(found or [w for w in words if sorted(w) == sorted(word)]), None)
 
 
 def unknown_key(key: str, known: Iterable[str], part: str | None = None) -> Problem:

@@ -1,14 +1,17 @@
 """Rules on conversations."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlfactory.config import checks
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 
+WEIGHTS = Path(checks.__file__).parents[2] / "model" / "zoo" / "weights"
 WORDS = ("model=tiny_gpt2", "prompts=file", "prompts.path=mine.jsonl")
 ASKED = [{"role": "user", "content": "2 + 2?"}]
 ANSWERED = [*ASKED, {"role": "assistant", "content": "4"}]
@@ -58,6 +61,7 @@ def test_a_template_of_the_models_own_is_found(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "gpt2", "n_positions": 64}')
     (folder / "tokenizer_config.json").write_text("{}")
+    shutil.copy(WEIGHTS / "tiny_gpt2" / "model.safetensors", folder)
     words = (*WORDS, "model.path=chat", "dynamics.length=16")
     assert [key for key, *_ in told(*words)] == ["model.chat_template"]
     (folder / "chat_template.jinja").write_text("{{ messages }}")

@@ -1,6 +1,7 @@
 """Each rule between choices fires where it should and is silent elsewhere."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -816,6 +817,19 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         {},
         "reward.path",
     ),
+    (checks.data.require_reward, {}, {"reward": {"gives_scores": False}}, "reward"),
+    (
+        checks.data.require_reward,
+        {"stop": {"kl": None, "reward": 0.5}},
+        {**OF_DATA[1], "reward": {"gives_scores": False}},
+        "stop.reward",
+    ),
+    (
+        checks.data.require_reward,
+        {"eval_rewards": {"of": ["a"], "parts": {"a": {}}}},
+        {"eval_rewards.parts.a": {"gives_scores": False}},
+        "eval_rewards.parts.a",
+    ),
     (checks.model_files.require_run_folder, {"run_dir": ""}, {}, "run_dir"),
     (checks.pictures.require_matching_pictures, {}, {"prompts": {"pictures": True}}, "prompts"),
     (checks.pictures.require_matching_pictures, {}, {"model": {"pictures": True}}, "prompts"),
@@ -1367,13 +1381,19 @@ def test_a_rule_knows_its_limits(
     assert keys(rule, config, traits) == []
 
 
+WEIGHTS = Path(checks.__file__).parents[2] / "model" / "zoo" / "weights"
+
+
 @pytest.mark.parametrize(
     ("media", "name"), [("images", "model_index.json"), ("texts", "config.json")]
 )
 def test_a_folder_with_an_index_is_a_model(tmp_path: Path, media: str, name: str) -> None:
     config, traits = {"model": {"path": str(tmp_path)}}, {"model": {"media": media}}
     assert keys(checks.model_files.require_model_folders, config, traits) == ["model.path"]
-    (tmp_path / name).write_text("{}")
+    (tmp_path / name).write_text('{"model_type": "gpt2"}')
+    for file in ("model.safetensors", "tokenizer.json") if media == "texts" else ():
+        assert keys(checks.model_files.require_model_folders, config, traits) == ["model.path"]
+        shutil.copy(WEIGHTS / "tiny_gpt2" / file, tmp_path)
     assert keys(checks.model_files.require_model_folders, config, traits) == []
 
 

@@ -46,7 +46,8 @@ from rlfactory.utils.live_objects import is_reference
 
 def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     """`model.path` and `model.value_path` lead to models of the chosen kind."""
-    index = MODEL_INDEX if traits["model"].get("media") == "texts" else PIPELINE_INDEX
+    writes = traits["model"].get("media") == "texts"
+    index = MODEL_INDEX if writes else PIPELINE_INDEX
     shipped = Path(__file__).parents[2] / "model" / "zoo" / "weights"
     folders = sorted(p.parent for p in shipped.glob(f"*/{index}"))
     names = [folder.name for folder in folders]
@@ -59,7 +60,7 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
         local = Path(path).expanduser()
         if key == "path" and (fault := _family_fault(path, traits)):
             yield Problem("model.path", *fault)
-        elif key == "path" and pipeline is None and (os.path.exists(local) or local.suffix == GGUF):
+        elif key == "path" and writes and (os.path.exists(local) or local.suffix == GGUF):
             if found := language_fault(local):
                 yield Problem("model.path", f"{path} {found[0]}", instead=found[1])
         elif pipeline is not None and os.path.isdir(local) and (why := pipeline_fault(local)):

@@ -72,7 +72,7 @@ def _other_timesteps(config: Config, traits: Traits) -> Iterator[str]:
     if not isinstance(path, str):
         return
     folder = folder_of(path)
-    family = BY_TARGET.get(str(config["model"]["_target_"]))
+    family = BY_TARGET.get(str(config["model"].get("_target_")))
     if folder is not None and family and (lost := {*left_out(folder)} & {*family.optional}):
         yield f"{path} has no {' and no '.join(sorted(lost))}: it is loaded without"
     scheduler = scheduler_of(folder) if folder is not None else published_scheduler(path)
@@ -86,8 +86,10 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     """A note if a file has far fewer prompts than an iteration has groups."""
     is_read = "path" in traits["prompts"].get("prompt_files", ())  # of data sets one row is
     rows = known_rows(config, traits) if is_read else None
+    if rows is None:
+        return
     column = str(config["prompts"].get("column", "prompt"))
-    count = len({str(row.get(column)) for row in rows.rows}) if rows is not None else 0
+    count = len({str(row.get(column)) for row in rows.rows})
     groups, size = config["prompts_per_iteration"], config["group_size"]
     if not 0 < 2 * count <= groups:
         return
