@@ -46,7 +46,7 @@ def test_dpo_has_its_pairs_and_its_loss() -> None:
     algo = config["algo"]
     assert (algo["loss_type"], algo["beta"], algo["sft_weight"]) == ("ipo", 0.2, 0.5)
     assert config["optimizer"]["lr"] == 1e-6
-    assert config["dynamics"]["length"] == 256
+    assert config["algo"]["length"] == 512
     # without effect there
     assert planned({**content, "label_smoothing": 0.1}).config["algo"]["label_smoothing"] == 0
     robust = {**content, "loss_type": "robust", "loss_weights": None, "label_smoothing": 0.1}
