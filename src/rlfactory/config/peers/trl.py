@@ -310,7 +310,7 @@ def _rewards(fields: Fields, into: Translation) -> None:
         return
     left = [name for name, ours in zip(names, found, strict=True) if not ours]
     typed = [ours for ours in found if ours]
-    if typed and (len(typed) > 1 or weights):
+    if len(typed) > 1 or (typed and weights and not left):
         into.type(f"reward=[{','.join(typed)}]")
     elif typed:
         into.type(f"reward={typed[0]}")

@@ -31,7 +31,7 @@ def model(value: str, config: Config) -> list[Words]:
 
 
 def reward(value: str, config: Config) -> list[Words]:
-    """A reward by name, a function by `FILE.py:NAME` or `package.module:NAME`, or a list of them."""
+    """A reward by name, a function by `FILE.py:NAME` or `MODULE:NAME`, or a list of them."""
     if ":" in value or value.startswith("["):
         return [(f"reward={value}",), ("model=tiny_gpt2", f"reward={value}")]
     if is_hub_id(value):
