@@ -6,10 +6,18 @@ import pytest
 
 from rlfactory.config.evaluation_prompts import takes_all
 from rlfactory.config.overrides import override_frozen, plan_composed, plan_from_words
+from rlfactory.config.plan import Plan
+
+
+def prompts_of(plan: Plan) -> str:
+    """What a plan says of the prompts, before the samples that are drawn."""
+    prompts, _, draws = plan.derived["evaluated on"].rpartition("; ")
+    assert "samples an evaluation" in draws
+    return prompts
 
 
 def row(*words: str) -> str:
-    return plan_from_words("model=tiny_gpt2", *words).derived["evaluated on"]
+    return prompts_of(plan_from_words("model=tiny_gpt2", *words))
 
 
 @pytest.fixture
@@ -21,14 +29,14 @@ def file(tmp_path: Path) -> str:
 
 def test_sources_that_hold_prompts_out() -> None:
     assert row("prompts.held_out_share=0.25") == "256 held-out prompts"
-    derived = plan_from_words("prompts=shapes", "evaluation.prompts=8").derived
-    assert derived["evaluated on"] == "8 held-out prompts"
+    plan = plan_from_words("prompts=shapes", "evaluation.prompts=8")
+    assert prompts_of(plan) == "8 held-out prompts"
 
 
 def test_sources_that_hold_none_out() -> None:
     assert row() == "256 training prompts; prompts.held_out_share=0.1 holds some out"
-    derived = plan_from_words("prompts=animals", "reward=compressibility").derived
-    assert derived["evaluated on"] == "256 training prompts"
+    plan = plan_from_words("prompts=animals", "reward=compressibility")
+    assert prompts_of(plan) == "256 training prompts"
 
 
 def test_a_file_holds_a_tenth_out_by_default(file: str) -> None:
@@ -66,7 +74,7 @@ def test_an_evaluation_takes_all_that_is_typed(file: str, tmp_path: Path) -> Non
     found = plan_composed(override_frozen(frozen, typed(test)))
     assert found.config["prompts"]["path"] == file, "so that it is known what is trained on"
     expected = "3 prompts; 1 of the 3 are trained on too"
-    assert found.derived["evaluated on"] == expected
+    assert prompts_of(found) == expected
     other = plan_composed(override_frozen(frozen, typed("prompts=file", test)))
     assert other.config["prompts"]["held_out_share"] == 0
     assert other.config["evaluation"]["prompts"] == 3

@@ -37,11 +37,17 @@ def with_rates(
         ]
         changed["optimizer"] = {**optimizer, "lr": rates[finetune]}
     elif optimizer.get("lr") == AUTO:
-        changed["optimizer"] = {**optimizer, "lr": rates.get(finetune, AUTO)}
+        changed["optimizer"] = {**optimizer, "lr": _rate(rates, finetune)}
     if model.get("value_lr") == AUTO:
         kind = "head" if model.get("value_path") is None else "full"
-        changed["model"] = {**model, "value_lr": rates.get(kind, AUTO)}
+        changed["model"] = {**model, "value_lr": _rate(rates, kind)}
     return changed, notes
+
+
+def _rate(rates: Mapping[str, Any], kind: Any) -> Any:
+    """A rate by kind; one that is no number is reported at its own key, and not once more."""
+    rate = rates.get(kind, AUTO)
+    return rate if rate == AUTO or isinstance(rate, int | float) else 1.0
 
 
 def _stated_for(choices: Mapping[str, str], layers: Sequence[Layer]) -> object:

@@ -13,6 +13,7 @@ it may name, in any order, these run-time arguments, which `train/build.py` pass
     precision: Precision         the group `precision`
     memory: Memory               the group `memory`
     prompt_cache: PromptCache    the key `prompt_cache`, and all prompts of the run
+    has_critic: bool             whether the algorithm reads values (models of texts)
 
 Order of calls in a run: constructor; `hardware.prepare` (which may shard `weights`);
 `resolution`; `parameter_groups`, for the optimizer; `weights.add` for every set that the

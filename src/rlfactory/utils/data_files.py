@@ -125,8 +125,8 @@ def parse_json(text: str, path: Path, *, line: int = 0, remedy: str = "") -> Any
     return value
 
 
-def read_yaml(path: Path, *, remedy: str = "") -> Any:
-    """The plain values in a file of YAML.
+def read_yaml(path: Path, *, remedy: str = "", texts_only: bool = False) -> Any:
+    """The plain values in a file of YAML; with `texts_only`, `no` and `1` are texts too.
 
     Raises:
         FileNotFoundError: there is nothing.
@@ -134,14 +134,17 @@ def read_yaml(path: Path, *, remedy: str = "") -> Any:
             false, null, lists, and mappings whose keys are texts; more than `MOST` of them, with
             aliases expanded; deeper ones than `DEEPEST`, or one inside itself.
     """
-    return parse_yaml(read_text(path, remedy=remedy), path, remedy=remedy)
+    text = read_text(path, remedy=remedy)
+    return parse_yaml(text, path, remedy=remedy, texts_only=texts_only)
 
 
-def parse_yaml(text: str, path: Path, *, remedy: str = "") -> Any:
+def parse_yaml(text: str, path: Path, *, remedy: str = "", texts_only: bool = False) -> Any:
     """As `read_yaml`, of a text; `path` is for messages."""
     import yaml
 
     SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # noqa: N806  # in C, ten times as fast
+    if texts_only:
+        SafeLoader = type("Texts", (SafeLoader,), {"yaml_implicit_resolvers": {}})  # noqa: N806
     try:
         _require_flat_events(yaml.parse(text, SafeLoader))  # before it is composed, by recursion
         value = yaml.load(text, SafeLoader)

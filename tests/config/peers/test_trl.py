@@ -46,7 +46,7 @@ def test_dpo_has_its_pairs_and_its_loss() -> None:
     algo = config["algo"]
     assert (algo["loss_type"], algo["beta"], algo["sft_weight"]) == ("ipo", 0.2, 0.5)
     assert config["optimizer"]["lr"] == 1e-6
-    assert config["dynamics"]["length"] == 256
+    assert config["algo"]["length"] == 512
     # without effect there
     assert planned({**content, "label_smoothing": 0.1}).config["algo"]["label_smoothing"] == 0
     robust = {**content, "loss_type": "robust", "loss_weights": None, "label_smoothing": 0.1}
@@ -125,6 +125,36 @@ def test_what_has_no_counterpart_is_listed() -> None:
     assert translate({**GRPO, "loss_type": "vespo"}, 1).dropped["loss_type"][0] == "vespo"
 
 
+def test_rewards_are_a_list_with_weights() -> None:
+    several = {"reward_funcs": ["accuracy_reward", "mine.score", "a.py:b"]}
+    words = translate({**GRPO, **several, "reward_weights": [1.0, 0.5, 2]}, 1).words
+    assert words["reward"] == "reward=[math,mine:score,a.py:b]"
+    assert words["reward.weights"] == "reward.weights=[1,0.5,2]"
+    unknown = translate({**GRPO, "reward_funcs": ["length", "mine"], "reward_weights": [1, 2]}, 1)
+    assert unknown.words["reward"] == "reward=length"
+    assert {"reward_funcs", "reward_weights"} <= unknown.dropped.keys()
+    hub = translate({**GRPO, "reward_funcs": ["owner/model", "length"]}, 1)
+    assert hub.dropped["reward_funcs"][0] == ["owner/model"]
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("sft", {"packing": False}), ("dpo", {"beta": 0.1})])
+def test_the_longest_text_is_the_algorithms(kind: str, mark: dict[str, Any]) -> None:
+    into = translate({"max_length": 300, **mark}, 1, kind)
+    assert into.words["algo.length"] == "algo.length=300"
+    assert "dynamics.length" not in into.words
+    assert "algo.length" not in translate({"max_length": None, **mark}, 1, kind).words
+
+
+def test_all_weights_are_trained_and_texts_are_no_messages() -> None:
+    content = {k: v for k, v in GRPO.items() if k != "use_peft"}
+    content["model_name_or_path"] = "owner/chat"
+    config = planned(content).config
+    assert (config["model"]["finetune"], config["model"]["text_role"]) == ("full", "none")
+    words = translate({**content, "use_peft": True, "lora_target_modules": "all-linear"}, 1).words
+    assert words["model.finetune"] == "model.finetune=lora"
+    assert words["model.lora_targets"] == "model.lora_targets=all-linear"
+
+
 def test_ppo_is_the_experiment_of_its_version() -> None:
     content = {
         "total_episodes": 64_000, "num_ppo_epochs": 4, "per_device_train_batch_size": 64,
@@ -146,6 +176,7 @@ def test_ppo_with_a_reward_model_has_four_networks() -> None:
     wanted = plan_composed(compose(["experiment=trl_tldr"])).config
     found = differences(wanted, planned(content, 8).config)
     own = ("micro_batch", "sample_batch", "hardware", "reward.", "prompts.", "model.begin_with_end")
+    own += ("model.value_head", "evaluation.weights")  # the critic is a network; TRL keeps no EMA
     assert [d for d in found if not d[0].startswith(own)] == []
 
 

@@ -39,10 +39,8 @@ def test_folders_are_read(gpt2_folder: Path, tmp_path: Path) -> None:
 def test_rewards() -> None:
     config = compose([]).values
     assert values.reward("PickScore", config)[0] == ("reward=pickscore",)
-    function = values.reward("mine.py:score", config)
-    assert function[0] == ("reward=image_function", "reward.function=mine.py:score")
-    texts = compose(["model=tiny_gpt2"]).values
-    assert values.reward("mine.py:score", texts)[0][0] == "reward=function"
+    assert values.reward("mine.py:score", config)[0] == ("reward=mine.py:score",)
+    assert values.reward("[mine.py:score,length]", config)[0] == ("reward=[mine.py:score,length]",)
     assert values.reward("owner/model", config)[0][1] == "reward=reward_model"
 
 

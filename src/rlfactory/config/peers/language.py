@@ -82,7 +82,9 @@ def translate(library: str, content: Mapping[str, Any], processes: int) -> Trans
     """Translate the options of verl or OpenRLHF, dotted where they are nested."""
     fields, into = Fields({**DEFAULTS[library], **dict(Fields(content).left)}), Translation(library)
     estimator = "algorithm.adv_estimator" if library == "verl" else "advantage_estimator"
-    into.type("model=gpt2", "learning_rate.final_scale=1.0")
+    into.type("model=gpt2", "model.finetune=full", "learning_rate.final_scale=1.0")
+    if library == "OpenRLHF":
+        into.type("model.text_role=none")  # apply_chat_template changes it
     row = next(row for row in rows_of(library) if row.name == estimator.rpartition(".")[2])
     into.type(choice(fields, estimator, row.choices))
     for name, key in SIZES[library].items():

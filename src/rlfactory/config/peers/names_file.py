@@ -4,16 +4,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from rlfactory.utils.data_files import read_yaml
 
 
 @cache
 def content() -> dict[str, Any]:
     """The file, whose values are texts alone: `no` and `true` are names."""
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    loaded: dict[str, Any] = yaml.load(
-        Path(__file__).with_name("names.yaml").read_text("utf-8"), loader
-    )
+    loaded: dict[str, Any] = read_yaml(Path(__file__).with_name("names.yaml"), texts_only=True)
     return loaded
 
 

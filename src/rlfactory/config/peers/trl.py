@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rlfactory.config.composites import is_function
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import options
 from rlfactory.config.peers import flow_grpo, values
+from rlfactory.config.peers.names_file import our_option
 from rlfactory.config.peers.translation import Fields, Translation, translate_rest
 from rlfactory.config.words import typed_value
 
@@ -94,6 +96,8 @@ def translate(
     path = str(fields.take("model_name_or_path", "openai-community/gpt2"))
     path = str(fields.take("sft_model_path", path))  # PPO: the policy and its reference
     into.type(f"algo={algo}", *values.model(path, {})[0], "learning_rate.final_scale=0.0")
+    if peer == NAME:
+        into.type("model.text_role=none")  # a prompt that is a text is not put into a template
     if algo in ("sft", "dpo"):
         _supervised(fields, into, processes)
     if algo == "sft":
@@ -118,6 +122,7 @@ def translate(
     if processes > 1:
         into.type("hardware=ddp", f"hardware.processes={processes}")
     if not fields.take("use_peft", False):
+        into.type("model.finetune=full")
         for key in [key for key in fields.left if key.startswith("lora_")]:
             into.drop(key, fields.take(key), "use_peft is not set")
     else:
@@ -259,7 +264,8 @@ def _sft(fields: Fields, into: Translation) -> None:
     else:
         into.notes.append("columns: prompts.column and algo.column; messages are read as they are")
     length = fields.take("max_length", fields.take("max_seq_length", 1024))
-    into.set("dynamics.length", length or 1024)
+    if length is not None:
+        into.set("algo.length", length)
 
 
 def _dpo(fields: Fields, into: Translation) -> None:
@@ -278,8 +284,8 @@ def _dpo(fields: Fields, into: Translation) -> None:
     if (smoothing := fields.take("label_smoothing")) and main == ["robust"]:
         into.set("algo.label_smoothing", smoothing)
     length = fields.take("max_length", 1024)
-    into.set("dynamics.length", length // 2)
-    into.notes.append(f"half of max_length={length} for the completion")
+    if length is not None:
+        into.set("algo.length", length)
 
 
 def _critic(fields: Fields, into: Translation) -> None:
@@ -294,21 +300,38 @@ def _critic(fields: Fields, into: Translation) -> None:
 
 
 def _rewards(fields: Fields, into: Translation) -> None:
+    """Rewards by name or import path, with weights in their order, or one reward model."""
     given = fields.take("reward_model_path") or fields.take("reward_funcs")
-    names = given if isinstance(given, list) else [given] if given else []
-    known = options("reward")
-    left = []
-    for name in map(str, names):
-        if name in known:
-            into.type(f"reward={name}")
-        elif is_hub_id(name) and ":" not in name:
-            into.type("reward=reward_model", f"reward.path={name}")
-        else:
-            left.append(name)
+    names = [str(name) for name in (given if isinstance(given, list) else [given] if given else [])]
+    weights = fields.take("reward_weights")
+    found = [_reward(name) for name in names]
+    if found == [""] and is_hub_id(names[0]):
+        into.type("reward=reward_model", f"reward.path={names[0]}")
+        return
+    left = [name for name, ours in zip(names, found, strict=True) if not ours]
+    typed = [ours for ours in found if ours]
+    if len(typed) > 1 or (typed and weights and not left):
+        into.type(f"reward=[{','.join(typed)}]")
+    elif typed:
+        into.type(f"reward={typed[0]}")
+    if weights and typed and not left:
+        into.type(f"reward.weights=[{','.join(f'{weight:g}' for weight in weights)}]")
+    elif weights:
+        into.drop("reward_weights", weights, "reward.weights=[...], in the order of reward=[...]")
     if left:
-        into.drop("reward_funcs", left, "of your own: reward=function reward.function=FILE.py:NAME")
-    if names and "reward" not in into.words:
+        reason = "of your own: reward=FILE.py:NAME; several: reward=[FILE.py:NAME,length]"
+        into.drop("reward_funcs", left, reason)
+    if names and not typed:
         into.notes.append("no reward is translated: the model's default one is trained on")
+
+
+def _reward(name: str) -> str:
+    """What to type for a reward: an option, or a function by its import path; empty for others."""
+    if (option := our_option("reward", name)) in options("reward"):
+        return option
+    if is_function(name):
+        return name
+    return ":".join(name.rsplit(".", 1)) if "." in name and "/" not in name else ""
 
 
 def _ddpo(content: Mapping[str, Any], processes: int) -> Translation:

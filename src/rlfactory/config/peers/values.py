@@ -15,8 +15,6 @@ from rlfactory.config.peers.names_file import option_words, our_option
 Config = Mapping[str, Any]
 Words = tuple[str, ...]
 
-LANGUAGE_MODEL = "rlfactory.model.causal_lm.CausalLM"
-
 
 def number(text: str) -> float | None:
     """A typed number; None if it is none."""
@@ -33,12 +31,9 @@ def model(value: str, config: Config) -> list[Words]:
 
 
 def reward(value: str, config: Config) -> list[Words]:
-    """A reward by name, or a function by `FILE.py:NAME` or `package.module:NAME`."""
-    if ":" in value:
-        kinds = ["image_function", "function"]
-        if config["model"]["_target_"] == LANGUAGE_MODEL:
-            kinds.reverse()
-        return [(f"reward={kind}", f"reward.function={value}") for kind in kinds]
+    """A reward by name, a function by `FILE.py:NAME` or `MODULE:NAME`, or a list of them."""
+    if ":" in value or value.startswith("["):
+        return [(f"reward={value}",), ("model=tiny_gpt2", f"reward={value}")]
     if is_hub_id(value):
         return [("model=tiny_gpt2", "reward=reward_model", f"reward.path={value}")]
     chosen = option_words("reward", value)

@@ -96,7 +96,8 @@ def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
         rename = "; in a data set: data.rename_column('...', 'prompt')" if "has no" in text else ""
         raise PromptError(text + rename) from error
     if not prompts:
-        raise PromptError(f"{name}: is empty; hand over at least one")
+        without = ", or leave it out" if name == "eval_prompts" else ""
+        raise PromptError(f"{name}: is empty; hand over at least one{without}")
     return prompts
 
 

@@ -1,6 +1,6 @@
 """An empty split."""
 
-SAYS = "eval_prompts: is empty; leave it out"
+SAYS = "eval_prompts: is empty; hand over at least one, or leave it out"
 
 
 def given(model, tokenizer):
