@@ -213,7 +213,9 @@ def _generation(info: ExportInfo, model: Any) -> dict[str, Any]:
     ends = model.stop_ids(Token(stop_at_end=dynamics["stop_at_end"])).tolist()
     drawn = {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
     of_ends = {"eos_token_id": ends or None, "pad_token_id": model.tokenizer.pad_token_id}
-    return {"do_sample": True, "max_new_tokens": dynamics["length"], **drawn, **of_ends}
+    # ids that no token has: the run never draws them
+    unused = {"suppress_tokens": [*model.unused_ids]} if model.unused_ids else {}
+    return {"do_sample": True, "max_new_tokens": dynamics["length"], **drawn, **of_ends, **unused}
 
 
 def _name_base(path: Path, info: ExportInfo) -> None:
