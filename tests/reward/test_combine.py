@@ -235,7 +235,9 @@ def test_two_functions_are_combined_as_the_page_says(tmp_path, monkeypatch):
     reward = instantiate_group(config, "reward", device=torch.device("cpu"))
     texts = ["It is 4.", "4", "five."]
     found = reward.score(Samples(["2 + 2"] * 3, [{}] * 3, torch.zeros(3).long(), texts=texts))
-    assert found["combined"].tolist() == pytest.approx([1.2, 1.0, 0.2])
+    short = [0.01 * each for each in found["length"].tolist()]
+    expected = [each + more for each, more in zip([1.2, 1.0, 0.2], short, strict=True)]
+    assert found["combined"].tolist() == pytest.approx(expected)
     assert found["correct"].tolist() == [1, 1, 0]
     assert found["fmt"].tolist() == [1, 0, 1]
 

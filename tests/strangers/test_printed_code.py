@@ -1,7 +1,7 @@
 """The printed generation code draws from the policy's distribution, whatever the base's files set.
 
 Keys of a case: `why`; `kind` of tiny language model; `generation`, the base's generation_config;
-`words`, further words of the run; `merge`.
+`words`, further words of the run; `rows` of its embedding; `merge`.
 """
 
 import json
@@ -18,7 +18,7 @@ from cases import CASES
 from safetensors.torch import load_file
 from tiny_language_models import save_language_model
 from torch import Tensor
-from transformers import GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from rlfactory.config.overrides import compose
 from rlfactory.config.plan import make_plan
@@ -40,6 +40,11 @@ TINY = [
 def written(case: dict[str, Any], place: Path) -> tuple[Any, Any, dict[str, str]]:
     """The run's model and dynamics, and what the fresh process is to do."""
     base = save_language_model(place / "base", case.get("kind", "qwen3"))
+    if "rows" in case:
+        with torch.random.fork_rng():
+            network = AutoModelForCausalLM.from_pretrained(base)
+            network.resize_token_embeddings(case["rows"])
+            network.save_pretrained(base)
     (base / "generation_config.json").write_text(json.dumps(case["generation"]))
     composed = compose([*TINY, f"model.path={base}", *case.get("words", [])])
     run = RunFolder(place / "run")
@@ -89,9 +94,9 @@ def test_it_draws_from_the_policys_distribution(name: str, drawn: Any) -> None:
     assert prompt.tolist() == shown
     with torch.no_grad():
         logits = model.network(ids).logits[0, prompt.shape[1] - 1 : -1]
-    # what a step draws from, by its answer to each token of the vocabulary
-    every = torch.arange(logits.shape[-1]).expand(len(logits), -1)
-    expected = dynamics.step(logits[:, None].expand(-1, logits.shape[-1], -1), next=every).log_prob
+    logits[:, [*model.unused_ids]] = -torch.inf
+    # what a step draws from; its likelihoods are of the distribution before truncation
+    expected = dynamics._truncated(dynamics.log_probs(logits))
     torch.testing.assert_close(found["scores"], expected, rtol=0, atol=1e-4)
 
 
@@ -101,3 +106,17 @@ def test_it_ends_at_a_stop_text_and_nowhere_else(drawn: Any) -> None:
     texts = [model.tokenizer.decode([token]) for token in response]
     assert texts[-1] in dynamics.stop
     assert not {*dynamics.stop} & {*texts[:-1]}
+
+
+def test_ids_that_no_token_has_are_never_drawn(drawn: Any) -> None:
+    model, _, found = drawn["padded_vocabulary"]
+    assert len(model.unused_ids) > 40
+    assert found["scores"][:, [*model.unused_ids]].isneginf().all()
+
+
+def test_stop_texts_as_tokens_are_end_tokens(drawn: Any) -> None:
+    model, dynamics, found = drawn["stop_tokens"]
+    ends = [model.tokenizer.convert_tokens_to_ids(text) for text in dynamics.stop]
+    response = found["tokens"][0, found["prompt"].shape[1] :].tolist()
+    assert response[-1] in ends
+    assert not {*ends} & {*response[:-1]}

@@ -201,10 +201,11 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         place = uniform_rewards if self.score_placement == "uniform" else terminal_rewards
         states = mask if (ends := self._states(tokens)) is None else ends.mask
         rewards = place(scores, states)
-        is_equal = self.gamma == 1 and len(scores) > 1 and bool((scores == scores[0]).all())
+        # a tensor: nobody waits for the device
+        is_equal = (scores == scores[:1]).all() & (self.gamma == 1 and len(scores) > 1)
         if rollout.penalty is not None:
             rewards = rewards - rollout.penalty
-            is_equal = is_equal and not rollout.penalty.any()
+            is_equal = is_equal & ~rollout.penalty.any()
         if self.whiten_token_rewards:
             rewards = whiten(rewards, states, shift_mean=False, unbiased=self.whiten_unbiased)
         advantage = gae(rewards, value, states, gamma=self.gamma, lam=self.lam)

@@ -12,11 +12,17 @@ import torch
 from diffusers.training_utils import cast_training_params
 from peft import LoraConfig, get_peft_model_state_dict
 from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as PEFT_TARGETS
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from rlfactory.model.pipelines.adapter_files import ending, shared_weight, with_all_linear
+from rlfactory.model.pipelines.adapter_files import (
+    ALL_LINEAR,
+    ending,
+    shared_weight,
+    with_all_linear,
+)
 from rlfactory.utils import rng
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import LoraTargets
@@ -50,7 +56,8 @@ class Lora:
 
     Adapters are float32 whatever the dtype of the network. `targets` are module names or their
     endings, `all-linear` for all linear layers but the output projection, or, as a text, a regular
-    expression of whole names, all as PEFT has them; None is its choice for the architecture. Where
+    expression of whole names, all as PEFT has them; None is its choice for the architecture, or all
+    linear layers where it has none. Where
     `network` is on `meta` and the model is to run on another `device`, adapters get their values
     here, on the CPU.
 
@@ -73,6 +80,8 @@ class Lora:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
         targets = with_all_linear(targets)
+        if targets is None and _kind(network) not in PEFT_TARGETS:
+            targets = ALL_LINEAR
         if not isinstance(targets, str):
             _require_targets(network, targets or [])
         self.network = network
@@ -212,6 +221,11 @@ def _require_own_weights(network: nn.Module) -> None:
             raise ModelError(
                 f"model.lora_targets: {shared_weight(name, other.removesuffix('.base_layer'))}"
             )
+
+
+def _kind(network: Any) -> str | None:
+    """The architecture by transformers' name; None for a network of diffusers."""
+    return getattr(network.config, "model_type", None)
 
 
 def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:

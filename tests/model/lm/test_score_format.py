@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import (
     AutoTokenizer,
     GPT2ForSequenceClassification,
@@ -45,6 +46,9 @@ def scorer(gpt2_folder: Path, tmp_path: Path) -> Path:
 def given(model: CausalLM) -> Tokens:
     ids, mask = model.encode(PROMPTS)
     response, real, ended = model.encode_completions(PROMPTS, TEXTS, LENGTH)
+    # as wide as the rollout of responses of any length is
+    free = (0, LENGTH - response.shape[1])
+    response, real = pad(response, free, value=model.tokenizer.pad_token_id), pad(real, free)
     zeros = torch.zeros(response.shape)
     return Tokens(ids, mask, response, real, ended, zeros, zeros)
 

@@ -207,7 +207,7 @@ def test_steps_of_first_order_replace_those_of_a_dpm_solver(
         exec(line, {"pipe": pipe, **{kind.__name__: kind for kind in classes}})
     asked: dict[str, Any] = {}
     call = snippet.code.splitlines()[-1]
-    exec(call, {"pipe": lambda _, **given: asked.update(given) or SimpleNamespace(images=[0])})
+    exec(call, {"pipe": lambda **given: asked.update(given) or SimpleNamespace(images=[0])})
     scheduler = pipe.scheduler
     if "sigmas" in asked:
         scheduler.set_timesteps(sigmas=asked["sigmas"])

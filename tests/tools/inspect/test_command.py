@@ -47,7 +47,7 @@ def train(run: Path, gpt2_folder: Path, *more: str) -> Path:
 def test_it_leaves_figures_and_numbers(
     gpt2_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = train(tmp_path / "run", gpt2_folder, f"reward.function={tmp_path}/judge.py:share_of_e")
+    run = train(tmp_path / "run", gpt2_folder)
     before = {p: p.read_bytes() for p in RunFolder(run).checkpoints.rglob("*") if p.is_file()}
     assert app.dispatch(["inspect", str(run), "--prompts", "3", "--weights", "policy"]) == 0
     assert "inspect.md" in capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_it_leaves_figures_and_numbers(
     }
     assert all(Image.open(folder / name).width > 400 for name in FIGURES)
     found = json.loads((folder / "inspect.json").read_text())
-    assert "good is a high share_of_e" in (folder / "inspect.html").read_text()
+    assert "good is a high letters" in (folder / "inspect.html").read_text()
     assert sum(found["direction"]["gap_parts"].values()) == pytest.approx(1, abs=1e-3)
     shift = sum(found["direction"]["shift_parts"].values())
     assert shift == pytest.approx(found["direction"]["shift"], abs=1e-3)

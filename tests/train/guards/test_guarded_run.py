@@ -190,7 +190,7 @@ def test_a_run_stops_before_the_step_and_goes_on_exactly_when_the_cause_is_gone(
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [
-        (torch.inf, RewardError, "score 'mean' is infinite, for one of the prompt '"),
+        (torch.inf, RewardError, "score 'mean': score 0 is inf; a score is finite"),
         (torch.nan, TrainingError, "100.0% of the samples got no score"),
     ],
 )

@@ -210,10 +210,14 @@ def _snippet(info: ExportInfo, model: Any, source: Source) -> Snippet:
 def _generation(info: ExportInfo, model: Any) -> dict[str, Any]:
     """Options of a `GenerationConfig` with which transformers draws as the run does."""
     dynamics = info.config["dynamics"]
-    ends = model.stop_ids(Token(stop_at_end=dynamics["stop_at_end"])).tolist()
+    names = ("stop_at_end", "stop", "stop_match")
+    # with `stop_match=token` the stop texts are end tokens too
+    ends = model.stop_ids(Token(**{n: dynamics[n] for n in names if n in dynamics})).tolist()
     drawn = {name: dynamics[name] for name in ("temperature", "top_k", "top_p")}
     of_ends = {"eos_token_id": ends or None, "pad_token_id": model.tokenizer.pad_token_id}
-    return {"do_sample": True, "max_new_tokens": dynamics["length"], **drawn, **of_ends}
+    # ids that no token has: the run never draws them
+    unused = {"suppress_tokens": [*model.unused_ids]} if model.unused_ids else {}
+    return {"do_sample": True, "max_new_tokens": dynamics["length"], **drawn, **of_ends, **unused}
 
 
 def _name_base(path: Path, info: ExportInfo) -> None:

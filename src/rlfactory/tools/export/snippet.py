@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import Schedule
+from rlfactory.dynamics.token import typed_text
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.model.pipelines.noise_levels import noise_levels
@@ -145,7 +146,9 @@ def text_snippet(
             f"base = AutoModelForCausalLM.from_pretrained({source.base}, {dtype})",
             f"model = PeftModel.from_pretrained(base, {source.path!r})",
         ]
-    options, stop = dict(generation), [*(dynamics.get("stop") or ())]
+    options, typed = dict(generation), dynamics.get("stop") or ()
+    # stop texts that are matched as tokens are among the end tokens of `generation`
+    stop = [] if dynamics.get("stop_match") == "token" else [typed_text(text) for text in typed]
     if stop:
         options["stop_strings"] = stop
     begun = [f'begun = tokenizer({begin}{prompt!r}, return_tensors="pt")']
@@ -172,7 +175,7 @@ def text_snippet(
         f"tokens = model.generate(**begun{', tokenizer=tokenizer' if stop else ''})",
         "print(tokenizer.decode(tokens[0]))",
     ]
-    after = dynamics.get("stop_after") if stop else 0
+    after = dynamics.get("stop_after") if typed else 0
     return Snippet("\n".join(code), (STOP_AFTER.format(after),) if after else ())
 
 
