@@ -163,12 +163,12 @@ class CausalLM(TextModel):
         elif self.max_prompt_length and most <= self.context - length:
             remedy = "type a larger model.max_prompt_length, or"
         else:
-            fits = f"type dynamics.length={spare}" if spare > 0 else "no response fits behind it"
-            remedy = f"shorten the prompts, or {fits}, or leave them out:"
+            fits = f", or type dynamics.length={spare}" if spare > 0 else ""
+            remedy = f"shorten the prompts{fits}, or leave them out:"
         raise ModelError(
             f"prompts leave too little room: {longest[:40]!r}... has {most} tokens, and with"
-            f" dynamics.length={length} of the model's {self.context} there are {max(0, room)} for"
-            f" a prompt; {remedy} model.long_prompts=drop"
+            f" {length} for what follows the model's {self.context} leave {max(0, room)} for a"
+            f" prompt; {remedy} model.long_prompts=drop"
         )
 
     def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
