@@ -352,7 +352,10 @@ def test_an_error_in_the_background_ends_the_run(trainer: Callable[..., Trainer]
         def score(self, samples: Samples) -> dict[str, torch.Tensor]:
             return {"brightness": torch.zeros(3, 1)}
 
-    for reward, said in ((Broken(), "no such picture"), (Odd(), r"Tensor \[3, 1\]; wanted are 4 numbers")):
+    for reward, said in (
+        (Broken(), "no such picture"),
+        (Odd(), r"Tensor \[3, 1\]; wanted are 4 numbers"),
+    ):
         with pytest.raises(RewardError, match=said):
             run(trainer(reward, sample_batch=5))
 

@@ -120,7 +120,9 @@ def test_a_response_ends_with_its_turn(folder: Folder) -> None:
 
 def test_a_response_that_does_not_fit_is_told_the_length_that_does(folder: Folder) -> None:
     model = CausalLM(CPU, path=str(folder("qwen3")))
-    with pytest.raises(ModelError, match=r"'user: 2 \+ 2\?'.*128.*type dynamics.length=\d+, or") as e:
+    with pytest.raises(
+        ModelError, match=r"'user: 2 \+ 2\?'.*128.*type dynamics.length=\d+, or"
+    ) as e:
         model.check_lengths(PROMPTS[:1], 120)
     fitting = int(re.findall(r"type dynamics.length=(\d+)", str(e.value))[0])
     model.check_lengths(PROMPTS[:1], fitting)
