@@ -10,10 +10,16 @@ from peft import LoraConfig, PeftModel, inject_adapter_in_model
 from tiny_language_models import save_language_model
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, CohereConfig, CohereForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from rlfactory.model.lora import ATTENTION_PROJECTIONS, Lora, initial_values, merge_adapters
+from rlfactory.model.lora import (
+    ATTENTION_PROJECTIONS,
+    PEFT_TARGETS,
+    Lora,
+    initial_values,
+    merge_adapters,
+)
 from rlfactory.model.pipelines.local_models import zoo_path
 from rlfactory.utils.errors import ModelError
 
@@ -309,3 +315,13 @@ def test_convolutions_are_drawn_in_their_own_shape() -> None:
     for init in ("gaussian", "kaiming", "orthogonal"):
         drawn = initial_values(init, a, b, 0, 0)  # type: ignore[arg-type]
         assert [v.shape for v in drawn] == [a.shape, b.shape]
+
+
+def test_an_architecture_that_peft_has_no_list_for_is_adapted_in_all_linear_layers() -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    ids = {"bos_token_id": 1, "eos_token_id": 2}
+    network = CohereForCausalLM(CohereConfig(vocab_size=64, **sizes, **heads, **ids))
+    assert network.config.model_type not in PEFT_TARGETS
+    lora = Lora(network, rank=2, alpha=2, targets=None)
+    assert len(lora.layers) == 7  # four of attention, three of the MLP; not the output projection

@@ -224,7 +224,7 @@ def test_a_steered_coefficient_moves_and_is_logged(tmp_path: Path, tiny: list[st
     state = json.loads((tmp_path / "run/checkpoints/step_000002/state.json").read_text())
     assert state["iterations"] == 2
     assert state["coefficients"]["kl/coefficient"]["value"] == pytest.approx(
-        0.5 * (1 + 0.2 * 8 / 100) ** 2
+        0.5 * (1 - 0.2 * 8 / 100) * (1 + 0.2 * 8 / 100)
     )
 
 
