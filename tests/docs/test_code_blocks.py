@@ -163,6 +163,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     large = json.loads(config.read_text()) | {"sample_size": 64, "pos_embed_max_size": 64}
     config.write_text(json.dumps(large))
     (folder / "queries.jsonl").write_text('{"query": "why"}\n' * 200)
+    row = {"prompt": "a red circle", "include": [{"class": "circle", "color": "red", "count": 1}]}
+    (folder / "test.jsonl").write_text(json.dumps(row | {"exclude": [], "tag": "colors"}) + "\n")
     for name in ("HPS_v2.1_compressed.pt", "sac+logos+ava1-l14-linearMSE.pth"):
         (folder / name).touch()
     return folder
