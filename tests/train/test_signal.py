@@ -112,9 +112,10 @@ IMAGES = [
     ["algo=grpo", "regularizer=kl_gaussian"],
     ["algo=diffusion_dpo"],
 ]
+SINGLE_UPDATE = {"ddpo_sf": ["updates_per_iteration=1"]}  # a second is not on-policy: refused
 OF_STEPS = ("kl_gaussian", "kl_x", "kl_flow_grpo")
 MORE_IMAGES = [
-    [f"algo={algo}", f"regularizer={regularizer}", *more]
+    [f"algo={algo}", f"regularizer={regularizer}", *SINGLE_UPDATE.get(algo, []), *more]
     for algo in ("nft", "awm", "vgrpo", "grpo", "ddpo", "ddpo_sf", "flow_dppo", "grpo_guard")
     for regularizer in ("none", "kl_v", "kl_elbo", "kl_behaviour", "kl_ema", "kl_awm", *OF_STEPS)
     for more in ([], [ADAPTERS])
