@@ -30,6 +30,16 @@ NEEDS = {
     "prompts/preferences": ["reward=compressibility"],
     "prompts/pick_a_pic": ["reward=compressibility"],
     "prompts/hpdv2": ["reward=compressibility"],
+    "model/causal_lm": ["model.path=zoo:tiny_gpt2"],
+    "reward/none": [
+        *(
+            "algo=sft",
+            "model=gpt2",
+            "prompts=file",
+            "prompts.path=prompts.jsonl",
+            "algo.column=null",
+        )
+    ],
     "algo/sft": [*("model=gpt2", "prompts=file", "prompts.path=prompts.jsonl", "algo.column=null")],
     "algo/dpo": [*("model=gpt2", "prompts=file", f"prompts.path={PAIRS}")],
     "algo/diffusion_dpo_offline": ["prompts=file", f"prompts.path={IMAGE_PAIRS}"],
@@ -150,7 +160,7 @@ def _needed(path: Path) -> list[str]:
         return ["model=sd14"]
     if group_of(path) == "window":
         return ["algo=grpo"]
-    if group_of(path) == "recipe":
+    if group_of(path) == "recipe" and path.stem != "none":
         return _pair(path.stem)
     return ["model=gpt2"] if name in OF_TEXTS else NEEDS.get(name, [])
 

@@ -20,8 +20,10 @@ OF_SIZE = re.compile(
     r"|(iterations|prompts_per_iteration|group_size|branches|micro_batch|sample_batch)$"
     r"|(schedule\.steps|dynamics\.(length|stop_after)|advantage\.weights|latent_storage)\b"
     r"|(prompt_cache|seed|search)$"
+    r"|learning_rate\.(lora|full|head)$"
 )
-"""Models, batches, lengths, evaluation, hardware, and rewards with their prompts.
+"""Models, batches, lengths, evaluation, hardware, rewards with their prompts, and the rates that a
+model has for each way of training, of which optimizer.lr is the one that is used.
 
 A shipped model's network needs none of the rewards and prompts of the full form.
 """
