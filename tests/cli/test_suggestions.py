@@ -57,13 +57,12 @@ old.schedule=warmup_cosine old.warmup=20 old.total=10
 learning_rate.final_scale=2
 latent_storage=int8
 branches=5
-branch_at=steps
+branch_at=steps algo=grpo
 tail=0
 optimizer.lr=0
 optimizer.lr=abc
 optimizer.lr=null
 optimizer.betas=[0.9]
-optimizer.betas=[1,
 optimizer.weight_decay=-1
 optimizer.amsgrad=true
 optimzer.lr=3e-4
@@ -73,7 +72,6 @@ sed=3
 algo.bta=1
 algo.beta=
 algo=grpo,
-algo=[grpo
 algo=grpoo
 algo=ppo
 algo=ppo model=tiny_sd
@@ -148,10 +146,8 @@ prompts=file prompts.path=mine.txt
 prompts=file prompts.path=rows.csv reward=compressibility
 prompts=file prompts.path=mien.txt reward=compressibility
 prompts=file prompts.path=owner/name reward=compressibility
-prompts=file prompts.path=mine.txt prompts.eval_path=no.txt reward=compressibility
 prompts=file prompts.path=mine.txt reward=ocr
 prompts=file prompts.path=mine.txt reward=geneval
-prompts=datasets prompts.path=mine.txt reward=compressibility
 prompts=datasets prompts.path=rows.csv reward=compressibility
 FUNCTION reward.function=functions.py
 FUNCTION reward.function=functions.py:scor
@@ -218,7 +214,12 @@ def dispatch_checked(words: list[str]) -> int:
     return app.dispatch(["check", *words] if is_plan else words)
 
 
+@pytest.mark.usefixtures("files")
 def test_what_leads_nowhere_is_not_suggested(refused: Refused) -> None:
+    assert "try:" not in refused("check", "optimizer.betas=[1,")
+    assert "try:" not in refused("check", "algo=[grpo")
+    missing = "prompts=file prompts.path=mine.txt prompts.eval_path=no.txt reward=compressibility"
+    assert "try:" not in refused("check", *missing.split())
     assert "try:" not in refused("check", "prompts=nowhere.txt")
     assert "try:" not in refused("check", "recipe=sd14_vgrp")
     # what was typed, another sampler, would have to go

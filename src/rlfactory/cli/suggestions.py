@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 
 from rlfactory.cli.hydra_flags import MULTIRUN_FLAGS
+from rlfactory.config.peers.values import number
 from rlfactory.config.problems import PlanError, Problem, fixed_words, override_key
 
 ROUNDS = 4
@@ -29,7 +30,8 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
         fixed = _fixed(problems, words, command)
         if fixed is None or tuple(fixed) in seen or not meant <= {*fixed}:
             return ""  # what replaces a fix by another one is not what was meant
-        meant |= {*fixed} - {*words}
+        # a number that is allowed by itself may be too small beside others
+        meant |= {w for w in {*fixed} - {*words} if number(w.partition("=")[2]) is None}
         words = fixed
         seen.add(tuple(words))
         try:

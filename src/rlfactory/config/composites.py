@@ -200,9 +200,9 @@ def _unknown(
 ) -> Problem:
     guess = closest(name, known, 0.75)  # a name of the user's own is like some other by chance
     listed = "" if len(known) > FEW else f"; known are {', '.join(sorted(known))}"
-    message = f"there is no {group} {name}{listed}{own}"
+    message = f"there is no {group} {name}{listed}"
     if guess is None:
-        return Problem(place, message, f"rlfactory list {group}")
+        return Problem(place, f"{message}{own}", f"rlfactory list {group}")
     corrected = ",".join(guess if other == name else other for other in of)
     return Problem(place, f"{message}. Did you mean {guess}?", f"{place}=[{corrected}]")
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory.cli.suggestions import working_command
 from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.overrides import compose
 from rlfactory.config.peers.name import Name
 from rlfactory.config.peers.names import find, rows_of, tables
 from rlfactory.config.plan import Plan, make_plan
-from rlfactory.config.problems import fix_command
+from rlfactory.config.problems import fix_command, override_key
 from rlfactory.config.words import normalise_words
 
 TYPED = [
@@ -74,7 +75,6 @@ TYPED = [
 """What users of other libraries type; the first 51 are a new user's protocol."""
 VALUES = {
     "optimizer.betas": "[0.9,0.99]",
-    "learning_rate.final_scale": "cosine",
     "optimizer": "adamw_torch",
     "model=OPTION": "stabilityai/stable-diffusion-3.5-medium",
     "model.lora_targets": "[to_q,to_k]",
@@ -93,18 +93,80 @@ VALUES = {
     "model.finetune": "lora",
     "hardware.device": "cpu",
     "model.size": "64",
+    "model.negative_prompt": "blurry",
+    "model.frames": "5",
+    "model.value_path": "zoo:tiny_gpt2",
+    "model.system_prompt": "short",
+    "model.chat_options": "{enable_thinking:false}",
+    "model.chat_template": "plain",
+    "begin_from": "run",
+    "dynamics.stop": "END",
+    "engine.url": "http://localhost:8000",
+    "engine.memory": "0.5",
+    "engine.eager": "true",
+    "algo.dual_clip": "3",
+    "algo.mask_truncated": "true",
+    "algo.label_smoothing": "0.1",
+    "algo.advantage_mode": "all",
+    "regularizer.coefficient.horizon": "1000",
+    "prompts.eval_path": "x.txt",
+    "prompts.split": "train",
+    "prompts.eval_split": "train",
+    "prompts.column": "prompt",
+    "prompts.held_out_share": "0.5",
+    "reward.answer_column": "answer",
+    "reward.url": "http://localhost:8000",
+    "memory.attention": "native",
+    "memory.vae_tiling": "true",
     "hardware=fsdp2": "true",
     "hardware=cpu": "true",
 }
 """A plausible value by what a name becomes; a number otherwise."""
+NAMED = {
+    "adam_beta1": "0.9",
+    "adam_beta2": "0.9",
+    "kl_estimator": "k2",  # the loss takes no k1, whose gradient is zero
+    "custom_reward_function.path": "r.py",
+    "custom_reward_function.name": "score",
+    "reward_weights": "[1,2]",
+}
+"""A plausible value by name, where that by what it becomes, or the first choice, is none."""
+PAIRS = "model=tiny_gpt2 algo=dpo reward=none prompts=file prompts.path=rows.jsonl"
+FILE = "prompts=file prompts.path=rows.jsonl reward=compressibility"
+DATASET = "prompts=datasets prompts.path=rows.jsonl reward=compressibility"
+BESIDE = {
+    "stop": "model=tiny_gpt2",
+    "attn_backend": "model=tiny_flux",
+    "system": "model=tiny_gpt2 model.text_role=user model.chat_template=plain",
+    "overlong_buffer_len": "model=tiny_gpt2",
+    "label_smoothing": PAIRS,
+    "rpo_alpha": PAIRS,
+    "assistant_only_loss": PAIRS.replace("dpo", "sft"),
+    "critic.model.path": "model=tiny_gpt2 algo=ppo",
+    "val_files": FILE,
+    "split_dataset_ratio": FILE,
+    "dataset_train_split": DATASET,
+    "dataset_test_split": DATASET,
+    "prompt_key": DATASET,
+    "label_key": "model=tiny_gpt2 reward=exact prompts=file prompts.path=rows.jsonl",
+    "reward_weights": "reward_funcs=[compressibility,shapes]",
+    "custom_reward_function.path": "model=tiny_gpt2 custom_reward_function.name=score",
+    "custom_reward_function.name": "model=tiny_gpt2 custom_reward_function.path=r.py",
+}
+"""What is typed beside a name that depends on it: of its kind of model, data or algorithm."""
+ROW = '{"prompt": "a", "chosen": "b", "rejected": "c", "completion": "d", "answer": "e"}\n'
+SCORE = "def score(prompts, completions, **columns):\n    return [1.0 for _ in completions]\n"
+RUN = "model: {_target_: rlfactory.model.sd3.SD3, finetune: full}\n"
+EXTRAS = {"optimizer=adamw_8bit", "engine=vllm"}
+"""Words that need packages which need not be installed."""
 
 
 def value_of(row: Name) -> str:
     """A plausible value for a row."""
+    if row.name in NAMED:
+        return NAMED[row.name]
     if row.choices:
         return next(iter(row.choices))
-    if row.name in ("adam_beta1", "adam_beta2"):
-        return "0.9"
     meant = [word.partition("={")[0] for word in row.words.split()]
     found = next((VALUES[word] for word in reversed(meant) if word in VALUES), None)
     if found is None and re.search(r"checkpointing|compile|tf32|whiten", row.words):
@@ -116,11 +178,17 @@ def value_of(row: Name) -> str:
     return found or ("0.5" if is_fraction else "2")
 
 
-def suggested(word: str) -> tuple[list[str], str]:
+def suggested(word: str, beside: str = "") -> tuple[list[str], str]:
     """The words that are suggested instead of one that is refused, and the message."""
-    composed = compose(normalise_words([word]))
-    (problem,) = composed.problems
-    command = fix_command(problem, ["check", word])
+    typed = [*beside.split(), word]
+    problems = compose(normalise_words(typed)).problems
+    problem = next(problem for problem in problems if problem.key == override_key(word))
+    if len(problems) > 1:
+        assert beside
+        command = working_command(problems, ["check", *typed])
+    else:
+        command = fix_command(problem, ["check", *typed])
+    assert command, problem
     assert command.startswith("rlfactory check"), problem
     return shlex.split(command)[2:], problem.message
 
@@ -138,6 +206,10 @@ def _planned(words: tuple[str, ...]) -> Plan:
 @pytest.fixture(autouse=True)
 def _prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.txt").write_text("a red circle\na blue square\n")
+    (tmp_path / "rows.jsonl").write_text(ROW * 8)
+    (tmp_path / "r.py").write_text(SCORE)
+    (tmp_path / "run" / "checkpoints" / "step_000001").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text(RUN)
     monkeypatch.chdir(tmp_path)
 
 
@@ -161,8 +233,10 @@ def test_what_others_type_is_answered_with_a_command_that_works(word: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [*rows()], ids=lambda row: row.name)
 def test_every_row_is_a_command_that_works(row: Name) -> None:
-    words, message = suggested(f"{row.name}={value_of(row)}")
-    if "adamw_8bit" not in " ".join(words):  # of an extra that need not be installed
+    words, message = suggested(f"{row.name}={value_of(row)}", BESIDE.get(row.name, ""))
+    if EXTRAS & {*words}:
+        assert not compose(normalise_words(words)).problems
+    else:
         assert_planned(words)
     assert row.name in message
 
