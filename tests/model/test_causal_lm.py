@@ -150,7 +150,10 @@ def test_an_export_opens_with_transformers(model: CausalLM, tmp_path: Path) -> N
 
 def test_prompts_that_do_not_fit_are_errors(model: CausalLM) -> None:
     model.check_lengths(["x" * 50, "y"], 13)
-    with pytest.raises(ModelError, match="'x+'... has 51 tokens.*14 for what follows.*64 leave 50.*type dynamics.length=13"):
+    with pytest.raises(
+        ModelError,
+        match="'x+'... has 51 tokens.*14 for what follows.*64 leave 50.*type dynamics.length=13",
+    ):
         model.check_lengths(["y", "x" * 50], 14)
     with pytest.raises(ModelError, match="dynamics.length=60"):
         roll(model, length=60)
