@@ -97,6 +97,7 @@ class CausalLM(TextModel):
         self._end_ids = sorted({*end_ids(self.network, self.tokenizer), self.prompts.turn_end_id})
         self.max_prompt_length, self.long_prompts = max_prompt_length, long_prompts
         self._room: int | None = None
+        self._stop_texts: dict[tuple[str, ...], StopTexts] = {}
         self.context = context_of(self.network, self.tokenizer)
         config = self.network.config.get_text_config()
         self.vocabulary: int = config.vocab_size
@@ -373,8 +374,12 @@ class CausalLM(TextModel):
 
     def stop_texts(self, dynamics: Token) -> StopTexts | None:
         """Texts that end a response, wherever their tokens begin and end; None: there are none."""
-        is_text = dynamics.stop_match == "text" and dynamics.stop
-        return StopTexts(self.tokenizer, dynamics.stop) if is_text else None
+        if dynamics.stop_match != "text" or not dynamics.stop:
+            return None
+        texts = tuple(dynamics.stop)
+        if texts not in self._stop_texts:  # it keeps what it learned of each token
+            self._stop_texts[texts] = StopTexts(self.tokenizer, texts)
+        return self._stop_texts[texts]
 
     def texts(self, tokens: Tokens) -> list[str]:
         """Decoded up to the token that ends them, which stays unless it is a special token."""
