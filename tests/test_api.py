@@ -188,7 +188,7 @@ def test_a_run_is_resumed_with_the_objects_that_it_needs(
     given = {**live, "reward": shortness, "prompts": PROMPTS}
     words = [*SMALL, f"run_dir={tmp_path / 'paused'}"]
     paused = rl.train(*words, **given, until=1)
-    assert paused.status == "interrupted"
+    assert paused.status == "paused"
     found = rl.load_run(paused.path)
     with pytest.raises(PlanError, match=r"reward: was .*shortness .*hand it over"):
         found.resume()

@@ -104,6 +104,7 @@ def measure(*words: str) -> dict[str, float]:
         for part in (model.network, model.critic):
             ghost.with_fake_tensors(part, "cuda")
         model.device = torch.device("cuda")
+        model._unused = torch.ones(len(model.unused_ids), dtype=torch.int64, device="cuda")
         weights = sum(p.numel() * p.element_size() for p in model.network.parameters())
         tokens = whole_tokens(token.length)
         batch = TokenBatch(tokens, tokens.log_prob, tokens.value)

@@ -98,7 +98,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 
 def assert_same_experiment(one: Path, other: Path) -> None:
-    """Rewards to the last bit, parameters within 1e-6, and other metrics nearly."""
+    """Rewards to rounding, parameters within 1e-6, and other metrics nearly."""
     ours, theirs = weights(one), weights(other)
     assert ours.keys() == theirs.keys()
     far = max(float((ours[key] - theirs[key]).abs().max()) for key in ours)
@@ -115,7 +115,7 @@ def assert_same_experiment(one: Path, other: Path) -> None:
         assert mine.keys() == others.keys()
         for name in mine:
             if name.startswith(("reward/", "eval/", "text/")):
-                assert mine[name] == pytest.approx(others[name], abs=1e-6), name
+                assert mine[name] == pytest.approx(others[name], abs=1e-6, rel=1e-5), name
 
 
 @pytest.mark.parametrize("algo", WORDS)

@@ -43,12 +43,15 @@ from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched
 
 
-def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
+def compose(
+    overrides: Sequence[str], *, verify: bool = True, as_named: bool = False
+) -> ComposedConfig:
     """Compose a configuration, leaving out faulty overrides.
 
     Args:
         overrides: the words of the command.
         verify: whether what is suggested for unknown names is tried first.
+        as_named: whether an option that is typed is meant whatever the model generates.
 
     Returns:
         The configuration, with a Problem for each override that was left out.
@@ -69,7 +72,9 @@ def compose(overrides: Sequence[str], *, verify: bool = True) -> ComposedConfig:
         # which keys a component has depends on the faulty choice
         kept = [o for o in kept if o.key_or_group.split(".")[0] not in COMPONENTS]
     typed = [o for o in kept if _chooses(o, places)]
-    composition, chosen = _with_recipe(typed, places, problems, {o.key_or_group for o in kept})
+    composition, chosen = _with_recipe(
+        typed, places, problems, {o.key_or_group for o in kept}, as_named
+    )
     layers = layers_of(composition.choices, folders(places))
     replaced = replaced_nodes(composition.choices, layers)
     composition.replace(replaced)
@@ -146,10 +151,12 @@ def _with_recipe(
     places: Sequence[str],
     problems: Sequence[Problem],
     typed: Collection[str] = (),
+    as_named: bool = False,
 ) -> tuple[Composition, list[Override]]:
     """The merged options with the recipe that their model and algorithm have, and the choices."""
     composition = _composed(chosen, places, problems)
-    if forms := media_forms(composition.values, composition.choices):
+    forms = {} if as_named else media_forms(composition.values, composition.choices)
+    if forms:
         chosen = [*(o for o in chosen if o.key_or_group not in forms), *parse(_words(forms))]
         composition = _composed(chosen, places, problems)
     if lacks_reward(

@@ -24,13 +24,16 @@ ANSWERED = [[*asked, {"role": "assistant", "content": "many"}] for asked in PROM
 
 
 def seen_messages(
-    prompts: Sequence[str], completions: Sequence[str], messages: Sequence[Sequence[Message]]
+    prompts: Sequence[Sequence[Message]],
+    completions: Sequence[Sequence[Message]],
+    messages: Sequence[Sequence[Message]],
 ) -> list[float]:
     """A reward that reads all that it is given."""
-    for prompt, completion, asked in zip(prompts, completions, messages, strict=True):
-        assert prompt == f"user: {asked[0]['content']}"
-        assert "<|im_end|>" not in completion
-    return [-float(len(text)) for text in completions]
+    for prompt, (answer,), asked in zip(prompts, completions, messages, strict=True):
+        assert prompt == asked
+        assert answer["role"] == "assistant"
+        assert "<|im_end|>" not in answer["content"]
+    return [-float(len(answer["content"])) for (answer,) in completions]
 
 
 @pytest.mark.parametrize("kind", KINDS)

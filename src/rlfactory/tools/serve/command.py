@@ -28,7 +28,7 @@ GRACE = 30
 def serve(words: Sequence[str]) -> int:
     """Serve the reward that the arguments `words` choose; returns once the server has stopped."""
     settings, overrides = read_settings(words)
-    composed = compose(overrides)
+    composed = compose(overrides, as_named=True)  # there is no model
     problems = [*composed.problems, *untrusted(composed.values, overrides)]
     for component in ("reward", "hardware"):
         problems += component_problems(composed.values, component)
