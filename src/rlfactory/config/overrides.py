@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from rlfactory.config._hydra import (
@@ -9,6 +10,7 @@ from rlfactory.config._hydra import (
     Composition,
     CompositionError,
     Override,
+    packaged_files_state,
     parse,
 )
 from rlfactory.config.begun_weights import begun_keys
@@ -230,9 +232,15 @@ def _departures(made: Plan) -> list[str]:
     if not is_of_this_pair:
         near = " ".join(words)
         return [f"no published run of this algorithm on this model is offered; nearest: {near}"]
-    found = compose(words)
+    found = _published(tuple(words), packaged_files_state())
     text = departures(made.config, made.choices, found.values, found.choices)
     return [f"nearest published: {' '.join(words)}; here {text}"] if text else []
+
+
+@lru_cache(maxsize=64)  # few, and each plan names one
+def _published(words: tuple[str, ...], state: object) -> ComposedConfig:
+    """A published run's configuration. `state` is part of the cache key: files may be edited."""
+    return compose(words)
 
 
 SHARED = frozenset({"optimizer.lr"})
