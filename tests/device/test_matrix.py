@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -33,27 +34,54 @@ FINETUNES, MEMORIES = ("lora", "full"), ("roomy", "low")
 Row = tuple[str, str, str, str, str]
 
 
+ALL_ALGORITHMS = ("tiny_sd", "tiny_sd3")
+"""A model of noise and one of velocity: each with every algorithm. The code of an algorithm sees a
+model by its predictions alone, and tests/scripts/test_matrix.py trains each pair on the CPU."""
+ROWS_OF_OTHERS = {"sdxl": 2, "flux_schnell": 2, "z_image_turbo": 2}
+"""How many algorithms each model meets whose code is that of another one here; 4 for the rest."""
+
+
 @cache
 def covering() -> dict[Row, tuple[str, ...]]:
-    """For each pair of model and algorithm a precision, finetune and memory, so that each two
-    values of different choices occur together somewhere, except those of an algorithm.
+    """For pairs of model and algorithm a precision, finetune and memory, so that each two values of
+    different choices occur together somewhere, except model and algorithm, and what
+    `ROWS_OF_OTHERS` leaves to the model of the same code.
 
     Returns:
         Of each row the words that the pair needs besides.
     """
     options = list(itertools.product(PRECISIONS, FINETUNES, MEMORIES))
     met: set[frozenset[tuple[int, str]]] = set()
+    used: Counter[str] = Counter()
     rows = {}
+    pairs_of: dict[str, dict[str, tuple[str, ...]]] = {}
     for model, algorithm, more in matrix.on_page():
+        pairs_of.setdefault(model, {})[algorithm] = more
 
-        def pairs(option: tuple[str, ...], model: str = model) -> set[Any]:
-            values = enumerate((model, *option))
-            return {frozenset(two) for two in itertools.combinations(values, 2)}
+    def new(model: str, algorithm: str, option: tuple[str, ...]) -> set[Any]:
+        values = [*enumerate((model, *option)), (4, algorithm)]
+        return {frozenset(two) for two in itertools.combinations(values, 2)} - met
 
-        allowed = [o for o in options if not (o[0] == "bf16_rollout" and algorithm in REPLAYING)]
-        best = max(allowed, key=lambda option: len(pairs(option) - met))
-        met |= pairs(best)
-        rows[model, algorithm, *best] = more
+    for model, offered in pairs_of.items():
+        left = dict(offered)
+        wanted = len(left) if model in ALL_ALGORITHMS else ROWS_OF_OTHERS.get(model, 4)
+        for _ in range(min(wanted, len(left))):
+            candidates = [
+                (algorithm, option)
+                for algorithm in sorted(left, key=lambda name: (used[name], name))
+                for option in options
+                if not (option[0] == "bf16_rollout" and algorithm in REPLAYING)
+            ]
+
+            def worth(c: tuple[str, tuple[str, ...]], model: str = model) -> tuple[int, int, int]:
+                """First what the model has not met, then any pair, then what was used least."""
+                found = new(model, *c)
+                return sum((0, model) in two for two in found), len(found), -used[c[0]]
+
+            algorithm, best = max(candidates, key=worth)
+            met |= new(model, algorithm, best)
+            used[algorithm] += 1
+            rows[model, algorithm, *best] = left.pop(algorithm)
     return rows
 
 
@@ -62,19 +90,28 @@ TEXTS = [("ppo", "lora"), ("ppo", "full"), ("grpo_token", "full"), ("rloo", "lor
 
 def test_each_two_choices_meet_somewhere() -> None:
     rows = covering()
-    models = {row[0] for row in rows}
+    models = {model for model, *_ in matrix.on_page()}
+    algorithms = {algorithm for _, algorithm, _ in matrix.on_page()}
+    assert {row[0] for row in rows} == models
+    assert {row[1] for row in rows} == algorithms
+    for model in ALL_ALGORITHMS:
+        ours = {row[1] for row in rows if row[0] == model}
+        assert ours == {algorithm for name, algorithm, _ in matrix.on_page() if name == model}
     # few-step models, which only algorithms train that can't learn in another precision
     replayed_alone = {
         (model, "bf16_rollout")
         for model in models
-        if {row[1] for row in rows if row[0] == model} <= REPLAYING
+        if {name for m, name, _ in matrix.on_page() if m == model} <= REPLAYING
     }
-    columns = [models, PRECISIONS, FINETUNES, MEMORIES]
-    chosen = [(model, *rest) for model, _, *rest in rows]
+    columns = [models - {*ROWS_OF_OTHERS}, PRECISIONS, FINETUNES, MEMORIES]
+    chosen = [(model, *rest) for model, _, *rest in rows if model not in ROWS_OF_OTHERS]
     for first, second in itertools.combinations(range(4), 2):
         met = {(row[first], row[second]) for row in chosen}
         possible = set(itertools.product(columns[first], columns[second]))
         assert met == possible - replayed_alone
+    for model in ROWS_OF_OTHERS:
+        met = {value for row in rows if row[0] == model for value in row[3:]}
+        assert met == {*FINETUNES, *MEMORIES}
 
 
 @pytest.mark.slow

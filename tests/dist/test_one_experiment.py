@@ -60,10 +60,12 @@ WORDS = {
         "dynamics.top_k=32",
     ],
 }
-"""Four iterations of five updates: twenty; eight of trees. One process draws the batches that two
+"""Two iterations of five updates; of two with trees. One process draws the batches that two
 would."""
+TWICE = ("grpo", "ppo")
+"""One of images and one of texts whose run by two processes is repeated to the bit."""
 TWO = ["hardware.device=cpu", "hardware.processes=2", "hardware.timeout=120"]
-LENGTH = ["iterations=4"]
+LENGTH = ["iterations=2"]
 
 
 def attempt(name: str, *words: str, processes: int = 2) -> dict[str, Any]:
@@ -121,20 +123,21 @@ def assert_same_experiment(one: Path, other: Path) -> None:
 @pytest.mark.parametrize("algo", WORDS)
 def test_two_processes_are_one(algo: str, ran: Ran, tmp_path: Path, traces: Traces) -> None:
     words = [*WORDS[algo], *LENGTH]
-    found = ran(
-        [
-            attempt("one", *words, processes=1),
-            attempt("ddp", *words, "hardware=ddp"),
-            attempt("again", *words, "hardware=ddp"),
-            attempt("fsdp2", *words, "hardware=fsdp2"),
-        ]
-    )
-    assert [code for each in found for code in each["codes"]] == [0] * 7, found
+    asked = [
+        attempt("one", *words, processes=1),
+        attempt("ddp", *words, "hardware=ddp"),
+        attempt("fsdp2", *words, "hardware=fsdp2"),
+    ]
+    if algo in TWICE:
+        asked.append(attempt("again", *words, "hardware=ddp"))
+    found = ran(asked)
+    assert {code for each in found for code in each["codes"]} == {0}, found
     assert_same_experiment(tmp_path / "one", tmp_path / "ddp")
     assert_same_experiment(tmp_path / "one", tmp_path / "fsdp2")
-    assert traces(tmp_path / "ddp") == traces(tmp_path / "again")
+    if algo in TWICE:
+        assert traces(tmp_path / "ddp") == traces(tmp_path / "again")
     said = found[1]["said"]
-    assert said.count("iteration 4/4") == 1, "the others are quiet"
+    assert said.count("iteration 2/2") == 1, "the others are quiet"
 
 
 def test_three_processes_divide_a_network(ran: Ran, tmp_path: Path) -> None:
