@@ -65,6 +65,27 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
 
 
+PAGES = (
+    *("docs", "scripts", "sweeps", "config/peers", "report/test_sweep_results.py"),
+    *("config/test_recipes.py", "test_readme.py", "test_vocabulary.py"),
+)
+"""Tests of texts, data files and scripts, which change by themselves: marked `pages`."""
+NOT_PAGES = ("scripts/test_suggestions.py", "config/test_recipes.py::test_the_nearest_is_chosen")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark what tests texts, data files and scripts; notebooks have a marker of their own."""
+    pages, others = (
+        tuple(f"tests/{name}{'' if '.py' in name else '/'}" for name in names)
+        for names in (PAGES, NOT_PAGES)
+    )
+    for item in items:
+        is_page = item.nodeid.startswith(pages) and not item.nodeid.startswith(others)
+        if is_page and item.get_closest_marker("notebooks") is None:
+            item.add_marker("pages")
+
+
 def pytest_collection_finish() -> None:
     """Look for garbage again, but not among what has been imported and collected."""
     gc.freeze()

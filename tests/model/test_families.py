@@ -139,7 +139,17 @@ CASES = (
 )
 
 
-@pytest.fixture(params=CASES, ids=[case.family.option for case in CASES])
+OFTEN = ("sd14", "sd35", "flux")
+"""Families that the fast suite tests; the rest are slow."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(each, marks=() if each.family.option in OFTEN else pytest.mark.slow)
+        for each in CASES
+    ],
+    ids=[each.family.option for each in CASES],
+)
 def case(request: pytest.FixtureRequest) -> Case:
     found: Case = request.param
     return found

@@ -28,7 +28,8 @@ def is_installed(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["joblib", pytest.param("submitit_local", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["joblib", "submitit_local"])
 def test_for_real(drive: Drive, tmp_path: Path, name: str) -> None:
     if not is_installed(name):
         pytest.skip(f"{LAUNCHERS[name]} is not installed")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each is a sweep in processes of its own
+
 Drive = Callable[..., "subprocess.Popen[str]"]
 Traced = Callable[[Path], dict[str, Any]]
 FOLDER = Path("outputs/sweeps/small-tiny")
@@ -32,7 +34,6 @@ def finished(folder: Path) -> dict[str, int]:
     return {p.parent.name: len(p.read_text().splitlines()) for p in folder.glob("*/finished")}
 
 
-@pytest.mark.slow
 def test_killed_at_any_moment_and_begun_again_it_ends_as_if_undisturbed(
     drive: Drive, traced: Traced, tmp_path: Path
 ) -> None:
@@ -85,7 +86,6 @@ def test_two_commands_do_not_run_one_sweep(drive: Drive, tmp_path: Path) -> None
     ended(first)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "word"), [(2, "interrupted"), (15, "preempted")])
 def test_being_asked_to_stop_is_passed_on(
     drive: Drive, tmp_path: Path, number: int, word: str

@@ -202,6 +202,7 @@ def _at(
     return call
 
 
+FAULTS = pytest.mark.faults
 KILLS = {
     "while sampling": (Trainer, "sample", 4, False),
     "between updates": (Learner, "_update_weight_sets", 5, True),
@@ -222,15 +223,15 @@ KILLED = [
     *((name, moment) for name in IMAGES for moment in KILLS),
     *((name, moment) for name in ("steered", "ddpo") for moment in MORE_KILLS),
 ]
-# a moment for each algorithm, each moment for two; `steered` holds all that can be held
-OFTEN = {(name, [*KILLS][i % 4]) for i, name in enumerate(IMAGES)} | {
-    ("steered", moment) for moment in KILLS | MORE_KILLS
-}
 
 
 @pytest.mark.parametrize(
     ("name", "moment"),
-    [pytest.param(*pair, marks=() if pair in OFTEN else pytest.mark.slow) for pair in KILLED],
+    # one is of the fast suite: `steered` holds all that can be held
+    [
+        pytest.param(*pair, marks=() if pair == ("steered", "between updates") else FAULTS)
+        for pair in KILLED
+    ],
 )
 def test_killed_at_any_moment_it_ends_bit_for_bit(
     name: str,

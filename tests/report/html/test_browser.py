@@ -6,6 +6,8 @@ import pytest
 
 from rlfactory.report.html import write_page
 
+pytestmark = pytest.mark.slow  # Chromium starts anew for each
+
 HARMLESS = ("data:", "file:")
 PAPER = {False: "rgb(253, 253, 252)", True: "rgb(20, 22, 26)"}  # by dark
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
