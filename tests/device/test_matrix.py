@@ -44,7 +44,7 @@ def covering() -> dict[Row, tuple[str, ...]]:
     options = list(itertools.product(PRECISIONS, FINETUNES, MEMORIES))
     met: set[frozenset[tuple[int, str]]] = set()
     rows = {}
-    for model, algorithm, more in matrix.on_page():
+    for model, algorithm, more in matrix.allowed():
 
         def pairs(option: tuple[str, ...], model: str = model) -> set[Any]:
             values = enumerate((model, *option))
