@@ -21,7 +21,7 @@ extensions = [
     "sphinx_design",
     "site_pages",  # scripts/docs/site_pages.py: generated pages, links to files outside docs/
 ]
-exclude_patterns = ["notebooks/README.md", "**/.ipynb_checkpoints"]  # index.md lists notebooks
+exclude_patterns = ["**/.ipynb_checkpoints"]
 
 # Markdown
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]

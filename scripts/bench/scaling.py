@@ -1,6 +1,6 @@
 """The speed-up by several processes: simulated for published recipes, measured on tiny_sd3.
 
-    python scripts/bench/scaling.py              # the table of docs/reference/scaling_speed.md
+    python scripts/bench/scaling.py              # simulated speed-ups (docs/scaling.md)
     python scripts/bench/scaling.py --measure    # one process and two, on this machine's CPU
 
 Three short runs of the default experiment, one thread per process: one process, two by DDP, two by

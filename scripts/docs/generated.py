@@ -1,36 +1,30 @@
-"""A part of a page that a script writes: what stands between two marks."""
+"""Tables of pages that the site's build makes, and no page stores.
 
-import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+A page has a line `<!-- generated: MODULE.FUNCTION ARGUMENT ... -->`; in its place comes what that
+function of scripts/docs returns.
+
+python scripts/docs/generated.py names.tables        # print a table
+python scripts/docs/generated.py migrating.flags trl
+"""
+
+import re
+import sys
+from importlib import import_module
+
+MARK = re.compile(r"^<!-- generated: ([\w.]+(?: \w+)*) -->$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Generated:
-    """The part of `page` between `begin` and `end`, which `make` writes."""
+def filled(text: str) -> str:
+    """A page's text with its tables."""
+    return MARK.sub(lambda match: made(*match[1].split()), text)
 
-    page: Path
-    begin: str
-    end: str
-    make: Callable[[], str]
 
-    def stale(self) -> str:
-        """The page as it is."""
-        return self.page.read_text(encoding="utf-8")
+def made(name: str, *arguments: str) -> str:
+    """What `MODULE.FUNCTION` returns."""
+    module, _, function = name.partition(".")
+    text: str = getattr(import_module(module), function)(*arguments)
+    return text.strip()
 
-    def fresh(self) -> str:
-        """The page as it should be."""
-        before, _, rest = self.stale().partition(self.begin)
-        _, _, after = rest.partition(self.end)
-        return f"{before}{self.begin}\n\n{self.make()}\n\n{self.end}{after}"
 
-    def main(self, description: str) -> int:
-        """Write the page, or compare: 1 where it is stale."""
-        parser = argparse.ArgumentParser(description=description)
-        parser.add_argument("--check", action="store_true", help="write nothing")
-        arguments = parser.parse_args()
-        if arguments.check:
-            return int(self.fresh() != self.stale())
-        self.page.write_text(self.fresh(), encoding="utf-8")
-        return 0
+if __name__ == "__main__":
+    print(made(*sys.argv[1:]))

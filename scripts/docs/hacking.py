@@ -1,7 +1,6 @@
-"""Write docs/hacking.md and its figures from the runs of the sweeps hacking and hacking_text.
+"""The tables of docs/hacking.md, and its figures, from the runs of hacking and hacking_text.
 
-python scripts/docs/hacking.py outputs/sweeps/hacking-tiny  # add runs, then as below
-python scripts/docs/hacking.py                              # from what docs/results stores
+python scripts/docs/hacking.py outputs/sweeps/hacking-tiny  # add runs, draw the figures
 
 A run that is given again replaces the stored one of the same row and seed.
 """
@@ -56,47 +55,25 @@ NAMES = {
     "shapes_learned": "learned",
     "lexicon": "lexicon (texts)",
 }
-HEAD = """# Reward hacking, measured
-
-A policy that raises a proxy may lower what the proxy stands for. Scenes of shapes have a score that
-can be computed, so both can be measured. Each row trains on a [proxy that is wrong on
-purpose](reward/shapes_proxies.md) and is evaluated by `shapes`, the gold score, which no proxy's
-row trains on (but "gated by the score", whose gate reads it). Texts train on a lexicon, and a
-classifier that nothing trains on is gold.
-
-```bash
-rlfactory sweep hacking size=tiny --plan
-rlfactory sweep hacking size=tiny
-rlfactory sweep hacking_text size=tiny
-python scripts/docs/hacking.py outputs/sweeps/hacking-tiny outputs/sweeps/hacking_text-tiny
-```
-
-These are runs of fifteen iterations of 24 pictures (twenty of 64 texts). Pictures are evaluated on
-256 held-out prompts; texts on 256 starts that are drawn from the 24 that are trained on. Rows
-"gold" train on the gold score itself in the same way: what they lose is not a proxy's doing.
-Intervals in the tables of rows are of means over seeds (95 %, Student's t), each by itself; claims
-are decided by [the rules of all reports](report.md#claims), Holm's correction among them, from
-each run's mean score: prompts are not resampled. Runs were made on several machines with one and
-two threads, whose rounding differs: before training the same weights score 0.54 or 0.55 on the
-same prompts.
-
-Written by `python scripts/docs/hacking.py`.
-"""
 
 
 def main() -> None:
-    """Add the runs of the folders on the command line, then write the page and the figures."""
+    """Add the runs of the folders on the command line, then draw the figures."""
     new = [run for folder in sys.argv[1:] for run in runs_in(Path(folder))]
     runs = merged(read_runs(STORE), new)
     write_runs(runs, STORE)
     for sweep in GOLD:
         draw(sweep, of_sweep(runs, sweep), DOCS / "images" / f"{sweep}.png")
-    (DOCS / "hacking.md").write_text(page(runs), encoding="utf-8")
+
+
+def body() -> str:
+    """The tables of the page."""
+    return page(read_runs(STORE))
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The page."""
-    lines = [HEAD]
+    """The tables of runs."""
+    lines: list[str] = []
     for sweep, title in (("hacking", "Images"), ("hacking_text", "Texts")):
         own = of_sweep(runs, sweep)
         lines += [

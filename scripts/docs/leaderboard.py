@@ -1,7 +1,6 @@
-"""Write docs/leaderboard.md and its figures from the runs of the leaderboards.
+"""The tables of docs/leaderboard.md, and its figures, from the runs of the leaderboards.
 
-python scripts/docs/leaderboard.py outputs/sweeps/leaderboard-tiny  # add runs, then as below
-python scripts/docs/leaderboard.py                                  # from what docs stores
+python scripts/docs/leaderboard.py outputs/sweeps/leaderboard-tiny  # add runs, draw the figures
 
 A folder is a sweep's, or one with a leaderboard.json. Runs are stored in
 docs/results/NAME.runs.json, so that a leaderboard can grow over several machines: a run that is
@@ -31,31 +30,10 @@ SEARCHES = ("leaderboard_search", "leaderboard_text_search")
 SEARCH = "leaderboard_search.runs.json"
 """By task, method and learning rate, the training reward of the last four iterations."""
 Found = Mapping[str, Mapping[str, Mapping[str, float]]]
-HEAD = """# Leaderboard
-
-Algorithms on the same small models, tasks, prompts and noise. Those of images make nearly equal
-numbers of forward passes, those of text draw equal numbers of samples, each with the learning rate
-that a search chose for it on another seed and on training prompts, one run a rate: the same four
-rates for all, and further ones where the best lay at the end (`rlfactory sweep leaderboard_search`,
-`leaderboard_text_search`). Composition has the rates of shapes. Images are evaluated on
-held-out prompts, texts on fixed starts that are trained on too.
-`supervised` is the control: the base model trained longer by its recipe's loss, on captions that
-no run is evaluated on, for about the seconds that a run trains, 100 on one core, at the best of
-three learning rates by the loss on further scenes (`scripts/bench/supervised.py`). A row says how
-many runs it has; where a method has fewer than three runs of a task, it has no interval.
-
-```bash
-rlfactory sweep leaderboard size=tiny --plan
-rlfactory sweep leaderboard size=tiny jobs=2
-rlfactory report outputs/sweeps/leaderboard-tiny
-```
-
-Written by `python scripts/docs/leaderboard.py`.
-"""
 
 
 def main() -> None:
-    """Add the runs of the folders on the command line, then write the page and the figures."""
+    """Add the runs of the folders on the command line, then draw the figures."""
     for folder in map(Path, sys.argv[1:]):
         name = _board_of(folder)
         if name in SEARCHES:
@@ -64,16 +42,25 @@ def main() -> None:
             stored = merged(stored_entries(name), entries_in(folder))
             written = write_entries(stored, _store(name))
         print(f"written: {written}")
-    page = [HEAD]
+    for name in BOARDS:
+        if entries := stored_entries(name):
+            draw_leaderboard(entries, _figure(name))
+            print(f"written: {_figure(name)}")
+
+
+def body() -> str:
+    """The tables of the page."""
+    lines: list[str] = []
     for name, title in BOARDS.items():
         if entries := stored_entries(name):
-            figure = DOCS / "images" / f"{name}.png"
-            draw_leaderboard(entries, figure)
-            page += section(title, entries, read_sheet(file_of(name)), f"images/{figure.name}")
-    page += search_lines(json.loads((DOCS / "results" / SEARCH).read_text(encoding="utf-8")))
-    path = DOCS / "leaderboard.md"
-    path.write_text("\n".join(page).rstrip("\n") + "\n", encoding="utf-8")
-    print(f"written: {path}")
+            figure = f"images/{_figure(name).name}"
+            lines += section(title, entries, read_sheet(file_of(name)), figure)
+    found = json.loads((DOCS / "results" / SEARCH).read_text(encoding="utf-8"))
+    return "\n".join([*lines, *search_lines(found)])
+
+
+def _figure(name: str) -> Path:
+    return DOCS / "images" / f"{name}.png"
 
 
 def _board_of(folder: Path) -> str:

@@ -1,24 +1,16 @@
-"""Generates the tables of docs/migrating: each library's options and ours.
+"""The tables of docs/migrating: each library's options and ours.
 
 The rows are those of the table of names, and of the presets of `experiment=peer/NAME`.
-
-python scripts/docs/migrating.py           # write them into the pages
-python scripts/docs/migrating.py --check   # exit code 1 if a page is out of date
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from generated import Generated
 from names import table
 
 from rlfactory.config.options import first_comment, options
 from rlfactory.config.peers.name import Name
 from rlfactory.config.peers.names import rows_of
 
-DOCS = Path(__file__).parents[2] / "docs" / "migrating"
-BEGIN, END = "<!-- tables: python scripts/docs/migrating.py -->", "<!-- end of tables -->"
 PEERS: Mapping[str, tuple[str, ...]] = {
     "trl": ("TRL", "TRL DDPO", "HF Trainer"),
     "flow_factory": ("Flow-Factory",),
@@ -101,19 +93,3 @@ def flags(page: str) -> str:
     lines += [f"| `{name}` | {first_comment(known[name])} |" for name in PRESETS[page]]
     presets = "\n".join(lines)
     return f"{table(rows, peers=False)}\n\n## Experiments with its settings\n\n{presets}"
-
-
-def _part(page: str) -> Generated:
-    return Generated(DOCS / f"{page}.md", BEGIN, END, lambda: flags(page))
-
-
-PARTS = {page: _part(page) for page in PEERS}
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    stale = [part for part in PARTS.values() if part.fresh() != part.stale()]
-    for part in [] if check else stale:
-        part.page.write_text(part.fresh(), encoding="utf-8")
-    raise SystemExit(int(check and bool(stale)))

@@ -1,19 +1,9 @@
-"""Generates docs/reference/names.md: what other libraries call the options of this one.
-
-python scripts/docs/names.py           # write the page
-python scripts/docs/names.py --check   # exit code 1 if the page is out of date
-"""
+"""The tables of docs/reference/names.md: what other libraries call the options of this one."""
 
 from collections.abc import Iterable
-from pathlib import Path
-
-from generated import Generated
 
 from rlfactory.config.peers.name import Name
 from rlfactory.config.peers.names import tables as subjects
-
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "names.md"
-BEGIN, END = "<!-- tables: python scripts/docs/names.py -->", "<!-- end of tables -->"
 
 
 def table(rows: Iterable[Name], *, peers: bool = True) -> str:
@@ -42,9 +32,3 @@ def _line(cells: Iterable[str]) -> str:
 def tables() -> str:
     """A table for each subject."""
     return "\n\n".join(f"## {title}\n\n{table(rows)}" for title, rows in subjects().items())
-
-
-PART = Generated(PAGE, BEGIN, END, tables)
-
-if __name__ == "__main__":
-    raise SystemExit(PART.main(__doc__.splitlines()[0] if __doc__ else ""))

@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 
 import jupytext
 import nbformat
-from generated import Generated
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from PIL import Image
@@ -136,33 +135,8 @@ def write(name: str) -> float:
     return seconds
 
 
-def title(notebook: NotebookNode) -> str:
-    """The heading of the first cell."""
-    first: str = notebook.cells[0].source
-    return first.splitlines()[0].removeprefix("# ")
-
-
-def index() -> str:
-    """The table of the index page: each notebook, what it is about, and its CPU time."""
-    rows = ["| notebook | what it shows | CPU time |", "|---|---|---:|"]
-    for name in ORDER:
-        notebook = stored(name)
-        about = notebook.cells[0].source.split("\n\n")[1].replace("\n", " ")
-        seconds = -(-notebook.metadata["rlfactory"]["cpu_seconds"] // 10) * 10
-        rows.append(f"| [{title(notebook)}]({name}.ipynb) | {about} | {seconds} s |")
-    return "\n".join(rows)
-
-
-INDEX = Generated(
-    FOLDER / "README.md",
-    "<!-- index: python scripts/docs/notebooks.py -->",
-    "<!-- end of index -->",
-    index,
-)
-
-
 def main() -> int:
-    """Write the notebooks that were named, and the index."""
+    """Write the notebooks that were named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ORDER))
     names = parser.parse_args().names or ORDER
@@ -170,7 +144,6 @@ def main() -> int:
         seconds = write(name)
         size = (FOLDER / f"{name}.ipynb").stat().st_size
         print(f"{name}: {seconds:.0f} s, {size / 1000:.0f} kB", flush=True)
-    INDEX.page.write_text(INDEX.fresh(), encoding="utf-8")
     return 0
 
 

@@ -1,21 +1,12 @@
-"""Generates the tables of docs/reference/peers.md: the settings of all presets.
-
-python scripts/docs/peers.py           # write them into the page
-python scripts/docs/peers.py --check   # exit code 1 if the page is out of date
-"""
+"""The tables of docs/reference/peers.md: the settings of all presets."""
 
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
-
-from generated import Generated
 
 from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.plan import Plan
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "peers.md"
-BEGIN, END = "<!-- tables: python scripts/docs/peers.py -->", "<!-- end of tables -->"
 NOTHING = "–"
 FAMILIES = {
     "Steps of a flow: Flow-GRPO and what follows it": (
@@ -255,9 +246,3 @@ def rows(plans: Sequence[Plan]) -> dict[str, Cell]:
 def tables() -> str:
     """The tables of all families."""
     return "\n\n".join(f"### {title}\n\n{table(peers)}" for title, peers in FAMILIES.items())
-
-
-PART = Generated(PAGE, BEGIN, END, tables)
-
-if __name__ == "__main__":
-    raise SystemExit(PART.main(__doc__.splitlines()[0]))

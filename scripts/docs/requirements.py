@@ -1,19 +1,10 @@
-"""The table of docs/requirements.md: memory and time by model, as the plan estimates them.
-
-python scripts/docs/requirements.py           # write it
-python scripts/docs/requirements.py --check   # exit code 1 where the page is stale
-"""
+"""The table of docs/requirements.md: memory and time by model, as the plan estimates them."""
 
 import re
-from pathlib import Path
-
-from generated import Generated
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.plan import Plan
 
-PAGE = Path(__file__).parents[2] / "docs" / "requirements.md"
-BEGIN, END = "<!-- table: python scripts/docs/requirements.py -->", "<!-- end of table -->"
 ROWS = {
     "sd14": ("ddpo", "grpo"),
     "sd35": ("nft", "grpo"),
@@ -60,9 +51,3 @@ def _time(plan: Plan) -> tuple[str, str]:
     seconds = re.search(r"about ([\d.,]+) s an iteration", text)
     hours = re.search(r"([\d.,]+) GPU-hours", text)
     return (seconds[1] if seconds else "–"), (hours[1] if hours else "–")
-
-
-PART = Generated(PAGE, BEGIN, END, table)
-
-if __name__ == "__main__":
-    raise SystemExit(PART.main(__doc__.splitlines()[0]))

@@ -1,7 +1,9 @@
 """A Sphinx extension: pages of the site that are no files of docs/, and links to them.
 
-- Pages that a script writes: the reference of the configuration and of the command line. They are
-  written into docs/reference/generated, which git ignores, at each build.
+- Pages that a script writes: the reference of the configuration and of the command line, and the
+  results of sweeps. They are written into docs/reference/generated, which git ignores, at each
+  build.
+- Tables within pages: see generated.py.
 - Files outside docs/ that a page links to, such as CONTRIBUTING.md or a contract's source, are
   pages too, below docs/reference/generated/files; links to them lead there.
 - Docstrings as this package writes them: `Returns:` has no type before a colon.
@@ -13,6 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from generated import filled
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
@@ -20,10 +23,7 @@ DOCS = ROOT / "docs"
 GENERATED = DOCS / "reference" / "generated"
 FILES = GENERATED / "files"
 LINK = re.compile(r"\]\((?!\w+:|#|<)([^)#\s]+)(#[^)\s]*)?\)")
-STAND_INS = {
-    ROOT / "README.md": DOCS / "index.md",
-    DOCS / "notebooks" / "README.md": DOCS / "notebooks" / "index.md",
-}
+STAND_INS = {ROOT / "README.md": DOCS / "index.md"}
 """Pages in the place of files that are for readers of the repository."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml"}
 
@@ -105,8 +105,10 @@ def all_pages() -> dict[Path, str]:
     """The text of each generated page."""
     from cli_reference import pages as cli_pages
     from config_reference import pages as config_pages
+    from sweep_results import pages as result_pages
 
-    generated = {GENERATED / name: text for name, text in {**config_pages(), **cli_pages()}.items()}
+    made = {**config_pages(), **cli_pages(), **result_pages()}
+    generated = {GENERATED / name: text for name, text in made.items()}
     return {**generated, **{page_of(p): page_of_file(p) for p in linked_files(sources())}}
 
 
@@ -121,7 +123,7 @@ def generate(app: Sphinx) -> None:
 
 
 def relink(app: Sphinx, name: str, content: list[str]) -> None:
-    """Let the links of a page or notebook in docs/ lead to pages."""
+    """Fill in a page's tables, and let the links of a page or notebook in docs/ lead to pages."""
     path = Path(app.env.doc2path(name))
     if path.is_relative_to(GENERATED):
         return
@@ -134,7 +136,7 @@ def relink(app: Sphinx, name: str, content: list[str]) -> None:
                 cell["source"] = relinked("".join(cell["source"]), path, path)
         content[0] = json.dumps(notebook)
     else:
-        content[0] = relinked(content[0], path, path)
+        content[0] = relinked(filled(content[0]), path, path)
 
 
 def untyped_returns(

@@ -1,20 +1,17 @@
-"""Writes the part about V-GRPO's surrogate of docs/reference/results_diagnostics.md.
+"""The tables about V-GRPO's surrogate of docs/reference/results_diagnostics.md, and its figures.
 
-python scripts/docs/surrogate.py           # write the tables and the figures
-python scripts/docs/surrogate.py --check   # exit code 1 if the tables are out of date
+python scripts/docs/surrogate.py   # draw the figures
 
 The numbers are those that scripts/bench/surrogate.py stored. Intervals are 95 % bootstraps over
 rollouts; the difference of two settings is taken on the same resampled rollouts.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from generated import Generated
 
 from rlfactory.run.figures.figure import COLORS, saved_figure
 from rlfactory.run.statistics import Array
@@ -23,11 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "reference" / "results_diagnostics.md"
 STORE = DOCS / "reference" / "surrogate.json"
 TIMES_FIGURE = DOCS / "images" / "surrogate_times.png"
 GRADIENTS_FIGURE = DOCS / "images" / "surrogate_gradients.png"
-BEGIN, END = "<!-- surrogate: python scripts/docs/surrogate.py -->", "<!-- end of surrogate -->"
 LABELS = {
     "full": "full",
     "own pairs": "own pairs of time and noise per sample",
@@ -214,11 +209,7 @@ def draw_gradients(found: Sequence[Any]) -> None:
             axes.set_title(f"{LABELS[name].capitalize()}: R² {fit:.2f}")
 
 
-PART = Generated(PAGE, BEGIN, END, text)
-
 if __name__ == "__main__":
-    if "--check" not in sys.argv:
-        rollouts: Sequence[Mapping[str, Any]] = read()["rollouts"]
-        draw_times(rollouts)
-        draw_gradients(rollouts)
-    raise SystemExit(PART.main(__doc__.splitlines()[0]))
+    rollouts: Sequence[Mapping[str, Any]] = read()["rollouts"]
+    draw_times(rollouts)
+    draw_gradients(rollouts)

@@ -1,17 +1,15 @@
-"""Write the pages of docs/results, and its README: one table of all claims with their verdicts.
+"""The pages of sweeps in the site, and the table of docs/results/README.md.
 
-python scripts/docs/sweep_results.py outputs/sweeps/*-tiny    # pages of these runs, then as below
-python scripts/docs/sweep_results.py                          # from what docs/results stores
+python scripts/docs/sweep_results.py outputs/sweeps/*-tiny    # store what these runs gave
 
-A page has the table and curves of a sweep's tiny form, as it was run; NAME.json beside it has the
-verdicts on the claims in the sweep's file, and the overrides and seeds of the runs. A comparison
-that was added since is undecided, and so are all where the sweep's tiny form is another one now.
+docs/results/NAME.json has the main table of a sweep's tiny form, the verdicts on the claims in the
+sweep's file, and the overrides and seeds of the runs; NAME.png has its curves. A comparison that
+was added since is undecided, and so are all where the sweep's tiny form is another one now.
 """
 
 import json
-import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
@@ -20,13 +18,13 @@ from typing import Any
 
 from rlfactory.config.problems import override_key
 from rlfactory.report.claim_result import ClaimResult, read_claims, write_claims
-from rlfactory.report.claim_table import counts_text, difference_text, verdict_text
+from rlfactory.report.claim_table import difference_text, verdict_text
 from rlfactory.report.claims import claim_column, comparison
 from rlfactory.report.command import write
 from rlfactory.report.inputs import report_of_sweep
-from rlfactory.report.report import Report, TextSample
-from rlfactory.report.verdicts import MIN_SEEDS
-from rlfactory.report.writers import claim_lines
+from rlfactory.report.report import Report
+from rlfactory.report.table import TextTable, main_table
+from rlfactory.report.writers import about_lines, claim_lines, markdown_table
 from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.jobs import columns_of, jobs_of, seeds_of, share_stages
 from rlfactory.sweep.sweep_file import SweepFile, file_of, read_sheet, sweeps
@@ -37,60 +35,29 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SIZE = "tiny"
 Form = Mapping[str, Any]
 """Of a sweep's runs: `rows`, the overrides by row, and `seeds`."""
-RESPONSES = 2
-"""Sampled responses of each row on a page."""
 OWN_PAGES = ("hacking", "leaderboard")
 """Pages of docs that show the runs of all sweeps whose names begin so."""
 NOT_COMPUTED = "not computed from runs yet"
 EARLIER = "measured with an earlier form"
-EARLIER_LINE = "**Measured with an earlier form of the sweep's file**: other overrides or seeds."
-HEAD = """# Claims of the sources, tested in tiny form
-
-Each sweep was run in its tiny form: on two CPU cores, with the small models that ship and stand-ins
-for rewards that need networks or servers. So a verdict is about these models and stand-ins: no
-published number was tested at its own size. Verdicts are computed from the runs, none is written by
-hand: at 95 %, corrected by Holm's method for the claims of a page
-([statistics](../report.md#claims)). With fewer than {seeds} seeds a claim is undecided, whatever
-its numbers are. A claim whose source is "a question of this project" is in no paper. Sweeps
-of images are evaluated on held-out prompts; those of language models on fixed starts that are
-trained on too, and some of their claims compare the training reward. Each sweep's page has its
-table, its curves and the intervals. Sweeps with "earlier form" were run with other
-overrides or seeds than their files have now: all their claims are undecided.
-
-Written by `python scripts/docs/sweep_results.py`.
-"""
+EARLIER_LINE = (
+    "**Measured with an earlier form of the sweep's file**: other overrides or seeds, so its claims"
+    " are undecided."
+)
 
 
 def main() -> None:
-    """Write a page for each sweep folder on the command line, then refresh all pages and README."""
+    """Store the results of each sweep folder on the command line."""
     for folder in map(Path, sys.argv[1:]):
         name = folder.name.removesuffix(f"-{SIZE}")
         publish(current_report(folder, name), name, RESULTS, run_form(folder, name))
-        print(f"written: {RESULTS / name}.md")
-    for name in names(RESULTS):
-        page = RESULTS / f"{name}.md"
-        text = page.read_text(encoding="utf-8")
-        earlier = is_earlier(name, RESULTS)
-        written = refreshed(text, _sheet(name), results_of(name, RESULTS), earlier)
-        page.write_text(written, encoding="utf-8")
-    (RESULTS / "README.md").write_text(index(RESULTS), encoding="utf-8")
+        print(f"written: {RESULTS / name}.json")
 
 
 def current_report(folder: Path, name: str) -> Report:
-    """The report of runs with what the sweep's file says now of its claims and of what ran.
-
-    Of samples it has a few responses; the differing keys are left out, as the sweep's file lists
-    them.
-    """
+    """The report of runs with what the sweep's file says now of its claims and of what ran."""
     sheet, table = _sheet(name), Table.load(folder)
     about = replace(table.about, ran=sheet.about.ran)
-    report = report_of_sweep(replace(table, about=about, claims=sheet.claims), folder)
-    texts = [text for row in report.rows for text in _first_texts(report, row.name)]
-    return replace(report, images=[], texts=texts, differences={})
-
-
-def _first_texts(report: Report, row: str) -> list[TextSample]:
-    return [text for text in report.texts if text.row == row][:RESPONSES]
+    return report_of_sweep(replace(table, about=about, claims=sheet.claims), folder)
 
 
 def form_of(jobs: Sequence[Job], searched: Collection[str] = ()) -> Form:
@@ -124,18 +91,42 @@ def is_earlier(name: str, results: Path) -> bool:
 
 
 def publish(report: Report, name: str, results: Path, form: Form) -> None:
-    """Write NAME.md, NAME.png and NAME.json."""
+    """Write NAME.json and NAME.png."""
+    results.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:
         write(report, Path(folder), ["markdown"])
-        page = (Path(folder) / "report.md").read_text(encoding="utf-8")
-        results.mkdir(exist_ok=True)
         copyfile(Path(folder) / "curves.png", results / f"{name}.png")
-    command = f"```bash\nrlfactory sweep {name} size={SIZE}\n```"
-    title, _, rest = page.replace("(curves.png)", f"({name}.png)").partition("\n")
-    (results / f"{name}.md").write_text(f"{title}\n\n{command}\n{rest}", encoding="utf-8")
     stored = write_claims(report.claims, results / f"{name}.json")
-    content = json.loads(stored.read_text(encoding="utf-8")) | {"form": form}
+    shown = main_table(report)
+    content = json.loads(stored.read_text(encoding="utf-8")) | {
+        "form": form,
+        "table": {"heads": shown.heads, "lines": shown.lines, "notes": report.notes},
+    }
     stored.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """The page of each sweep that was run, by its name."""
+    return {f"results/{name}.md": page(name, RESULTS) for name in names(RESULTS)}
+
+
+def page(name: str, results: Path) -> str:
+    """A sweep's page: what its file says, its table, and where the form is today's, its claims."""
+    sheet = _sheet(name)
+    stored = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["table"]
+    earlier = is_earlier(name, results)
+    parts = [
+        f"# {plain(sheet.about.title)} ({SIZE})",
+        f"```bash\nrlfactory sweep {name} size={SIZE}\n```",
+        *([EARLIER_LINE] if earlier else []),
+        "\n".join(about_lines(sheet.about)),
+        "\n".join(markdown_table(TextTable(stored["heads"], stored["lines"]))),
+        "\n".join(f"- {plain(note)}" for note in stored["notes"]),
+    ]
+    if not earlier:
+        parts.append("\n".join(claim_lines(results_of(name, results))))
+        parts.append(f"## Curves\n\n![curves over training](../../../results/{name}.png)")
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
 def results_of(name: str, results: Path) -> list[ClaimResult]:
@@ -163,71 +154,42 @@ def _without_words(claim: Claim) -> str:
     return repr(replace(claim, text="", source=""))
 
 
-def refreshed(page: str, sheet: SweepFile, found: Sequence[ClaimResult], earlier: bool) -> str:
-    """A page with what the sweep's file says now of what ran, and with its claims."""
-    page = page.replace(f"{EARLIER_LINE}\n\n", "")
-    if earlier:
-        page = page.replace("\n\n", f"\n\n{EARLIER_LINE}\n\n", 1)
-    ran = f"- Run here: {plain(sheet.about.ran)}"
-    page = re.sub(r"^- Run here: .*$", lambda _: ran, page, flags=re.MULTILINE)
-    page = re.sub(r"\n## Claims\n.*?(?=\n## |\Z)", "", page, flags=re.DOTALL)
-    head, curves, rest = page.partition("\n## Curves\n")
-    return "\n".join([head.rstrip("\n"), *claim_lines(found), ""]) + curves + rest
-
-
 def names(results: Path) -> list[str]:
-    """The sweeps that have a page."""
-    return sorted({page.stem for page in results.glob("*.md")} - {"README", "index"})
+    """The sweeps whose results are stored."""
+    return [name for name in sorted(sweeps()) if (results / f"{name}.json").is_file()]
 
 
-def index(results: Path) -> str:
-    """The table of all claims, with counts, and the list of pages."""
-    found = {name: results_of(name, results) for name in names(results)}
-    everything = [result for own in found.values() for result in own]
-    tested = sum(bool(own) for own in found.values())
-    parts = [
-        HEAD.format(seeds=MIN_SEEDS),
-        f"**{counts_text(everything)}**, of {tested} sweeps.\n",
-        "\n".join(claims_table(found)),
-        *_pages_without_claims(found, results),
-        *_not_measured(found),
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def claims_table(found: Mapping[str, Sequence[ClaimResult]]) -> list[str]:
-    """The lines of a table with each claim of each sweep."""
-    earlier = {name: " (earlier form)" for name in found if is_earlier(name, RESULTS)}
-    heads = ["| sweep | claim | source | difference | n | verdict |", "|---|---|---|---:|---:|---|"]
+def decided() -> str:
+    """The table of docs/results/README.md: each claim that its runs decide."""
+    heads = ["| sweep | claim | source | difference | verdict |", "|---|---|---|---:|---|"]
     lines = [
-        [result.claim.text, result.claim.source, difference_text(result), str(result.seeds)]
-        + [verdict_text(result), name]
-        for name, own in found.items()
-        for result in own
+        f"| `{name}` | {' | '.join(map(plain, _cells(result)))} |"
+        for name in names(RESULTS)
+        for result in results_of(name, RESULTS)
+        if result.verdict != "undecided"
     ]
-    rows = [
-        f"| [{name}]({name}.md){earlier.get(name, '')} | {' | '.join(map(plain, cells))} |"
-        for *cells, name in lines
-    ]
-    return [*heads, *rows]
+    return "\n".join([*heads, *lines])
 
 
-def _pages_without_claims(
-    found: Mapping[str, Sequence[ClaimResult]], results: Path
-) -> Iterator[str]:
-    pages = [f"[{name}]({name}.md)" for name, own in found.items() if not own]
-    if pages:
-        yield f"\nWithout claims of a source: {', '.join(pages)}."
+def _cells(result: ClaimResult) -> list[str]:
+    claim = result.claim
+    return [claim.text, claim.source, difference_text(result), verdict_text(result)]
 
 
-def _not_measured(found: Mapping[str, Sequence[ClaimResult]]) -> Iterator[str]:
-    others = sorted(sweeps().keys() - found.keys())
-    shown = [f"[{n}](../{page}.md)" for n in others for page in OWN_PAGES if n.startswith(page)]
-    if shown:
-        yield f"\nOn pages of their own: {', '.join(shown)}."
-    waiting = [f"`{name}`" for name in others if not name.startswith(OWN_PAGES)]
-    if waiting:
-        yield f"\nNot run yet: {', '.join(waiting)}."
+def state() -> str:
+    """How the claims of today's forms fare, and which sweeps wait for a run."""
+    known = names(RESULTS)
+    today = [name for name in known if not is_earlier(name, RESULTS)]
+    results = [result for name in today for result in results_of(name, RESULTS)]
+    open_ = sum(result.verdict == "undecided" for result in results)
+    earlier = ", ".join(f"`{name}`" for name in known if name not in today)
+    others = [name for name in sorted(sweeps()) if name not in known]
+    waiting = ", ".join(f"`{name}`" for name in others if not name.startswith(OWN_PAGES))
+    return (
+        f"Sweeps with runs of today's form: {len(today)}, with {len(results)} claims, of which"
+        f" {open_} are undecided.\n\nRun in an earlier form alone, all undecided: {earlier}.\n\n"
+        f"Not run: {waiting}."
+    )
 
 
 def _sheet(name: str) -> SweepFile:

@@ -55,7 +55,7 @@ def covering() -> dict[Row, tuple[str, ...]]:
     used: Counter[str] = Counter()
     rows = {}
     pairs_of: dict[str, dict[str, tuple[str, ...]]] = {}
-    for model, algorithm, more in matrix.on_page():
+    for model, algorithm, more in matrix.allowed():
         pairs_of.setdefault(model, {})[algorithm] = more
 
     def new(model: str, algorithm: str, option: tuple[str, ...]) -> set[Any]:
@@ -90,18 +90,18 @@ TEXTS = [("ppo", "lora"), ("ppo", "full"), ("grpo_token", "full"), ("rloo", "lor
 
 def test_each_two_choices_meet_somewhere() -> None:
     rows = covering()
-    models = {model for model, *_ in matrix.on_page()}
-    algorithms = {algorithm for _, algorithm, _ in matrix.on_page()}
+    models = {model for model, *_ in matrix.allowed()}
+    algorithms = {algorithm for _, algorithm, _ in matrix.allowed()}
     assert {row[0] for row in rows} == models
     assert {row[1] for row in rows} == algorithms
     for model in ALL_ALGORITHMS:
         ours = {row[1] for row in rows if row[0] == model}
-        assert ours == {algorithm for name, algorithm, _ in matrix.on_page() if name == model}
+        assert ours == {algorithm for name, algorithm, _ in matrix.allowed() if name == model}
     # few-step models, which only algorithms train that can't learn in another precision
     replayed_alone = {
         (model, "bf16_rollout")
         for model in models
-        if {name for m, name, _ in matrix.on_page() if m == model} <= REPLAYING
+        if {name for m, name, _ in matrix.allowed() if m == model} <= REPLAYING
     }
     columns = [models - {*ROWS_OF_OTHERS}, PRECISIONS, FINETUNES, MEMORIES]
     chosen = [(model, *rest) for model, _, *rest in rows if model not in ROWS_OF_OTHERS]

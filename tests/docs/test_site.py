@@ -83,10 +83,30 @@ def test_the_diagrams_are_not_stale() -> None:
     assert script("diagrams").stale() == [], "python scripts/docs/diagrams.py writes them anew"
 
 
-@pytest.mark.slow
-def test_the_requirements_are_not_stale() -> None:
-    part = script("requirements").PART
-    assert part.stale() == part.fresh(), "python scripts/docs/requirements.py writes it anew"
+def test_a_page_s_table_is_made_where_its_mark_is() -> None:
+    generated = script("generated")
+    page = (DOCS / "migrating" / "drlx.md").read_text(encoding="utf-8")
+    text = generated.filled(page)
+    assert "| `num_epochs` | `iterations` |" in text
+    assert "<!-- generated" not in text
+    assert text.startswith(page[: page.index("<!--")])
+
+
+def test_the_functions_of_all_marks_exist() -> None:
+    marks = {
+        mark
+        for page in DOCS.rglob("*.md")
+        for mark in script("generated").MARK.findall(page.read_text())
+    }
+    found = {mark.split()[0].split(".")[0]: mark.split()[0].split(".")[1] for mark in marks}
+    assert all(callable(getattr(script(name), function)) for name, function in found.items())
+    assert {"names", "peers", "defaults", "requirements", "leaderboard"} <= {*found}
+
+
+def test_the_requirements_have_a_row_a_pair() -> None:
+    row = script("requirements")._row("model=sd35", "algo=nft")
+    assert row.startswith("| `model=sd35 algo=nft` | ")
+    assert "–" not in row
 
 
 def test_links_out_of_docs_lead_to_pages() -> None:

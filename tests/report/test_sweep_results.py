@@ -1,4 +1,4 @@
-"""The script that writes docs/results, and what it has stored there."""
+"""The script that stores the results of sweeps, and the pages that it makes of them."""
 
 import importlib
 import json
@@ -19,14 +19,14 @@ sweep_results = importlib.import_module("sweep_results")
 sys.path.remove(DOCS)
 
 NAME = "vgrpo_figure7"
-PAGES = sweep_results.names(sweep_results.RESULTS)
+STORED = sweep_results.names(sweep_results.RESULTS)
 
 
 @pytest.fixture
 def results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled_sweep: Callable[..., Path]
 ) -> Path:
-    """A folder with the page of a sweep, whose rows have the names that its claims need."""
+    """A folder with the results of a sweep, whose rows have the names that its claims need."""
     folder = filled_sweep(tmp_path / f"{NAME}-tiny")
     rows = {"NFT": "softly clipped at 5", "GRPO": "advantages as they are"}
     table = Table.load(folder)
@@ -44,26 +44,23 @@ def results(
 
 
 def test_a_page_says_what_the_file_of_the_sweep_says_now(results: Path) -> None:
-    page = (results / f"{NAME}.md").read_text(encoding="utf-8")
+    page = sweep_results.page(NAME, results)
     ran = read_sheet(file_of(NAME)).about.ran
     assert f"rlfactory sweep {NAME} size=tiny" in page
     assert f"Run here: {sweep_results.plain(ran)}" in page
-    assert f"]({NAME}.png)" in page
-    assert "## Samples" not in page
+    assert f"results/{NAME}.png)" in page
     assert (results / f"{NAME}.png").is_file()
 
 
-def test_a_page_and_the_index_have_the_claims_of_its_runs(results: Path) -> None:
+def test_a_page_has_the_rows_and_claims_of_its_runs(results: Path) -> None:
     (claim,) = read_sheet(file_of(NAME)).claims
     (stored,) = read_claims(results / f"{NAME}.json")
     assert (stored.claim, stored.reason) == (claim, "2 seeds")
     assert stored.difference == pytest.approx(0.2)
-    page = (results / f"{NAME}.md").read_text(encoding="utf-8")
+    page = sweep_results.page(NAME, results)
+    assert "\n| softly clipped at 5 | " in page
     assert page.count("## Claims") == 1
     assert "| +0.200 | +0.200 … +0.200 | – | 2 | undecided: 2 seeds |" in page
-    index = (results / "README.md").read_text(encoding="utf-8")
-    assert "**1 claim: 0 agree, 0 disagree, 1 undecided**" in index
-    assert f"| [{NAME}]({NAME}.md) | {claim.text} | Figure 7 | +0.200 | 2 |" in index
 
 
 def test_a_claim_that_is_newer_than_the_runs_is_undecided(results: Path) -> None:
@@ -82,13 +79,9 @@ def test_runs_of_another_form_decide_nothing(
     (results / f"{NAME}.json").write_text(json.dumps(stored), encoding="utf-8")
     (found,) = sweep_results.results_of(NAME, results)
     assert (found.verdict, found.reason) == ("undecided", sweep_results.EARLIER)
-    monkeypatch.setattr(sys, "argv", ["sweep_results.py"])
-    for _ in range(2):
-        sweep_results.main()
-        page = (results / f"{NAME}.md").read_text(encoding="utf-8")
-        assert page.count(sweep_results.EARLIER_LINE) == 1
-        assert page.split("\n\n")[1] == sweep_results.EARLIER_LINE
-    assert "(earlier form)" in (results / "README.md").read_text(encoding="utf-8")
+    page = sweep_results.page(NAME, results)
+    assert page.count(sweep_results.EARLIER_LINE) == 1
+    assert "## Claims" not in page
 
 
 def test_the_form_has_no_seed_and_nothing_that_a_search_draws() -> None:
@@ -98,20 +91,21 @@ def test_the_form_has_no_seed_and_nothing_that_a_search_draws() -> None:
     assert found == {"rows": {"row": [["algo=grpo"]]}, "seeds": [3]}
 
 
-def test_the_stored_index_is_what_the_command_writes() -> None:
-    stored = (sweep_results.RESULTS / "README.md").read_text(encoding="utf-8")
-    assert stored == sweep_results.index(sweep_results.RESULTS)
+def test_the_readme_has_each_decided_claim() -> None:
+    readme = (sweep_results.RESULTS / "README.md").read_text(encoding="utf-8")
+    assert sweep_results.decided() in readme, "generated.py sweep_results.decided prints it"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_stored_page_is_what_the_command_writes(name: str) -> None:
-    stored = (sweep_results.RESULTS / f"{name}.md").read_text(encoding="utf-8")
-    earlier = sweep_results.is_earlier(name, sweep_results.RESULTS)
-    found = sweep_results.results_of(name, sweep_results.RESULTS)
-    assert stored == sweep_results.refreshed(stored, read_sheet(file_of(name)), found, earlier)
+def test_every_stored_sweep_has_a_page() -> None:
+    pages = sweep_results.pages()
+    assert {*pages} == {f"results/{name}.md" for name in STORED}
+    for name, text in pages.items():
+        rows = [line for line in text.splitlines() if line.startswith("| ")]
+        assert text.startswith("# "), name
+        assert len(rows) > 1, name
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", STORED)
 def test_what_ran_says_nothing_of_agreement(name: str) -> None:
     ran = read_sheet(file_of(name)).about.ran.lower()
     words = ("as in the", "as told", "as is said", "not as", "agree", "better", "worse", "ahead")

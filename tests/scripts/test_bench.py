@@ -41,12 +41,6 @@ def test_each_command_shows_how_it_is_typed(name: str) -> None:
     assert f"python scripts/bench/{name}" in (ast.get_docstring(tree) or "")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_has_its_line_in_the_page(name: str) -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert f"`{name}`" in page
-
-
 class Network(nn.Module):
     """Two layers, of which only the outermost call is one of a network."""
 

@@ -1,10 +1,8 @@
-"""The page of full-size models' defaults is what the configurations say."""
+"""The tables of full-size models' defaults."""
 
 import importlib
 import sys
 from pathlib import Path
-
-import pytest
 
 DOCS = str(Path(__file__).parents[2] / "scripts" / "docs")
 sys.path.insert(0, DOCS)
@@ -12,8 +10,15 @@ defaults = importlib.import_module("defaults")
 sys.path.remove(DOCS)
 
 
-@pytest.mark.slow
-def test_the_page_is_not_stale() -> None:
-    assert defaults.PART.stale() == defaults.PART.fresh(), (
-        "python scripts/docs/defaults.py writes it anew"
-    )
+def test_a_recipe_of_its_own_is_a_row() -> None:
+    head, _, row = defaults.by_algorithm("flux_kontext").splitlines()
+    cells = dict(zip(*(line.strip("| ").split(" | ") for line in (head, row)), strict=True))
+    assert cells["`algo`"] == "`grpo`"
+    assert cells["schedule, dynamics"].startswith("uniform, flow_sde")
+    assert float(cells["peak, GiB"]) > 10
+
+
+def test_every_full_size_model_of_images_with_a_recipe_has_a_table() -> None:
+    names = {p.stem for p in (Path(DOCS).parents[1] / "conf" / "recipe").glob("*.yaml")}
+    pairs = {(m, a) for m in defaults.options("model") for a in defaults.algorithms()}
+    assert {model for model, algo in pairs if f"{model}_{algo}" in names} == {*defaults.MODELS}

