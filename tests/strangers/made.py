@@ -227,6 +227,37 @@ def saved_splits(path: Path) -> None:
     datasets.DatasetDict(train=rows, test=rows.select([1])).save_to_disk(path)
 
 
+def saved_validation(path: Path) -> None:
+    """A split alone."""
+    rows = datasets.Dataset.from_dict({"prompt": ["a", "b"]})
+    datasets.DatasetDict(validation=rows).save_to_disk(path)
+
+
+def verl_rows(path: Path) -> None:
+    """Rows as verl's scripts write them."""
+    truths = [{"ground_truth": str(2 * i), "style": "rule"} for i in range(4)]
+    asked = [[{"role": "user", "content": f"{i}+{i}="}] for i in range(4)]
+    extra = [{"index": i} for i in range(4)]
+    columns = {"data_source": ["sums"] * 4, "prompt": asked, "reward_model": truths}
+    pq.write_table(pa.table({**columns, "extra_info": extra}), path)
+
+
+def unread_generation_config(folder: Path) -> None:
+    """A generation_config.json that is no JSON."""
+    save_language_model(folder, "qwen3")
+    (folder / "generation_config.json").write_text("{")
+
+
+def stop_strings(folder: Path) -> None:
+    """A model whose files end texts at a text."""
+    _change(save_language_model(folder, "qwen3") / "generation_config.json", stop_strings=["END"])
+
+
+def tokenizer_without_its_file(folder: Path) -> None:
+    """A tokenizer's settings without its tokens."""
+    (save_language_model(folder, "qwen3") / "tokenizer.json").unlink()
+
+
 def qwen_model(path: Path) -> None:
     """A language model whose turns end with `<|im_end|>`, with room for tools."""
     config = save_language_model(path, "qwen3") / "config.json"

@@ -45,8 +45,8 @@ def with_rates(
 
 
 def _rate(rates: Mapping[str, Any], kind: Any) -> Any:
-    """A rate by kind; one that is no number is reported at its own key, and not once more."""
-    rate = rates.get(kind, AUTO)
+    """A rate by kind; one that is no number, or of no kind, is reported at that key alone."""
+    rate = rates.get(kind, 1.0) if rates else AUTO
     return rate if rate == AUTO or isinstance(rate, int | float) else 1.0
 
 

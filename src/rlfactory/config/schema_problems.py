@@ -61,8 +61,9 @@ def _value_problems(key: str, value: object, kind: Any) -> Iterator[Problem]:
         yield Problem(key, f"has no value yet; type {key}=VALUE")
     elif not matches(value, kind):
         shown = "null" if value is None else repr(value)
-        finite = ", and finite" if value in (math.inf, -math.inf) else ""
-        message = f"is {shown}; allowed is {describe(kind)}{finite}"
+        limit = ", and finite" if value in (math.inf, -math.inf) else ""
+        limit = ", of at most 64 bits" if isinstance(value, int) and abs(value) >= 2**63 else limit
+        message = f"is {shown}; allowed is {describe(kind)}{limit}"
         yield Problem(key, message, _value_fix(key, value, kind))
 
 

@@ -75,6 +75,7 @@ def _load(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
         return reader.read(f"{path}: row {index + 1}", rows[index])
 
     used = {reader.column, image, *PARTS, *reader.skip_empty}
+    used |= {name.partition(".")[0] for name in used if name}  # of `data.prompt`
     read_only = rows.select_columns([name for name in rows.column_names if name in used])
     kept = reader.kept(read_only, path)
     # faster than whole rows
@@ -84,7 +85,7 @@ def _load(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
 
 def _require_columns(names: Sequence[str], path: str, reader: RowReader) -> None:
     for column in (reader.column, reader.image_column):
-        if column not in (None, "prompt", *names):
+        if column not in (None, "prompt", *names) and column.partition(".")[0] not in names:
             raise PromptError(f"{path}: no column {column!r}; there are {', '.join(names)}")
 
 

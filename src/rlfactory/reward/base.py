@@ -300,7 +300,7 @@ def as_scores(
         values = values.detach().cpu()
         values = values.double() if values.is_floating_point() else values
     if hasattr(values, "__array__"):  # of numpy, torch, pandas, polars, jax
-        array = np.asarray(values)
+        array = np.ma.asarray(values)  # masked ones are missing
         if array.shape not in ((count,), (count, 1)):
             raise RewardError(f"{name}: there came a {kind} {list(array.shape)}; {wanted}")
         values = array.reshape(count).tolist()

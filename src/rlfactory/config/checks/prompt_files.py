@@ -58,14 +58,15 @@ def require_splits(config: Config, traits: Traits) -> Iterator[Problem]:
     of_eval = "path" if node.get("eval_path") is None else "eval_path"
     for key, name in (("split", "path"), ("eval_split", of_eval)):
         split, path = node.get(key), _path(node[name])
-        if split in (None, "train") or not os.path.exists(path) or not isinstance(split, str):
+        if not isinstance(split, str) or not os.path.exists(path):
             continue
         names = splits_of(path)
         if names is not None and split not in names:
-            what = f"{node[name]} has the splits {', '.join(names)}"
-            what = what if len(names) > 1 else f"{node[name]} has no splits"
-            near = closest(split, names, 0) if len(names) > 1 else None
-            good = near or ("train" if key == "split" else "null")
+            has_none = names == ("train",)
+            has = "no splits" if has_none else f"the splits {', '.join(names)}"
+            what = f"{node[name]} has {has}"
+            near = None if has_none else closest(split, names, 0)
+            good = near or (names[0] if key == "split" else "null")
             remedy = "; rows to evaluate on are named by prompts.eval_path=FILE"
             yield Problem(
                 f"prompts.{key}", f"is {split}, and {what}{remedy}", f"prompts.{key}={good}"

@@ -1,6 +1,8 @@
 """Loading a causal language model and its tokenizer, prepared for sampling and replay."""
 
 import copy
+import json
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.activations import NewGELUActivation
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from rlfactory.model.lm.live_models import is_lora, unwrapped
 from rlfactory.model.lm.logits import require_known_logits
@@ -27,6 +30,8 @@ from rlfactory.model.pipelines.pipeline_parts import part_variant
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
+
+log = logging.getLogger(__name__)
 
 NO_CODE = {"trust_remote_code": False}
 """For transformers' Auto classes, which would else ask at the terminal whether to run code that
@@ -75,12 +80,21 @@ def load_language_model(
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= rows:
         tokenizer.pad_token = tokenizer.eos_token
     require_finite_weights(network, path)
+    _say_unheeded(network, path)
     disable_dropout(network)
     fuse_activations(network)
     skip_padding_check(network)
     network.eval()
     require_known_logits(network, path)
     return network, tokenizer
+
+
+def _say_unheeded(network: PreTrainedModel, path: str) -> None:
+    """Say which ends of texts a model's files name and a run does not know."""
+    if stop := getattr(network.generation_config, "stop_strings", None):
+        remedy = f"type dynamics.stop={json.dumps(stop, ensure_ascii=False)} for that"
+        message = "the generation_config.json of %s ends texts at %s, which no run does; %s"
+        log.warning(message, path, stop, remedy)
 
 
 def require_finite_weights(network: nn.Module, path: str, key: str = "model.path") -> None:
@@ -122,6 +136,9 @@ def _load_network(
     location: str, dtype: torch.dtype, device: torch.device, options: Mapping[str, Any]
 ) -> PreTrainedModel:
     network: PreTrainedModel
+    if (Path(location) / GENERATION_CONFIG_NAME).is_file():
+        # transformers leaves one out that it can't read, and with it the ends of texts
+        GenerationConfig.from_pretrained(location)
     if device.type != "meta":
         network, info = AutoModelForCausalLM.from_pretrained(
             location,

@@ -91,7 +91,7 @@ def _message(path: str, kind: str, key: str, error: Exception, hub_error: Except
     reason = str(error).partition("\nModel type should be one of")[0]
     other = "; of an image model type its option, as in model=sdxl model.path=" + path
     hint = other if key == "model.path" and "named config.json" in reason else ""
-    return f"{key}={path} could not be loaded as {kind}: {reason}{hint}"
+    return f"{key}={path} could not be loaded as {kind}: {' '.join(reason.split())}{hint}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

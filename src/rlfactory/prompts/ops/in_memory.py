@@ -104,6 +104,9 @@ def read_rows(rows: Iterable[Row], column: str, name: str) -> list[Prompt]:
 def _rows(rows: Any, name: str) -> Iterator[Mapping[str, Any]]:
     """The rows of what is handed over, as mappings."""
     if isinstance(rows, Mapping) and _are_columns(rows):
+        lengths = {key: len(column) for key, column in rows.items()}
+        if len({*lengths.values()}) > 1:
+            raise PromptError(f"{name}: its columns differ in length: {lengths}")
         rows = [dict(zip(rows, row, strict=False)) for row in zip(*rows.values(), strict=True)]
     if isinstance(rows, Mapping):
         splits = ", ".join(f"{name}=data[{split!r}]" for split in rows)

@@ -30,10 +30,22 @@ class EmptyCellError(ValueError):
         super().__init__(f"`{column}` is empty, {value!r:.40}: a prompt must be a text")
 
 
+def with_nested(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the keys of its mappings too, as `reward_model.ground_truth` of verl's rows."""
+    nested = {
+        f"{name}.{key}": value
+        for name, below in row.items()
+        if isinstance(below, Mapping)
+        for key, value in below.items()
+    }
+    return {**nested, **row}
+
+
 def is_left_out(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
     """Whether a row has nothing in one of these columns, without which it is not wanted."""
     is_bare_pair = {"chosen", "rejected"} <= row.keys() and "prompt" not in row
     wanted = [c for c in columns if c != "prompt" or not is_bare_pair]
+    row = with_nested(row)
     return any(is_missing(row.get(prompt_column(row, column))) for column in wanted)
 
 
@@ -103,7 +115,7 @@ def read_row(row: Mapping[str, Any], column: str = "prompt") -> tuple[str, dict[
 
     ValueError where there is none; the message goes on after the place of the row.
     """
-    given = dict(row)
+    given = with_nested(row)
     for name in {column, *PARTS} & given.keys():
         given[name] = _as_messages(given[name])
     used = prompt_column(given, column)

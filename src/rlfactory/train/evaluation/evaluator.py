@@ -208,7 +208,7 @@ class Evaluator:
     def _scores(
         self, samples: GeneratedSamples, scores: Mapping[str, Tensor], spread: float
     ) -> Scores:
-        prompts = [prompt.text for prompt in self.prompts]
+        prompts = [str(prompt.text) for prompt in self.prompts]
         tags = [str(prompt.metadata["tag"]) for prompt in self.prompts if "tag" in prompt.metadata]
         return Scores(
             prompts=prompts,
