@@ -26,6 +26,7 @@ FORCE = "--force"
 FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
 """What `sample` takes as flags and other commands as keys."""
 DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
+HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 
 def sample(words: Sequence[str]) -> int:
@@ -278,9 +279,6 @@ def require_run(run: Path) -> Mapping[str, Any]:
     if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     return with_defaults(frozen)
-
-
-HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 
 def relocations(run: Path, words: Sequence[str], config: Mapping[str, Any]) -> dict[str, str]:

@@ -31,6 +31,12 @@ MANY = 256
 """Samples of an iteration that published runs drew on several GPUs."""
 FULL_SIZE = 100e6
 """Parameters of a network from which on it is no small model."""
+CPU_INFO = Path("/proc/cpuinfo")
+FLAGS = {
+    "bfloat16": {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"},
+    "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
+}
+"""Instructions for products of a type: of Intel and AMD, and last of ARM."""
 
 
 def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | None:
@@ -133,14 +139,6 @@ def _effective(config: Config, key: str) -> Any:
 
 def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else format_value(value)
-
-
-CPU_INFO = Path("/proc/cpuinfo")
-FLAGS = {
-    "bfloat16": {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"},
-    "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
-}
-"""Instructions for products of a type: of Intel and AMD, and last of ARM."""
 
 
 def has_instructions(dtype: str) -> bool:

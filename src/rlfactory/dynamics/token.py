@@ -13,6 +13,8 @@ from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, Po
 LogProbOf = Literal["full", "untempered"]
 _TYPED = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}
 """What stands in a stop text for what can't be typed in a shell."""
+TILE = 512
+"""Numbers that one product of matrices adds up."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,6 @@ def inverse_cdf(log_probs: Tensor, uniform: Tensor) -> Tensor:
     # keeps rounding from pushing the largest draws past the last token with any probability
     target = uniform.clamp(max=1 - 1e-6)[..., None] * cdf[..., -1:]
     return torch.searchsorted(cdf, target, right=True)[..., 0]
-
-
-TILE = 512
-"""Numbers that one product of matrices adds up."""
 
 
 def cumsum(values: Tensor) -> Tensor:

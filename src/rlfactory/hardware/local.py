@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 OVERFLOWS = 25
 """Consecutive updates that may overflow. By then the scale is 2^-9: the scale is not the cause."""
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACES = (":4096:8", ":16:8")
+"""Values of that variable with which cuBLAS is deterministic; the first is faster."""
 
 
 class Local(Hardware):
@@ -160,11 +163,6 @@ class Local(Hardware):
         if self._scaler.is_enabled() and "scaler" in state:
             self._scaler.load_state_dict(dict(state["scaler"]))
             self._overflows = int(state["overflows"])
-
-
-WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-WORKSPACES = (":4096:8", ":16:8")
-"""Values of that variable with which cuBLAS is deterministic; the first is faster."""
 
 
 @contextmanager

@@ -30,6 +30,9 @@ OF_DATA = {
 """What is shown of a run that learns from the data."""
 QUIET_SHARE, QUIET_LEAST, QUIET_MOST = 0.05, 30.0, 300.0
 """A phase prints a line after this share of its time, within these limits in seconds."""
+_STYLE = '<pre style="line-height:normal;white-space:pre-wrap">{code}</pre>'
+_WIDTH = 110
+_SECONDS = 0.5
 
 
 class Progress:
@@ -192,11 +195,6 @@ def _facts(metrics: Mapping[str, float], reward_name: str) -> list[str]:
     if split:
         facts.append(" ".join(f"{phase} {seconds:.1f}s" for phase, seconds in split.items()))
     return facts
-
-
-_STYLE = '<pre style="line-height:normal;white-space:pre-wrap">{code}</pre>'
-_WIDTH = 110
-_SECONDS = 0.5
 
 
 class NotebookDisplay:
