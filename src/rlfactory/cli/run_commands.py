@@ -176,7 +176,7 @@ def evaluate(words: Sequence[str]) -> int:
             for p in error.problems
         ) from None
     silence_notices()
-    from rlfactory.tools.evaluate import evaluate as run_evaluate
+    from rlfactory.tools.restore import evaluate as run_evaluate
 
     return run_evaluate(run, plan.config, best)
 
