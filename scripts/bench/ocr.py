@@ -11,8 +11,7 @@ import torch
 
 from rlfactory.prompts.signs import WORDS
 from rlfactory.reward.base import Samples
-from rlfactory.reward.ocr import OCR
-from rlfactory.reward.ops.ocr_engines import draw_word
+from rlfactory.reward.ocr import OCR, draw_word
 
 
 def main(engine: str = "rapidocr") -> None:

@@ -22,9 +22,9 @@ from training import batches, cosine, step_optimizer
 from rlfactory.model.pipelines.shipped import WEIGHTS, zoo_path
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.shapes import ShapesPrompts
-from rlfactory.reward.backbones.scene_scorer import FILE, SceneScorer, fields, load_scorer
 from rlfactory.reward.base import Samples
 from rlfactory.reward.shapes import Shapes
+from rlfactory.reward.shapes_learned import FILE, SceneScorer, fields, load_scorer
 
 OUT = WEIGHTS / "shapes_scorer"
 BATCH = 64

@@ -1,8 +1,11 @@
 """Notes on what was typed: noise for nothing, a full-size model as a small one, a slow CPU."""
 
+from pathlib import Path
+
 import pytest
 
 from rlfactory.config import origins
+from rlfactory.config import origins as cpu
 from rlfactory.config.memory import device_memory
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
@@ -91,3 +94,28 @@ def test_a_published_model_of_another_family_is_refused(words: list[str], fix: s
         plan_from_words(*words)
     (problem,) = refused.value.problems
     assert (problem.key, problem.fix) == ("model.path", fix)
+
+
+@pytest.mark.parametrize(
+    ("text", "bfloat16", "float16"),
+    [
+        ("model name\t: x\nflags\t\t: fpu avx2 avx512_bf16\n", True, False),
+        ("flags\t\t: fpu avx2 f16c avx512f\n", False, False),
+        ("Features\t: fp asimd asimdhp bf16\n", True, True),
+        ("", False, False),
+    ],
+)
+def test_half_precision_goes_by_the_flags(
+    text: str, bfloat16: bool, float16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "cpuinfo")
+    assert cpu.has_instructions("bfloat16") == bfloat16
+    assert cpu.has_instructions("float16") == float16
+
+
+def test_where_linux_does_not_say_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "nothing")
+    assert not cpu.has_instructions("bfloat16")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.token import Token, inverse_cdf
+from rlfactory.dynamics.token import Token, cumsum, inverse_cdf, tiled_cumsum
 
 LOGITS = torch.tensor([2.0, -1.0, 0.5, 1.5, -3.0])
 
@@ -97,3 +97,17 @@ def test_neither_noise_nor_next_is_an_error() -> None:
 def test_half_precision_logits_are_read_in_float32() -> None:
     found: Tensor = Token().step(LOGITS[None].half(), next=torch.tensor([0])).log_prob
     assert found.dtype == torch.float32
+
+
+@pytest.mark.parametrize("shape", [(1,), (4,), (3, 5), (2, 3, 17), (2, 64), (2, 65)])
+def test_tiles_add_up_to_the_same_sums(shape: tuple[int, ...]) -> None:
+    values = torch.rand(*shape, generator=torch.Generator().manual_seed(0))
+    found = tiled_cumsum(values, tile=4)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, values.double().cumsum(-1).float())
+    assert bool((found.diff(dim=-1) >= 0).all())
+
+
+def test_a_cpu_has_torchs_own() -> None:
+    values = torch.rand(2, 1000)
+    assert torch.equal(cumsum(values), values.cumsum(-1))

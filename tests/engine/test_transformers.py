@@ -8,9 +8,9 @@ from tiny_language_models import save_language_model
 
 from rlfactory.dynamics.token import Token
 from rlfactory.engine.base import SamplingSettings
-from rlfactory.engine.ops.checked import checked
 from rlfactory.engine.transformers import Transformers
 from rlfactory.model.causal_lm import CausalLM
+from rlfactory.train.sampling.engine import checked
 
 
 @pytest.mark.slow  # it stops a thread, which waits for seconds

@@ -6,8 +6,7 @@ import torch
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward import python_code
 from rlfactory.reward.base import RewardError, Samples, check_scores
-from rlfactory.reward.ops.run_program import NotRunError
-from rlfactory.reward.python_code import PythonCode
+from rlfactory.reward.python_code import NotRunError, PythonCode
 
 TESTS = ["assert add(1, 2) == 3", "assert add(-1, 1) == 0"]
 RIGHT = "def add(a, b):\n    return a + b"

@@ -2,9 +2,11 @@ import io
 import re
 
 import pytest
+from rich.text import Text
 
+from rlfactory.run import progress
 from rlfactory.run import progress as module
-from rlfactory.run.progress import Progress
+from rlfactory.run.progress import NotebookDisplay, Progress, as_html
 
 METRICS = {
     "reward/shapes/mean": 0.7123,
@@ -144,3 +146,28 @@ def test_advance_does_not_overrun() -> None:
     progress.phase("sample", total=3)
     progress.advance(5)
     assert progress._done == 3
+
+
+def test_updates_are_throttled_and_the_last_state_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    now = [10.0]
+    monkeypatch.setattr(progress, "show_html", lambda html: shown.append(html))
+    monkeypatch.setattr(progress, "replace_html", lambda _, html: shown.append(html))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    states = iter("abcd")
+    display = NotebookDisplay(lambda: Text(next(states)))
+    display.start()
+    for now[0] in (10.0, 10.1, 10.4, 10.7):  # the second and third come too soon
+        display.refresh()
+    display.stop()
+    assert len(shown) == 4
+    assert all(letter in html for html, letter in zip(shown, "abcd", strict=True))
+
+
+def test_text_is_escaped_and_keeps_its_style(monkeypatch: pytest.MonkeyPatch) -> None:
+    # rich displays what it prints in a kernel, besides recording it
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("displayed"))
+    html = as_html(Text("<b> & c", style="bold"))
+    assert "&lt;b&gt; &amp; c" in html
+    assert "font-weight: bold" in html

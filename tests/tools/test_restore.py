@@ -1,12 +1,20 @@
 """Restoring a run's components for a tool."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from rlfactory.rollout import GeneratedSamples
+from rlfactory.run.evaluations import read_evaluations
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.scores import Scores
+from rlfactory.tools import evaluate as module
 from rlfactory.tools import restore
+from rlfactory.train.evaluation.evaluator import Evaluation
 
 
 def test_no_engine_is_started_for_what_our_own_loop_draws(
@@ -25,3 +33,52 @@ def test_no_engine_is_started_for_what_our_own_loop_draws(
     config = {"engine": {"_target_": "rlfactory.engine.vllm_server.VllmServer"}}
     restore.restored_components(tmp_path, config, ["ema"])
     assert built == [{"_target_": "rlfactory.engine.own.Own"}]
+
+
+def evaluation(score: str, values: list[float], **sets: Evaluation) -> Evaluation:
+    prompts = [f"prompt {i}" for i in range(len(values))]
+    scores = Scores(prompts, {score: np.array(values)}, categories=["even", "odd"])
+    return Evaluation(scores, GeneratedSamples(texts=prompts), sets)
+
+
+def evaluator(main: str, result: Evaluation | None = None, **sets: Any) -> Any:
+    """Knows what the files need of an evaluator, and gives a result."""
+
+    class StandIn(SimpleNamespace):
+        def __call__(self, weights: str) -> Evaluation | None:
+            assert weights == "ema"
+            return result
+
+    model = SimpleNamespace(media="texts")
+    return StandIn(
+        main=main, draws=True, best_score=1.0, seed=0, prompts=[], model=model, sets=sets
+    )
+
+
+def test_each_prompt_set_is_written_and_printed_with_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signs = evaluation("ocr", [0.5, 0.5])
+    asked = evaluator("shapes", evaluation("shapes", [0.0, 1.0], signs=signs))
+    asked.sets["signs"] = evaluator("ocr")
+
+    def restored(path: Path, config: Any, use: Callable[..., None], best: bool) -> int:
+        del path, config, best
+        use(None, asked)
+        return 0
+
+    monkeypatch.setattr(module, "restored_run", restored)
+    config = {"evaluation": {"weights": "ema", "grid": 2}}
+    assert module.evaluate(tmp_path, config, best=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["shapes", "0.500", "0.000", "…", "1.000", "2"]
+    assert [line.split()[:2] for line in lines[2:4]] == [["even", "0.000"], ["odd", "1.000"]]
+    assert lines[4].strip() == "on signs"
+    assert lines[5].split() == ["ocr", "0.500", "0.500", "…", "0.500", "2"]
+    folder = RunFolder(tmp_path)
+    for own, score in ((folder, "shapes"), (folder.prompt_set("signs"), "ocr")):
+        (written,) = own.evaluations.glob("*.json")
+        assert [*Scores.load(written).values] == [score]
+        assert (own.samples / f"{written.stem}.md").is_file()
+        assert read_evaluations(own) == {}, "no evaluation of the training"
+    assert sum(line.startswith("samples: ") for line in lines) == 2

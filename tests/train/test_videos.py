@@ -12,10 +12,9 @@ from tiny_pipelines import *  # noqa: F403  (its fixtures)
 from rlfactory import api
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
-from rlfactory.reward.frame_mean import FrameMean
 from rlfactory.reward.motion import Motion
 from rlfactory.run.summary import where_to_look
-from rlfactory.train.scoring.build import build_rewards
+from rlfactory.train.scoring.build import FrameMean, build_rewards
 
 SHORT = [
     *("model=wan", "model.size=[32,48]", "model.frames=5", "model.text_tokens=16"),

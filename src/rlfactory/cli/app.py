@@ -1,5 +1,6 @@
 """The command `rlfactory`: dispatches subcommands, plans, and starts runs."""
 
+import argparse
 import gc
 import os
 import shlex
@@ -108,8 +109,6 @@ def dispatch(argv: Sequence[str]) -> int:
 
         return run_commands.reward_model(argv[1:])
     if command == "import":
-        from rlfactory.cli.import_config import import_config
-
         return import_config(argv[1:])
     typed = [word for word in argv if word not in (FORCE, TAKE_OVER)]
     words = normalise_words(typed)
@@ -286,6 +285,31 @@ def _refuse_words(overrides: Sequence[str]) -> None:
             if guess is not None and guess not in ("check", "list", "sweep", "--help", "--version"):
                 fix += " --help"  # these need arguments
             raise PlanError([Problem(word, "is neither a command nor KEY=VALUE", fix)])
+
+
+def import_config(words: Sequence[str]) -> int:
+    """Print the command that is equivalent to a configuration file of another library."""
+    from rlfactory.config.peers.files import translate_file
+
+    arguments = import_parser().parse_args(words)
+    print(translate_file(arguments.file, arguments.gpus).text(arguments.file))
+    return 0
+
+
+def import_parser() -> argparse.ArgumentParser:
+    """The arguments of `rlfactory import`."""
+    parser = argparse.ArgumentParser(
+        prog="rlfactory import",
+        description="Print the rlfactory command for a configuration file of Flow-Factory (YAML),"
+        " flow_grpo or ddpo-pytorch (FILE.py:NAME, which is read and not run), or TRL (YAML, JSON)."
+        " What has no counterpart is listed in comments.",
+        epilog="example: rlfactory import config/grpo.py:pickscore_sd3",
+    )
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "--gpus", type=int, default=1, help="GPUs that the file is for, where it does not say"
+    )
+    return parser
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
 """Hydra's command line: multiruns with a run folder for each job, `--cfg` and completion."""
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rlfactory.cli.completion import complete
 from rlfactory.cli.hydra_flags import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.cli.multirun_jobs import job_folder, numbered, planned_jobs
 from rlfactory.config import _hydra
 from rlfactory.config._hydra import ComposedConfig
 from rlfactory.config.composites import force_add
 from rlfactory.config.named_models import with_options
+from rlfactory.config.options import options
 from rlfactory.config.overrides import completed, compose
 from rlfactory.config.problems import PlanError, override_key, report
+from rlfactory.config.schema.root import GROUPS
 from rlfactory.config.words import SEARCHPATH, searched
 
 SWEEPER = "hydra/sweeper"
@@ -84,3 +86,35 @@ def _recipe_word(words: Sequence[str]) -> list[str]:
     recipe = compose(words).choices.get("recipe", "none")
     typed = {override_key(word) for word in words}
     return [] if recipe == "none" or "recipe" in typed else [f"recipe={recipe}"]
+
+
+def complete(argv: Sequence[str]) -> bool:
+    """Print the completions that a shell asks for, if they are options of a group.
+
+    Returns:
+        False if Hydra must answer instead; `COMP_LINE` is then set to what it understands.
+    """
+    line = without_subcommand(os.environ.get("COMP_LINE", ""))
+    completions = complete_option(line) if any(word.startswith("query=") for word in argv) else None
+    if completions is not None:
+        print(("\n" if "query=fish" in argv else " ").join(completions))
+        return True
+    os.environ["COMP_LINE"], os.environ["COMP_POINT"] = line, str(len(line))
+    return False
+
+
+def complete_option(line: str) -> list[str] | None:
+    """Completions of a line's last word `GROUP=PREFIX`; None if the word is no such override.
+
+    Hydra itself does not list options in subfolders, such as `experiment=peer/nft`.
+    """
+    group, equals, prefix = line.rpartition(" ")[2].partition("=")
+    if group not in GROUPS or not equals:
+        return None
+    return [f"{group}={name}" for name in options(group) if name.startswith(prefix)]
+
+
+def without_subcommand(line: str) -> str:
+    """`rlfactory check algo=nft se` as `rlfactory algo=nft se`, which Hydra can complete."""
+    command, *words = line.split(" ")
+    return " ".join([command, *(word for word in words[:-1] if "=" in word), *words[-1:]])

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlfactory.cli.relocations import relocations
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
@@ -17,7 +16,7 @@ from rlfactory.train.process.own_code import sign_run, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
-from rlfactory.utils.path_keys import path_values
+from rlfactory.utils.path_keys import absolute, file_of, path_values
 
 EVALUATION_KEYS = (
     *("evaluation", "eval_rewards", "eval_sets", "scoring", "seed", "sample_batch", "prompt_cache"),
@@ -27,6 +26,7 @@ FORCE = "--force"
 FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
 """What `sample` takes as flags and other commands as keys."""
 DECODING_KEYS = ("dynamics.temperature", "dynamics.top_k", "dynamics.top_p")
+HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 
 def sample(words: Sequence[str]) -> int:
@@ -176,7 +176,7 @@ def evaluate(words: Sequence[str]) -> int:
             for p in error.problems
         ) from None
     silence_notices()
-    from rlfactory.tools.evaluate import evaluate as run_evaluate
+    from rlfactory.tools.restore import evaluate as run_evaluate
 
     return run_evaluate(run, plan.config, best)
 
@@ -279,3 +279,30 @@ def require_run(run: Path) -> Mapping[str, Any]:
     if problems := frozen_file_problems(frozen) or untrusted_code(RunFolder(run), frozen):
         raise PlanError([Problem(f"{path}: {p.key}", p.message) for p in problems])
     return with_defaults(frozen)
+
+
+def relocations(run: Path, words: Sequence[str], config: Mapping[str, Any]) -> dict[str, str]:
+    """The paths by key that `KEY=PATH` words give, absolute where they are on this disk.
+
+    Raises:
+        PlanError: a word is no path of the run's configuration, or names nothing; or the run's
+            model is gone, and no word says where it is.
+    """
+    known = path_values(config)
+    moved, problems = {}, []
+    for word in words:
+        key, mark, value = word.partition("=")
+        if not mark or key not in known:
+            message = "is no path of this run"
+            problems.append(Problem(key, f"{message}; what can be typed is {', '.join(known)}"))
+        elif not os.path.exists(file_of(key, value)) and not HUB_ID.fullmatch(value):
+            problems.append(Problem(key, f"{value} does not exist"))
+        else:
+            moved[key] = absolute(key, str(Path(value).expanduser()))
+    located = with_inputs(config, RunFolder(run), moved)
+    for key, value in path_values(located["model"], "model.").items():
+        if os.path.isabs(value) and not os.path.exists(value) and key not in moved:
+            problems.append(Problem(key, f"{value} is gone; type {key}=FOLDER, where it is now"))
+    if problems:
+        raise PlanError(problems)
+    return moved

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rlfactory.config.diff import format_value
@@ -13,7 +15,6 @@ from rlfactory.config.options import options
 from rlfactory.config.plan import Plan
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import read_signature
-from rlfactory.hardware.cpu import has_instructions
 from rlfactory.model.pipelines.families import BY_TARGET
 
 Config = Mapping[str, Any]
@@ -30,6 +31,12 @@ MANY = 256
 """Samples of an iteration that published runs drew on several GPUs."""
 FULL_SIZE = 100e6
 """Parameters of a network from which on it is no small model."""
+CPU_INFO = Path("/proc/cpuinfo")
+FLAGS = {
+    "bfloat16": {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"},
+    "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
+}
+"""Instructions for products of a type: of Intel and AMD, and last of ARM."""
 
 
 def nearest_published(choices: Mapping[str, str]) -> tuple[list[str], bool] | None:
@@ -132,3 +139,22 @@ def _effective(config: Config, key: str) -> Any:
 
 def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else format_value(value)
+
+
+def has_instructions(dtype: str) -> bool:
+    """Whether the CPU has instructions for a half-precision type; False where Linux does not say.
+
+    Without them torch converts to float32 and back, which takes several times as long.
+    """
+    return bool(FLAGS[dtype] & _flags(CPU_INFO))
+
+
+@cache
+def _flags(file: Path) -> frozenset[str]:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    named = (line.partition(":") for line in lines)
+    found = [value for name, _, value in named if name.strip() in ("flags", "Features")]
+    return frozenset(found[0].split()) if found else frozenset()

@@ -6,13 +6,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from rlfactory.utils.cumulative import cumsum
 from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 LogProbOf = Literal["full", "untempered"]
 _TYPED = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}
 """What stands in a stop text for what can't be typed in a shell."""
+TILE = 512
+"""Numbers that one product of matrices adds up."""
 
 
 @dataclass(frozen=True)
@@ -147,3 +149,35 @@ def inverse_cdf(log_probs: Tensor, uniform: Tensor) -> Tensor:
     # keeps rounding from pushing the largest draws past the last token with any probability
     target = uniform.clamp(max=1 - 1e-6)[..., None] * cdf[..., -1:]
     return torch.searchsorted(cdf, target, right=True)[..., 0]
+
+
+def cumsum(values: Tensor) -> Tensor:
+    """`values.cumsum(-1)` of floating-point values `[..., N]`.
+
+    torch has no deterministic one on CUDA: in deterministic mode it raises. There the sums are
+    products with a triangular matrix (`tiled_cumsum`), which cuBLAS computes in a fixed order.
+    """
+    if values.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return tiled_cumsum(values)
+    return values.cumsum(-1)
+
+
+def tiled_cumsum(values: Tensor, tile: int = TILE) -> Tensor:
+    """The cumulative sums of `[..., N]`: those of each tile, and the sum of the tiles before it.
+
+    In float64, which no setting lowers to TF32.
+    """
+    length = values.shape[-1]
+    if length <= tile:
+        return (values.double() @ _triangle(length, values)).to(values.dtype)
+    padded = functional.pad(values.double(), (0, -length % tile))
+    tiles = padded.view(*padded.shape[:-1], -1, tile)
+    within = tiles @ _triangle(tile, values)
+    totals = within[..., -1]
+    before = tiled_cumsum(totals, tile) - totals
+    return (within + before[..., None]).flatten(-2)[..., :length].to(values.dtype)
+
+
+def _triangle(size: int, like: Tensor) -> Tensor:
+    """Ones on and above the diagonal, `[size, size]`."""
+    return torch.ones(size, size, dtype=torch.float64, device=like.device).triu()

@@ -2,18 +2,19 @@
 
 import logging
 import math
+import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.backends import cudnn
+from torch.backends import cuda, cudnn
+from torch.utils import deterministic
 
 from rlfactory.hardware.base import Hardware, HardwareError
-from rlfactory.hardware.determinism import deterministic_algorithms
 from rlfactory.hardware.environment import use_expandable_segments
 from rlfactory.utils.types import GPUName, Positive, PositiveInt
 
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 OVERFLOWS = 25
 """Consecutive updates that may overflow. By then the scale is 2^-9: the scale is not the cause."""
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACES = (":4096:8", ":16:8")
+"""Values of that variable with which cuBLAS is deterministic; the first is faster."""
 
 
 class Local(Hardware):
@@ -159,3 +163,43 @@ class Local(Hardware):
         if self._scaler.is_enabled() and "scaler" in state:
             self._scaler.load_state_dict(dict(state["scaler"]))
             self._overflows = int(state["overflows"])
+
+
+@contextmanager
+def deterministic_algorithms() -> Iterator[None]:
+    """Within the `with`, operations have deterministic algorithms, or raise a RuntimeError.
+
+    Enter it before anything is computed on a GPU: cuBLAS reads its variable when it starts.
+    Attention is left to torch's flash, memory-efficient and plain kernels, whose backward passes
+    are deterministic in this mode; cuDNN's is not, and is disabled.
+
+    Raises:
+        HardwareError: CUBLAS_WORKSPACE_CONFIG is set to a value that is not deterministic.
+    """
+    given = os.environ.get(WORKSPACE)
+    if given not in (None, *WORKSPACES):
+        raise HardwareError(
+            f"hardware.deterministic=true, but {WORKSPACE} is {given}; unset it, or type"
+            f" {WORKSPACE}={WORKSPACES[0]}"
+        )
+    options: Any = deterministic  # torch declares no types for it
+    was_enabled = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = options.fill_uninitialized_memory
+    attention = cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    was_deterministic, benchmarked = cudnn.deterministic, cudnn.benchmark
+    os.environ.setdefault(WORKSPACE, WORKSPACES[0])
+    torch.use_deterministic_algorithms(True)
+    # a help to find reads of memory that nobody wrote, which costs a pass over each new tensor
+    options.fill_uninitialized_memory = False
+    cudnn.deterministic, cudnn.benchmark = True, False
+    cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_enabled, warn_only=only_warned)
+        options.fill_uninitialized_memory = fills
+        cudnn.deterministic, cudnn.benchmark = was_deterministic, benchmarked
+        cuda.enable_cudnn_sdp(attention)
+        if given is None:
+            os.environ.pop(WORKSPACE, None)

@@ -1,13 +1,16 @@
 """DDPO's alignment reward (Black et al. 2023): BERTScore of a VLM's description and the prompt."""
 
 import logging
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from transformers import AutoModel
 
-from rlfactory.reward.backbones.bertscore import BertScore
-from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.model.pipelines.local_models import resolve
+from rlfactory.reward.backbones.pretrained import load_full_model, load_full_tokenizer, loading
+from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.reward.client.http_client import RetryPolicy
 from rlfactory.reward.client.openai_client import API_KEY_ENV, VisionChat, alone, fill_template
 from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
@@ -73,3 +76,85 @@ class LlavaBertScore(Reward):
         references = [fill_template(self.reference, samples.prompts[i]) for i in answered]
         scores[[*answered]] = self.bertscore.recall([*answered.values()], references)
         return {"llava_bertscore": scores}
+
+
+def recall(reference: Tensor, counted: Tensor, candidate: Tensor, real: Tensor) -> Tensor:
+    """Recall `[B]` of references by candidates.
+
+    Args:
+        reference: Embeddings `[B, R, D]`.
+        counted: `[B, R]` bool, the reference's tokens without padding and special ones.
+        candidate: Embeddings `[B, C, D]`.
+        real: `[B, C]` bool, the candidate's tokens without padding.
+
+    Returns:
+        `[B]` float32; NaN where no token of a reference is counted.
+    """
+    # float32: in half precision a cosine would have three digits
+    x, y = (torch.nn.functional.normalize(e.float(), dim=-1) for e in (reference, candidate))
+    cosine = (x @ y.transpose(1, 2)).masked_fill(~real[:, None], -torch.inf)
+    best = cosine.amax(2).masked_fill(~counted, 0.0)
+    return best.sum(1) / counted.sum(1)
+
+
+class BertScore:
+    """BERTScore recall by an encoder of transformers.
+
+    `path` is a hub id or a folder; embeddings are those after layer `layer`, counted from 1.
+    RewardError where it can't be loaded or has fewer layers.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        device: torch.device,
+        *,
+        layer: int,
+        dtype: Literal["float32", "float16"],
+        batch_size: int,
+    ) -> None:
+        self.device = device
+        self.layer = layer
+        self.batch_size = batch_size
+        self.model, self.tokenizer = _load(path, getattr(torch, dtype))
+        self.model.to(device).eval().requires_grad_(False)
+        depth = self.model.config.num_hidden_layers
+        if layer > depth:
+            raise RewardError(f"reward.layer={layer}: {path} has {depth} layers")
+        positions = getattr(self.model.config, "max_position_embeddings", 0) or 512
+        self.max_tokens = min(self.tokenizer.model_max_length, positions)
+
+    @torch.inference_mode()
+    def recall(self, candidates: Sequence[str], references: Sequence[str]) -> Tensor:
+        """The recall of each reference by its candidate, `[B]` float32 on the CPU."""
+        parts = [torch.empty(0)]
+        for start in range(0, len(references), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            reference, _, counted = self._embed(references[rows])
+            candidate, real, _ = self._embed(candidates[rows])
+            parts.append(recall(reference, counted, candidate, real).cpu())
+        return torch.cat(parts)
+
+    def _embed(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings `[B, T, D]`, the mask of real tokens, and that without special tokens."""
+        inputs = self.tokenizer(
+            [text.strip() for text in texts],
+            padding=True,
+            truncation=True,
+            max_length=self.max_tokens,
+            return_tensors="pt",
+            return_special_tokens_mask=True,
+        ).to(self.device)
+        special = inputs.pop("special_tokens_mask").bool()
+        real = inputs["attention_mask"].bool()
+        states = self.model(**inputs, output_hidden_states=True).hidden_states
+        return states[self.layer], real, real & ~special
+
+
+def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    with loading("reward.encoder", path, "a text encoder") as locate:
+        source = locate(resolve(path, "config.json"))
+        # the pooler serves classification alone, and published encoders may lack it
+        model = load_full_model(AutoModel, source, dtype, without="pooler")
+        tokenizer = load_full_tokenizer(source)
+    return model, tokenizer

@@ -12,8 +12,8 @@ from torch import Tensor
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.reward.ops.answers import check_answers, score_answers
-from rlfactory.reward.ops.line_worker import LineWorker, WorkerDied
 from rlfactory.utils.types import Positive
+from rlfactory.utils.workers import LineWorker, WorkerDied
 
 log = logging.getLogger(__name__)
 

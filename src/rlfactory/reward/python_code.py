@@ -1,9 +1,15 @@
 """Verifier: whether a completion is a Python program that passes the tests of its prompt."""
 
+import json
 import logging
 import re
+import secrets
+import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import torch
@@ -12,13 +18,35 @@ from torch import Tensor
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples, require_texts
 from rlfactory.reward.ops.answers import check_answers, report_missing
-from rlfactory.reward.ops.run_program import Limits, NotRunError, count_passed
 from rlfactory.utils.types import Positive, PositiveInt
+from rlfactory.utils.workers import kill_session, start_program
 
 log = logging.getLogger(__name__)
 
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _GIB = 2**30
+RUNNER = Path(__file__).parent / "ops" / "program_runner.py"
+START_SECONDS = 30.0
+"""How long a process may take to start, beside the time of the program."""
+
+
+class NotRunError(Exception):
+    """The program could not be run, which is no fault of its own."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one program with all its tests.
+
+    Attributes:
+        seconds: of wall-clock time.
+        memory: bytes of address space.
+        packages: whether installed packages can be imported, not the standard library alone.
+    """
+
+    seconds: float
+    memory: int
+    packages: bool = False
 
 
 class PythonCode(Reward):
@@ -108,3 +136,44 @@ def _fault(tests: object) -> str | None:
         except (SyntaxError, ValueError) as error:
             return f"is {text!r:.40}, which is not Python: {error}"
     return None
+
+
+def count_passed(code: str, tests: Sequence[str], limits: Limits) -> int:
+    """The number of tests that pass after a program, which has a folder of its own while it runs.
+
+    A program that raises, exits, or breaks a limit passes none.
+
+    Raises:
+        NotRunError: its process did not get as far as running it.
+    """
+    token = secrets.token_hex(16)
+    request: dict[str, object] = {"code": code, "tests": [*tests], "token": token}
+    request |= {"seconds": limits.seconds, "memory": limits.memory}
+    # isolated: no variables, no user packages, nothing of the folder
+    flags = ["-I", "-B"] if limits.packages else ["-I", "-B", "-S"]
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        try:
+            process = start_program(RUNNER, flags, cwd=folder, env={"OMP_NUM_THREADS": "1"})
+        except OSError as error:
+            raise NotRunError(str(error)) from error
+        return _count(_output(process, json.dumps(request), limits.seconds), token)
+
+
+def _output(process: "subprocess.Popen[bytes]", request: str, seconds: float) -> str:
+    """What the process writes until it ends or is killed, with all of its session."""
+    try:
+        output, _ = process.communicate(request.encode(), seconds + START_SECONDS)
+    except subprocess.TimeoutExpired:
+        output = kill_session(process)
+    except BaseException:
+        kill_session(process)
+        raise
+    return output.decode(errors="replace")
+
+
+def _count(output: str, token: str) -> int:
+    lines = output.splitlines()
+    if lines[:1] != ["ready"]:
+        raise NotRunError("its process did not start")
+    reports = [line.split() for line in lines if line.startswith(token)]
+    return int(reports[0][1]) if reports else 0

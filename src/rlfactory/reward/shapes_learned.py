@@ -1,15 +1,24 @@
 """The score of shapes as a small network predicts it, right only near what it was trained on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from rlfactory.model.pipelines.shipped import zoo_path
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.backbones.scene_scorer import fields, load_scorer
+from rlfactory.prompts.ops.scenes import COLORS, RELATIONS, SHAPES
 from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.reward.shapes import Shapes
+
+FILE = "model.safetensors"
+CLAUSES, MOST = 2, 4
+_CLAUSE = len(SHAPES) + len(COLORS) + MOST
+FIELDS = CLAUSES * _CLAUSE + len(RELATIONS)
 
 
 class ShapesLearned(Reward):
@@ -50,3 +59,69 @@ class ShapesLearned(Reward):
         asked = torch.stack([fields(metadata) for metadata in samples.metadata])
         predicted = self.model(images, asked.to(self.device)).sigmoid().cpu()
         return {"shapes_learned": predicted, **self.gold.score(samples)}
+
+
+def fields(metadata: Mapping[str, Any]) -> Tensor:
+    """GenEval's metadata of a scene as ones and zeros, `[FIELDS]`.
+
+    For each clause of `include` its shape, its colour (zeros: any) and its count, then the second
+    clause's relation to the first (zeros: none).
+
+    Raises:
+        ValueError: There are more than two clauses, or one has an unknown value.
+    """
+    include = metadata["include"]
+    if len(include) > CLAUSES:
+        raise ValueError(f"{len(include)} clauses, and at most {CLAUSES} can be read")
+    row: list[float] = []
+    for i in range(CLAUSES):
+        clause = include[i] if i < len(include) else {}
+        row += _one_hot(clause.get("class"), SHAPES)
+        row += _one_hot(clause.get("color"), [*COLORS])
+        row += _one_hot(clause.get("count"), range(1, MOST + 1))
+    relation = next((c["position"][0] for c in include if "position" in c), None)
+    return torch.tensor(row + _one_hot(relation, RELATIONS))
+
+
+def _one_hot(value: object, allowed: Sequence[object]) -> list[float]:
+    if value is not None and value not in allowed:
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, allowed))}")
+    return [float(value == other) for other in allowed]
+
+
+class SceneScorer(nn.Module):
+    """The predicted score in [0, 1]: convolutions whose features the prompt scales and shifts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look = nn.Sequential(
+            nn.Conv2d(3, 16, 5, stride=2, padding=2),
+            nn.GELU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
+            nn.GELU(),
+            nn.Conv2d(32, 48, 3, stride=2, padding=1),
+            nn.GELU(),
+        )
+        self.read = nn.Linear(FIELDS, 2 * 64)
+        self.meet = nn.Conv2d(48 + 2, 64, 1)
+        self.judge = nn.Conv2d(64, 32, 3, padding=1)
+        self.head = nn.Sequential(nn.Linear(2 * 32, 32), nn.GELU(), nn.Linear(32, 1))
+
+    def forward(self, images: Tensor, asked: Tensor) -> Tensor:
+        """Logits of the scores `[B]`, of images `[B, 3, H, W]` uint8 and `fields` `[B, FIELDS]`."""
+        seen = self.look(images.float() / 127.5 - 1)
+        height, width = seen.shape[2:]
+        y, x = (torch.linspace(-1, 1, n, device=seen.device) for n in (height, width))
+        places = torch.stack(torch.meshgrid(y, x, indexing="ij")).expand(len(seen), -1, -1, -1)
+        scale, shift = self.read(asked)[..., None, None].chunk(2, dim=1)
+        met = F.gelu(self.meet(torch.cat([seen, places], 1)) * (1 + scale) + shift)
+        judged = F.gelu(self.judge(met))
+        logits: Tensor = self.head(torch.cat([judged.mean((2, 3)), judged.amax((2, 3))], 1))
+        return logits[:, 0]
+
+
+def load_scorer(folder: Path, device: torch.device) -> SceneScorer:
+    """The frozen network whose weights are in a folder, in float32."""
+    model = SceneScorer()
+    model.load_state_dict(load_file(folder / FILE))
+    return model.to(device).eval().requires_grad_(False)

@@ -70,7 +70,7 @@ class RunFolder:
 
     @property
     def signature(self) -> Path:
-        """Who began a run that names code of its own, see `run/signature.py`; else none."""
+        """Who began a run that names code of its own, see `own_code.py`; else none."""
         return self.path / "signature.txt"
 
     @property

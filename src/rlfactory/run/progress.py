@@ -1,11 +1,12 @@
 """Progress of a run: live lines on a terminal or in a notebook, else one line per iteration."""
 
+import io
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,9 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlfactory.run.notebook_display import NotebookDisplay
 from rlfactory.utils.console import can_rewrite_lines, clock, number, printable
-from rlfactory.utils.notebook import notebook_shell
+from rlfactory.utils.notebook import notebook_shell, replace_html, show_html
 
 _SPLIT = ("sample", "score", "learn")
 UNITS = {"sample": "samples", "score": "samples", "learn": "training items", "evaluate": "samples"}
@@ -30,6 +30,9 @@ OF_DATA = {
 """What is shown of a run that learns from the data."""
 QUIET_SHARE, QUIET_LEAST, QUIET_MOST = 0.05, 30.0, 300.0
 """A phase prints a line after this share of its time, within these limits in seconds."""
+_STYLE = '<pre style="line-height:normal;white-space:pre-wrap">{code}</pre>'
+_WIDTH = 110
+_SECONDS = 0.5
 
 
 class Progress:
@@ -192,3 +195,43 @@ def _facts(metrics: Mapping[str, float], reward_name: str) -> list[str]:
     if split:
         facts.append(" ".join(f"{phase} {seconds:.1f}s" for phase, seconds in split.items()))
     return facts
+
+
+class NotebookDisplay:
+    """Shows what `render` returns, as `rich.live.Live` does on a terminal.
+
+    It needs no widgets, so it works wherever IPython shows HTML. Each update is a message to the
+    browser, so there are at most two a second.
+    """
+
+    def __init__(self, render: Callable[[], RenderableType]) -> None:
+        self._render = render
+        self._handle: Any = None
+        self._shown = 0.0
+
+    def start(self) -> None:
+        """Show it below the cell."""
+        self._handle = show_html(as_html(self._render()))
+
+    def refresh(self) -> None:
+        """Show the present state, unless the last update was less than half a second ago."""
+        if time.monotonic() - self._shown >= _SECONDS:
+            self._update()
+
+    def stop(self) -> None:
+        """Show the last state, which stays."""
+        self._update()
+
+    def _update(self) -> None:
+        self._shown = time.monotonic()
+        replace_html(self._handle, as_html(self._render()))
+
+
+def as_html(renderable: RenderableType) -> str:
+    """What rich prints on a terminal of 110 columns, as HTML."""
+    # in a kernel rich would also display each line that it prints
+    console = Console(
+        file=io.StringIO(), record=True, width=_WIDTH, force_terminal=True, force_jupyter=False
+    )
+    console.print(renderable)
+    return console.export_html(inline_styles=True, code_format=_STYLE)

@@ -1,8 +1,11 @@
 """Restores a finished run's weights from a checkpoint, for the commands that use them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from rlfactory.config.memory.device_memory import is_out_of_memory
 from rlfactory.config.memory.suggestions import explain_out_of_memory
@@ -13,10 +16,12 @@ from rlfactory.run.checkpoint.load import load_checkpoint, load_initial_weights
 from rlfactory.run.checkpoint.retention import best_step
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import with_inputs
+from rlfactory.run.summary import means_table
 from rlfactory.train.build import Config, build
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.evaluator import Evaluator
+from rlfactory.train.evaluation.schedule import EvaluationFiles
 from rlfactory.train.process.distributed import single_process_config
 from rlfactory.train.process.worker import read_config
 from rlfactory.utils.console import print_error
@@ -106,3 +111,34 @@ def find_checkpoint(path: Path, best: bool) -> Path:
     except DamagedError as error:
         raise RunFolderError(f"{checkpoint} is damaged: {error}; leave out --best") from error
     return checkpoint
+
+
+def evaluate(path: Path, config: Config, best: bool) -> int:
+    """Evaluate a run's weights; write scores and samples, print the means with their intervals.
+
+    Args:
+        path: the run folder. Scores go to `evaluations/DATE.json`, samples to `samples/DATE.*`.
+        config: the run's configuration, with what the evaluation changes.
+        best: take the best checkpoint by evaluation score instead of the newest one.
+
+    Returns:
+        The exit code.
+    """
+
+    folder = RunFolder(path)
+
+    def score(components: Components, evaluator: Evaluator) -> None:
+        evaluation = evaluator(config["evaluation"]["weights"])
+        # a name by date, since a run's own evaluations are named by their iteration
+        name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+        grid = config["evaluation"]["grid"]
+        shown = [EvaluationFiles(folder, evaluator, grid).write_as(name, evaluation)]
+        for prompt_set, own in evaluation.sets.items():
+            files = EvaluationFiles(folder.prompt_set(prompt_set), evaluator.sets[prompt_set], grid)
+            shown.append(files.write_as(name, own))
+        of_sets = {prompt_set: own.scores for prompt_set, own in evaluation.sets.items()}
+        Console().print(means_table({"": evaluation.scores, **of_sets}))
+        for file in filter(None, shown):
+            print(f"samples: {file}")
+
+    return restored_run(path, config, score, best)

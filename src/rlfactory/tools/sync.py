@@ -32,11 +32,12 @@ def replay_to_logger(run: Path, config: Config) -> int:
     """Log all of a run to its logger, or to each part of several; returns the exit code."""
     from rlfactory.config.schema.targets import instantiate
     from rlfactory.run.folder import RunFolder
+    from rlfactory.run.loggers import Several
     from rlfactory.run.loggers.replay import replay_run
-    from rlfactory.run.loggers.several import loggers_by_name
 
-    code = 0
-    for name, logger in loggers_by_name(instantiate(config["logger"], "logger")).items():
+    made, code = instantiate(config["logger"], "logger"), 0
+    parts = made.parts if isinstance(made, Several) else {type(made).__name__: made}
+    for name, logger in parts.items():
         try:
             count = replay_run(logger, RunFolder(run), config)
         except Exception as error:  # a service's client may raise anything

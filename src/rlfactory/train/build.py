@@ -27,7 +27,7 @@ from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.prompt_list import GivenPrompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
-from rlfactory.run.loggers.fault_tolerant import fault_tolerant, made_tolerant
+from rlfactory.run.loggers.fault_tolerant import FaultTolerant
 from rlfactory.train.components import (
     Components,
     NoProgress,
@@ -232,16 +232,15 @@ def build_logger(config: Config, hardware: Hardware, say: Callable[[str], None])
     `say` shows a line if it fails.
     """
     if hardware.rank != 0:
-        return fault_tolerant(NoLogger(), say)
+        return NoLogger()
     node = config["logger"]
     target = locate(node["_target_"], "logger")
     if target is Several:
         nodes = {name: node["parts"][name] for name in node["of"]}
     else:
         nodes = {getattr(target, "__name__", type(target).__name__): node}
-    return made_tolerant(
-        {n: partial(instantiate, part, "logger") for n, part in nodes.items()}, say
-    )
+    makers = {name: partial(instantiate, part, "logger") for name, part in nodes.items()}
+    return FaultTolerant(makers, say)
 
 
 def _with_score_weights(config: Config, reward: Reward) -> Config:

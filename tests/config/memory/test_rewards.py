@@ -13,7 +13,7 @@ from rlfactory.config.memory.rewards import published_rewards, reward_networks
 from rlfactory.config.memory.suggestions import traits_of, with_changes
 from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.overrides import compose
-from rlfactory.reward.backbones.hpsv3 import HPSv3Network
+from rlfactory.reward.hpsv3 import HPSv3Network
 
 VIT_H, VIT_L = 986_109_441, 427_616_513
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rlfactory.reward.backbones.bertscore import BertScore, recall
 from rlfactory.reward.base import RewardError
+from rlfactory.reward.llava_bertscore import BertScore, recall
 
 CPU = torch.device("cpu")
 

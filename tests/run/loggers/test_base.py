@@ -16,8 +16,10 @@ from rlfactory.run.loggers.base import (
     SampleTable,
     group_of,
     known_id,
+    logger_links,
     new_id,
     sample_table,
+    save_link,
 )
 
 
@@ -131,3 +133,12 @@ def test_services_and_torch_are_not_imported_before_they_are_used(
     loggers.Wandb(project="p", mode="online", entity=None, tags=[])
     loggers.Trackio(project="p", space=None)
     loggers.TensorBoard()
+
+
+def test_each_service_has_one_page(tmp_path: Path) -> None:
+    assert logger_links(tmp_path) == {}
+    save_link(tmp_path, "A", None)
+    assert list(tmp_path.iterdir()) == []
+    for name, url in (("A", "u"), ("B", "v"), ("A", "w")):
+        save_link(tmp_path, name, url)
+    assert logger_links(tmp_path) == {"A": "w", "B": "v"}

@@ -11,12 +11,15 @@ import torch
 
 from rlfactory.run.loggers import fault_tolerant as module
 from rlfactory.run.loggers.base import Logger, SampleTable
-from rlfactory.run.loggers.fault_tolerant import fault_tolerant, made_tolerant
-from rlfactory.run.loggers.several import Several
+from rlfactory.run.loggers.fault_tolerant import FaultTolerant, Several
 from rlfactory.run.metrics import MetricsLog, read
 from rlfactory.utils.errors import UserError
 
 STEPS = ["resume", "start", "log", "images", "table", "finish"]
+
+
+def fault_tolerant(logger: Logger, show: Callable[[str], None]) -> FaultTolerant:
+    return FaultTolerant({type(logger).__name__: lambda: logger}, show)
 
 
 def tell(logger: Logger) -> None:
@@ -34,9 +37,9 @@ def test_after_a_failure_it_is_left_alone_and_the_others_are_not(
 ) -> None:
     told: list[Any] = []
     said: list[str] = []
-    parts = {"bad": noting(told, "bad", step), "good": noting(told, "good")}
+    bad, good = noting(told, "bad", step), noting(told, "good")
     with caplog.at_level(logging.WARNING):
-        tell(fault_tolerant(Several(of=["bad", "good"], parts=parts), said.append))
+        tell(FaultTolerant({"bad": lambda: bad, "good": lambda: good}, said.append))
     assert [t[1] for t in told if t[0] == "good"] == STEPS
     before = STEPS[: STEPS.index(step)]
     # it is closed all the same
@@ -119,8 +122,7 @@ def test_an_odd_state_is_left_out_of_the_checkpoint(
     bad, good = noting([], "bad"), noting([], "good")
     monkeypatch.setattr(bad, "state_dict", state)
     said: list[str] = []
-    both = Several(of=["bad", "good"], parts={"bad": bad, "good": good})
-    logger = fault_tolerant(both, said.append)
+    logger = FaultTolerant({"bad": lambda: bad, "good": lambda: good}, said.append)
     assert logger.state_dict() == {"good": "id of good"}
     assert logger.state_dict() == {"good": "id of good"}
     assert len(said) == 1
@@ -134,7 +136,7 @@ def test_one_that_can_not_be_made_is_left_out(noting: Callable[..., Logger]) -> 
         "none": lambda: 3,
         "good": lambda: noting(told),
     }
-    tell(made_tolerant(makers, said.append))
+    tell(FaultTolerant(makers, said.append))
     assert [t[0] for t in told] == STEPS
     assert [line.split(";")[0] for line in said] == [
         "logger bad failed (no server)",
@@ -144,7 +146,7 @@ def test_one_that_can_not_be_made_is_left_out(noting: Callable[..., Logger]) -> 
 
 def test_one_that_may_not_be_made_is_an_error() -> None:
     with pytest.raises(UserError, match="trust"):
-        made_tolerant({"bad": lambda: _raise(UserError("needs trust"))}, pytest.fail)
+        FaultTolerant({"bad": lambda: _raise(UserError("needs trust"))}, pytest.fail)
 
 
 def test_one_that_hangs_is_left_alone(
@@ -164,3 +166,30 @@ def test_one_that_hangs_is_left_alone(
     release.set()
     (line,) = said
     assert line.startswith("logger Noting failed (no answer within 0.05 s); the run continues")
+
+
+CALLS: list[tuple[Any, ...]] = [
+    ("resume", {"a": "id of a"}, 3),
+    ("restart", Path("run")),
+    ("start", Path("run"), {"seed": 1}),
+    ("log", 4, {"x": 1.0}),
+    ("images", 4, "eval/samples", Path("x.png"), "caption"),
+    ("table", 4, "eval/table", SampleTable("t", [], [])),
+    ("finish",),
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call[0])
+def test_each_is_told_everything_in_order(
+    noting: Callable[..., Logger], call: tuple[Any, ...]
+) -> None:
+    told: list[Any] = []
+    parts = {"b": noting(told, "b"), "a": noting(told, "a"), "unused": noting(told, "unused")}
+    name, *args = call
+    getattr(Several(of=["a", "b"], parts=parts), name)(*args)
+    assert told == [("a", *call), ("b", *call)]
+
+
+def test_the_state_is_that_of_all(noting: Callable[..., Logger]) -> None:
+    parts = {name: noting([], name) for name in ("a", "b")}
+    assert Several(of=["a", "b"], parts=parts).state_dict() == {"a": "id of a", "b": "id of b"}

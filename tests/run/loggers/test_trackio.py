@@ -91,7 +91,7 @@ class Service:
     def finish(self) -> None:
         self.finished += 1
 
-    def Image(self, path: Path, caption: str | None = None) -> Any:  # noqa: N802
+    def Image(self, path: str, caption: str | None = None) -> Any:  # noqa: N802
         return ("image", path, caption)
 
     def Table(self, columns: list[str], data: list[Any]) -> Any:  # noqa: N802
@@ -125,9 +125,9 @@ def test_pictures_and_tables_are_its_own(
     logger.start(tmp_path, {"seed": 1})
     logger.images(0, "eval/samples", picture, "caption")
     logger.table(0, "eval/table", table)
-    rows = [[("image", picture, None), "a | cat", 1.0], [None, "a dog", None]]
+    rows = [[("image", str(picture), None), "a | cat", 1.0], [None, "a dog", None]]
     assert service.runs[service.asked["name"]] == [
-        (0, {"eval/samples": ("image", picture, "caption")}),
+        (0, {"eval/samples": ("image", str(picture), "caption")}),
         (0, {"eval/table": ("table", ["image", "prompt", "score"], rows)}),
     ]
     assert (service.asked["space_id"], service.asked["config"]) == ("me/space", {"seed": 1})

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.run.loggers.base import SWEEP, SampleTable
-from rlfactory.run.loggers.links import logger_links
+from rlfactory.run.loggers.base import SWEEP, SampleTable, logger_links
 from rlfactory.run.loggers.wandb import Wandb
 
 
@@ -138,6 +137,6 @@ def test_steps_are_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
         def log(self, values: dict[str, float], step: int) -> None:
             calls.append((values, step))
 
-    monkeypatch.setattr(logger, "_run", Run())
+    monkeypatch.setattr(logger, "run", Run())
     logger.log(7, {"x": 1.0})
     assert calls == [({"iteration": 7, "x": 1.0}, 7)]

@@ -12,7 +12,7 @@ from huggingface_hub import constants
 
 import rlfactory
 from rlfactory.cli import app
-from rlfactory.run.loggers.links import save_link
+from rlfactory.run.loggers.base import save_link
 
 from hub_stand_in import TOKEN, Hub, stand_in  # isort: skip
 

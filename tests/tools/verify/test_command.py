@@ -15,8 +15,13 @@ from rlfactory.cli.app import dispatch
 from rlfactory.cli.run_commands import require_run
 from rlfactory.run.checkpoint.checksums import read_manifest, write_manifest
 from rlfactory.run.folder import RunFolder
-from rlfactory.tools.verify.command import config_differences, stretch_differences, verify
-from rlfactory.tools.verify.remake import find_stretch, remake
+from rlfactory.tools.verify.command import (
+    config_differences,
+    find_stretch,
+    remake,
+    stretch_differences,
+    verify,
+)
 
 pytestmark = pytest.mark.slow
 

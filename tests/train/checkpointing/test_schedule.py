@@ -9,7 +9,7 @@ import pytest
 from rlfactory.hardware.local import Local
 from rlfactory.run.scores import Scores
 from rlfactory.train.checkpointing import schedule as module
-from rlfactory.train.checkpointing.schedule import CheckpointSchedule
+from rlfactory.train.checkpointing.manager import CheckpointSchedule
 from rlfactory.train.evaluation.evaluator import Evaluation
 from rlfactory.train.listeners import Iteration
 

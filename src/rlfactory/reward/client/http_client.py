@@ -6,18 +6,20 @@ import os
 import random
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Event
 from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
+import httpcore
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from rlfactory.reward.base import RewardError
-from rlfactory.reward.client.deadline import deadline, limit
 from rlfactory.reward.client.protocol import from_json
 
 T = TypeVar("T")
@@ -109,6 +111,62 @@ def _give_up(state: RetryCallState) -> NoReturn:
     raise CallFailed(f"{error} (attempt {state.attempt_number}, the last)") from error
 
 
+_END = ContextVar[float | None]("end", default=None)
+_TIMED = ("connect_tcp", "connect_unix_socket", "read", "write", "start_tls")
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[float]:
+    """The time at which all that a request does over its connection must have ended.
+
+    httpx limits each read, so that a server which sends a byte of its head now and then is never
+    late.
+    """
+    end = monotonic() + seconds
+    token = _END.set(end)
+    try:
+        yield end
+    finally:
+        _END.reset(token)
+
+
+class _Limited:
+    """What opens connections, or a connection, for httpcore: its calls obey the deadline."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in _TIMED:
+            return method
+
+        def call(*args: Any, timeout: float | None = None, **options: Any) -> Any:
+            result = method(*args, timeout=_left(timeout), **options)
+            return _Limited(result) if isinstance(result, httpcore.NetworkStream) else result
+
+        return call
+
+
+def _left(timeout: float | None) -> float | None:
+    """The seconds for one call: those of its own limit, or those until the deadline."""
+    end = _END.get()
+    if end is None:
+        return timeout
+    left = end - monotonic()
+    if left <= 0:
+        raise httpcore.ReadTimeout("the deadline has passed")
+    return left if timeout is None else min(left, timeout)
+
+
+def _limit(client: httpx.Client) -> None:
+    """Let the connections of a client obey `deadline`, also those through proxies."""
+    for transport in (client._transport, *client._mounts.values()):
+        pool = getattr(transport, "_pool", None)
+        if pool is not None:
+            pool._network_backend = _Limited(pool._network_backend)
+
+
 class JsonClient:
     """Sends JSON to the server at `url` and reads JSON back.
 
@@ -135,7 +193,7 @@ class JsonClient:
             # a proxy can't reach this machine's own servers
             trust_env=not is_loopback(httpx.URL(self.url).host),
         )
-        limit(self._client)
+        _limit(self._client)
 
     def get(self, path: str) -> dict[str, Any]:
         """The JSON object at `path`, in one attempt; CallFailed where it fails."""

@@ -1,5 +1,8 @@
 """A copy of the training state in the CPU's memory, to roll back to within an iteration."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -11,7 +14,6 @@ from rlfactory.run.checkpoint.optimizer_state import (
     local_optimizer_state,
 )
 from rlfactory.run.checkpoint.serialization import Copy, copy_to_cpu, flatten, unflatten
-from rlfactory.run.checkpoint.side_stream import SideStream
 
 AUTO_LIMIT = 4 * 2**30
 """Bytes of a process's snapshot up to which `checkpoint.snapshot=auto` takes any."""
@@ -72,7 +74,7 @@ class Snapshot:
         state = unflatten(self._plain, self._moments)
         load_local_optimizer_state(state, model, optimizer)
 
-    def _side_stream(self, model: ImageModel | TextModel) -> SideStream | None:
+    def _side_stream(self, model: ImageModel | TextModel) -> "SideStream | None":
         if self._stream is None and model.device.type == "cuda":
             self._stream = SideStream(model.device)
         return self._stream
@@ -96,3 +98,39 @@ def snapshot_bytes(model: ImageModel | TextModel) -> int:
     weights = sum(tensor.nbytes for tensor in changing_weights(model).values())
     policy = sum(p.nbytes for p in model.weights.own_parameters())
     return weights + MOMENTS * policy
+
+
+class SideStream:
+    """Copies to pinned memory. Neither the host nor the GPU's computation waits for them.
+
+    What is copied must not change before `wait_on_device` was called.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._copied: torch.cuda.Event | None = None
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Inside the block, `copy` copies what the GPU has computed before."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            yield
+        self._copied = self._stream.record_event()
+
+    def copy(self, tensor: Tensor, reused: Tensor | None) -> Tensor:
+        """A copy in pinned memory, that of `reused` where shape and dtype are equal."""
+        if reused is None or (reused.shape, reused.dtype) != (tensor.shape, tensor.dtype):
+            reused = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return reused.copy_(tensor, non_blocking=True)
+
+    def wait_on_device(self) -> None:
+        """What the GPU computes from now on begins after the copies; the host does not wait."""
+        if self._copied is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._copied)
+
+    def wait_on_host(self) -> None:
+        """Return when the copies can be read."""
+        if self._copied is not None:
+            self._copied.synchronize()

@@ -10,6 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
@@ -121,7 +122,7 @@ class _Sweep(TypedDict):
     size: str
 
 
-SWEEP, SWEEP_FILE = "RLFACTORY_SWEEP", "sweep.json"
+SWEEP, SWEEP_FILE, LINKS = "RLFACTORY_SWEEP", "sweep.json", "links.json"
 
 
 class Logger(ABC):
@@ -174,7 +175,7 @@ class Logger(ABC):
 
         Returns:
             Plain values; usually the id by which the service knows the run, under the logger's own
-            key, since `Several` merges the states of its parts.
+            key, since the states of several loggers are merged.
         """
         return {}
 
@@ -227,6 +228,89 @@ class NoLogger(Logger):
 
     def finish(self) -> None:
         """Do nothing."""
+
+
+class HostedRun(Logger):
+    """A run of a service that knows it by an id, which the run folder's file SERVICE_id keeps.
+
+    Its package has `Image` and `Table`, as W&B's.
+
+    Attributes:
+        service: the name of its package, and of the id's file and key.
+        id: the run's.
+        run: what `open` has opened, None when it is closed.
+    """
+
+    service: str
+
+    def __init__(self) -> None:
+        self.run: Any = None
+        self.id: str | None = None
+        self._restarts = False
+
+    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Let `start` open the same run, even if the folder has lost its id."""
+        self.id = state.get(self.service)
+
+    def restart(self, run_dir: Path) -> None:
+        """Let `start` open a new run, since an existing one drops steps that it has passed."""
+        self._restarts = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The run's id."""
+        return {self.service: self.id}
+
+    def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+        """Open the run whose id the folder holds, or a new one, and store its id."""
+        path = run_dir / f"{self.service}_id"
+        self.id = new_id() if self._restarts else known_id(path, self.id)
+        self.open(run_dir, config)
+        write_text(path, f"{self.id}\n")
+
+    @abstractmethod
+    def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+        """Open the run of this id."""
+
+    def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
+        """Record an image at step `iteration`."""
+        self.log(iteration, {name: self._package.Image(str(path), caption=caption or None)})
+
+    def table(self, iteration: int, name: str, table: SampleTable) -> None:
+        """Record samples at step `iteration`, with the images that exist."""
+        rows = table.with_images(lambda path: self._package.Image(str(path)))
+        self.log(iteration, {name: self._package.Table(columns=table.heads, data=rows)})
+
+    def finish(self) -> None:
+        """Close the run."""
+        if self.run is not None:
+            try:
+                self.close()
+            finally:
+                self.run = None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the run, once everything is stored or uploaded."""
+
+    @property
+    def _package(self) -> Any:
+        return import_module(self.service)
+
+
+def save_link(run_dir: Path, name: str, url: str | None) -> None:
+    """Write the address of a service's page of this run, which model cards name, if it has one."""
+    if url:
+        content = {**logger_links(run_dir), name: url}
+        write_text(run_dir / LINKS, json.dumps(content, indent=1) + "\n")
+
+
+def logger_links(run_dir: Path) -> dict[str, str]:
+    """The addresses that `save_link` has written, by the services' names."""
+    path = run_dir / LINKS
+    if not path.exists():
+        return {}
+    links: dict[str, str] = read_json(path, dict[str, str], remedy="remove it")
+    return links
 
 
 def group_of(run_dir: Path) -> str | None:

@@ -1,20 +1,17 @@
-"""Fault tolerance of loggers: nothing that a service or a logger does ends or stops the run."""
+"""Several loggers as one: nothing that one of them or its service does ends or stops the run."""
 
 import json
 import logging
 import shlex
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from rlfactory.run.checkpoint.serialization import flatten
-from rlfactory.run.loggers.base import Logger, SampleTable
-from rlfactory.run.loggers.bounded import BoundedCalls
-from rlfactory.run.loggers.several import Several, loggers_by_name
+from rlfactory.run.loggers.base import Logger, NoLogger, SampleTable
 from rlfactory.utils.data_files import require_shallow
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.workers import WorkerThread
 
 log = logging.getLogger(__name__)
 
@@ -22,131 +19,133 @@ SECONDS, FINISH_SECONDS = 120.0, 660.0
 """How long a call is waited for; and that which uploads what is left, a minute longer than W&B's
 own limit.
 """
-Made = Callable[[], Logger]
 
 
-def fault_tolerant(logger: Logger, show: Callable[[str], None]) -> Several:
-    """The logger, or each part of `Several`, wrapped; `show` is called with a line on a failure."""
-    parts = {
-        name: FaultTolerant(part, name, show) for name, part in loggers_by_name(logger).items()
-    }
-    return Several(of=[*parts], parts=parts)
+class FaultTolerant(Logger):
+    """Passes every call on to its loggers, in order, until one raises, or does not return within
+    `SECONDS`: that one gets no more calls until the process ends.
 
+    Calls after a gap would hide it. `rlfactory sync` sends everything from the run folder.
 
-def made_tolerant(makers: Mapping[str, Made], show: Callable[[str], None]) -> Several:
-    """The loggers that these make, by name, each wrapped; one that can't be made is left out.
+    Args:
+        makers: make the loggers, by name; one that can't be made is left out.
+        show: called with a line on a failure.
 
     Raises:
-        UserError: one may not be made, or a package is missing, as its message says.
+        UserError: a logger may not be made, or a package is missing, as its message says.
     """
-    parts = {}
-    for name, make in makers.items():
-        wrapped = FaultTolerant(Unmade(), name, show)
-        wrapped.make(make)
-        parts[name] = wrapped
-    return Several(of=[*parts], parts=parts)
 
-
-class Unmade(Logger):
-    """Stands for a logger that is not made yet, or could not be."""
+    def __init__(
+        self, makers: Mapping[str, Callable[[], Logger]], show: Callable[[str], None]
+    ) -> None:
+        self._guarded = [_Guarded(name, make, show) for name, make in makers.items()]
 
     def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Do nothing."""
+        """Start each logger."""
+        for guarded in self._guarded:
+            guarded.run_dir = run_dir
+        self._tell("start", run_dir, config)
+
+    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
+        """Resume each logger; it finds its own keys in the merged state."""
+        self._tell("resume", state, iteration)
+
+    def restart(self, run_dir: Path) -> None:
+        """Restart each logger."""
+        self._tell("restart", run_dir)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all loggers merged, so that a resumed run may have others."""
+        return {k: v for guarded in self._guarded for k, v in guarded.state_dict().items()}
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Do nothing."""
+        """Pass on to each logger."""
+        self._tell("log", iteration, values)
 
     def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Do nothing."""
+        """Pass on to each logger."""
+        self._tell("images", iteration, name, path, caption)
+
+    def table(self, iteration: int, name: str, table: SampleTable) -> None:
+        """Pass on to each logger."""
+        self._tell("table", iteration, name, table)
 
     def finish(self) -> None:
-        """Do nothing."""
+        """Finish each logger, also after a failure."""
+        for guarded in self._guarded:
+            guarded.finish()
+
+    def _tell(self, method: str, *args: object) -> None:
+        for guarded in self._guarded:
+            guarded.tell(method, *args)
 
 
 @final
-class FaultTolerant(Logger):
-    """Passes calls on to a logger until one raises, or does not return within `SECONDS`; then drops
-    them until the process ends.
+class Several(FaultTolerant):
+    """The loggers among `parts` that `of` names, in its order."""
 
-    Calls after a gap would hide it. `rlfactory sync` sends everything from the run folder. All of
-    them are made in one thread, which is not the main one.
-    """
+    made_of = "parts"  # the key whose entries are configurations of the same group
 
-    def __init__(self, logger: Logger, name: str, show: Callable[[str], None]) -> None:
-        self.logger, self.name, self.show = logger, name, show
-        self.failed = False
-        self._calls = BoundedCalls(f"logger {name}")
-        self._run_dir: Path | None = None
+    def __init__(self, *, of: list[str], parts: Mapping[str, Logger]) -> None:
+        self.parts = {name: parts[name] for name in of}
+        super().__init__({n: partial(self.parts.__getitem__, n) for n in of}, log.error)
 
-    def make(self, make: Made) -> None:
-        """Make the logger, in the thread in which it is called; UserError passes."""
 
-        def made() -> None:
-            logger = make()
-            if not isinstance(logger, Logger):
-                raise TypeError(f"{type(logger).__name__} is no Logger")
-            self.logger = logger
+class _Guarded:
+    """A logger and the thread in which it is made and all of its calls are."""
 
-        self._try(made)
+    def __init__(self, name: str, make: Callable[[], Logger], show: Callable[[str], None]) -> None:
+        self.name, self.show = name, show
+        self.run_dir: Path | None = None
+        self._failed = False
+        self._thread = WorkerThread(f"logger {name}")
+        self._logger: Logger = NoLogger()
+        self._try(partial(self._make, make), SECONDS)
 
-    def start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        """Pass on."""
-        self._run_dir = run_dir
-        self._try(self.logger.start, run_dir, config)
+    def _make(self, make: Callable[[], Logger]) -> None:
+        logger = make()
+        if not isinstance(logger, Logger):
+            raise TypeError(f"{type(logger).__name__} is no Logger")
+        self._logger = logger
 
-    def resume(self, state: Mapping[str, Any], iteration: int) -> None:
-        """Pass on."""
-        self._try(self.logger.resume, state, iteration)
+    def tell(self, method: str, *args: object, seconds: float | None = None) -> None:
+        """Make a call, unless one has failed."""
+        if not self._failed:
+            call = partial(getattr(self._logger, method), *args)
+            self._try(call, SECONDS if seconds is None else seconds)
 
     def state_dict(self) -> dict[str, Any]:
         """The logger's, also after a failure; empty where it can't be had or saved."""
         state: dict[str, Any] = {}
-        with suppress(Exception):  # after a failure nobody is told again
-            self._call(lambda: state.update(_plain(self.logger.state_dict())), reports=True)
+        # a UserError is one of a logger that was made
+        self._try(lambda: state.update(_plain(self._logger.state_dict())), SECONDS, passes=())
         return state
 
-    def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Pass on."""
-        self._try(self.logger.log, iteration, values)
-
-    def images(self, iteration: int, name: str, path: Path, caption: str = "") -> None:
-        """Pass on."""
-        self._try(self.logger.images, iteration, name, path, caption)
-
-    def table(self, iteration: int, name: str, table: SampleTable) -> None:
-        """Pass on."""
-        self._try(self.logger.table, iteration, name, table)
-
     def finish(self) -> None:
-        """Close the logger, also after a failure; errors are dropped then."""
-        if self.failed:
-            with suppress(Exception, SystemExit):
-                self._calls(self.logger.finish, FINISH_SECONDS)
-        self._try(self.logger.finish, seconds=FINISH_SECONDS)
+        """Close the logger; errors after a failure are dropped."""
+        self._try(self._logger.finish, FINISH_SECONDS)
 
-    def _try(self, call: Callable[..., None], *args: object, seconds: float | None = None) -> None:
-        if not self.failed:
-            self._call(partial(call, *args), seconds)
-
-    def _call(
-        self, call: Callable[[], None], seconds: float | None = None, *, reports: bool = False
+    def _try(
+        self,
+        call: Callable[[], None],
+        seconds: float,
+        passes: tuple[type[BaseException], ...] = (UserError,),
     ) -> None:
         """Make a call; an error of it is told, once, and is the logger's last."""
         try:
-            self._calls(call, SECONDS if seconds is None else seconds)
-        except UserError:
-            if self._run_dir is None and not reports:  # it may not be made
-                raise
-            self._fail("can't be used")
+            self._thread.call(call, seconds)
         except (Exception, SystemExit) as error:  # a service's client may raise anything
-            self._fail(_reason(error))
+            may_not_be_made = self.run_dir is None and isinstance(error, passes)
+            if may_not_be_made and not self._failed:
+                raise
+            self._fail("can't be used" if isinstance(error, UserError) else _reason(error))
 
     def _fail(self, reason: str) -> None:
-        if self.failed:
+        if self._failed:
             return
-        self.failed = True
+        self._failed = True
         log.warning("the logger %s failed", self.name, exc_info=True)
-        command = f"rlfactory sync {shlex.quote(str(self._run_dir or 'RUN'))}"
+        command = f"rlfactory sync {shlex.quote(str(self.run_dir or 'RUN'))}"
         self.show(
             f"logger {self.name} failed ({reason}); the run continues without it, and"
             f" metrics.jsonl has everything. Afterwards, type: {command}"
@@ -166,6 +165,8 @@ def _plain(state: Any) -> dict[str, Any]:
     Raises:
         TypeError, ValueError: it is no mapping of plain values.
     """
+    from rlfactory.run.checkpoint.serialization import flatten  # imports torch
+
     if not isinstance(state, dict):
         raise TypeError(f"its state is a {type(state).__name__}, no dict")
     values, tensors = flatten(state)

@@ -13,7 +13,7 @@ from huggingface_hub.constants import ENDPOINT
 from rlfactory.run.evaluations import read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.labels import evaluation_label
-from rlfactory.run.loggers.links import logger_links
+from rlfactory.run.loggers.base import logger_links
 from rlfactory.run.scores import Scores
 from rlfactory.run.summary import markdown_table, set_sections
 from rlfactory.tools.export.base_model import BaseModel

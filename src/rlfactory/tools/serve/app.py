@@ -26,7 +26,7 @@ from rlfactory.reward.client.protocol import (
     to_json,
 )
 from rlfactory.tools.serve.batcher import Batcher
-from rlfactory.tools.serve.limits import AnswerCache, MemoryLease, MemoryLimit, Refusal
+from rlfactory.tools.serve.limits import AnswerCache, MemoryLimit, Refusal
 from rlfactory.tools.serve.settings import BYTES_A_PIXEL, ServeSettings
 
 log = logging.getLogger(__name__)
@@ -76,12 +76,12 @@ class Service:
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > LONGEST_KEY:
             raise Refusal(400, f"an idempotency key has at most {LONGEST_KEY} characters")
-        with MemoryLease(self.memory) as lease:
-            body = await self._body(request, lease)
+        with self.memory.lease() as hold:
+            body = await self._body(request, hold)
             digest = hashlib.sha256(body).digest()
-            return _answer(await self.answers.once(key, digest, lambda: self._scored(body, lease)))
+            return _answer(await self.answers.once(key, digest, lambda: self._scored(body, hold)))
 
-    async def _body(self, request: Request, lease: MemoryLease) -> bytes:
+    async def _body(self, request: Request, hold: Callable[[int], None]) -> bytes:
         """The body; a Refusal if it is too slow, or as soon as it is known to be too long."""
         max_bytes = self.settings.max_body
         too_long = Refusal(413, f"a request has at most {self.settings.max_body_mb:g} MiB")
@@ -94,20 +94,20 @@ class Service:
                 async for part in request.stream():
                     if len(body) + len(part) > max_bytes:
                         raise too_long
-                    lease.acquire(len(part))
+                    hold(len(part))
                     body += part
         except TimeoutError:
             raise Refusal(408, f"no complete request in {self.settings.timeout:g} s") from None
         return bytes(body)
 
-    async def _scored(self, body: bytes, lease: MemoryLease) -> bytes:
+    async def _scored(self, body: bytes, hold: Callable[[int], None]) -> bytes:
         loop = asyncio.get_running_loop()
-        samples = await loop.run_in_executor(self.readers, self._read, body, lease)
+        samples = await loop.run_in_executor(self.readers, self._read, body, hold)
         scores = await asyncio.wrap_future(self.batcher.submit(samples))
         self.names |= dict.fromkeys(scores)
         return to_json(encode_scores(scores))
 
-    def _read(self, body: bytes, lease: MemoryLease) -> Samples:
+    def _read(self, body: bytes, hold: Callable[[int], None]) -> Samples:
         """The samples of a body; a Refusal if it is malformed or too large."""
         try:
             message = from_json(body)
@@ -120,7 +120,7 @@ class Service:
             if request.pixels > self.settings.max_pixels:
                 most = self.settings.max_megapixels
                 raise Refusal(413, f"the images of a request have at most {most:g} megapixels")
-            lease.acquire(BYTES_A_PIXEL * request.pixels)
+            hold(BYTES_A_PIXEL * request.pixels)
             return request.samples()
         except ProtocolError as error:
             raise Refusal(422, str(error)) from error

@@ -6,9 +6,9 @@ memory (the HTTP header `Idempotency-Key`). `ImpatientConnection` closes those o
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -32,42 +32,28 @@ class MemoryLimit:
         self.used = 0
         self._lock = Lock()
 
-    def acquire(self, count: int) -> None:
-        """Hold `count` more bytes; Refusal (503) where fewer are left."""
-        with self._lock:
-            if self.used + count > self.size:
-                raise Refusal(503, "the server has no memory left for now", retry_after=1)
-            self.used += count
+    @contextmanager
+    def lease(self) -> Iterator[Callable[[int], None]]:
+        """A function that holds more bytes for one request, until the end of the `with`.
 
-    def release(self, count: int) -> None:
-        """Hold `count` fewer bytes."""
-        with self._lock:
-            self.used -= count
+        It raises Refusal (503) where fewer are left.
+        """
+        held = 0
 
+        def acquire(count: int) -> None:
+            nonlocal held
+            with self._lock:
+                if self.used + count > self.size:
+                    message = "the server has no memory left for now"
+                    raise Refusal(503, message, retry_after=1)
+                self.used += count
+                held += count
 
-class MemoryLease:
-    """The bytes that one request holds; released at the end of a `with`."""
-
-    def __init__(self, limit: MemoryLimit) -> None:
-        self.limit = limit
-        self.held = 0
-
-    def acquire(self, count: int) -> None:
-        """Hold `count` more bytes; Refusal (503) where fewer are left."""
-        self.limit.acquire(count)
-        self.held += count
-
-    def __enter__(self) -> "MemoryLease":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.limit.release(self.held)
-        self.held = 0
+        try:
+            yield acquire
+        finally:
+            with self._lock:
+                self.used -= held
 
 
 class AnswerCache:

@@ -1,29 +1,42 @@
 """`rlfactory verify`: makes a stretch of a run again, and says whether it has the same bits."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
+
 from rlfactory.config.compat import upgrade
 from rlfactory.config.diff import differences, format_diff
-from rlfactory.run.checkpoint.checksums import read_manifest
-from rlfactory.run.checkpoint.find import checkpoint_of
+from rlfactory.run.atomic_write import write_text
+from rlfactory.run.checkpoint.checksums import DamagedError, read_manifest
+from rlfactory.run.checkpoint.checksums import verify as verify_checksums
+from rlfactory.run.checkpoint.find import all_checkpoints, checkpoint_of
 from rlfactory.run.checkpoint.load import load_state
 from rlfactory.run.checkpoint.numerics import KEY as NUMERICS
 from rlfactory.run.checkpoint.numerics import changes
 from rlfactory.run.environment import read_environments
 from rlfactory.run.folder import RunFolder, RunFolderError
+from rlfactory.run.inputs import remember
 from rlfactory.run.metrics import read
 from rlfactory.tools.verify.compare import (
     checkpoint_differences,
     evaluation_differences,
     metrics_differences,
 )
-from rlfactory.tools.verify.remake import Stretch, find_stretch, remake
+from rlfactory.train.process.arguments import RunArguments
+from rlfactory.train.process.launch import run_or_launch
 from rlfactory.utils.console import print_error
 
 Config = Mapping[str, Any]
+QUIET = {"logger": {"_target_": "rlfactory.run.loggers.NoLogger"}, "max_minutes": None}
+"""What is set for the repetition, so that nothing is sent anywhere."""
+ONLY_AT_END = {"every": 0, "minutes": 0, "keep_every": 0, "best": False}
+OUTPUT = "output.txt"
 
 
 def verify(
@@ -57,7 +70,7 @@ def verify(
     return _report(stretch, found, elsewhere)
 
 
-def config_differences(folder: RunFolder, config: Config, stretch: Stretch) -> Iterator[str]:
+def config_differences(folder: RunFolder, config: Config, stretch: "Stretch") -> Iterator[str]:
     """How config.yaml differs from the configuration that the checkpoints were made with."""
     steps = [step for step in (stretch.begin, stretch.end) if step]
     for step in steps if stretch.has_end else steps[:-1]:
@@ -67,7 +80,7 @@ def config_differences(folder: RunFolder, config: Config, stretch: Stretch) -> I
             yield f"config.yaml is not that of step_{step:06d}: {format_diff(changed)}"
 
 
-def stretch_differences(folder: RunFolder, again: RunFolder, stretch: Stretch) -> Iterator[str]:
+def stretch_differences(folder: RunFolder, again: RunFolder, stretch: "Stretch") -> Iterator[str]:
     """How a stretch differs from the one that was made again, a line for each kind of file."""
     if stretch.has_end:
         pair = [checkpoint_of(run.checkpoints, stretch.end) for run in (folder, again)]
@@ -81,7 +94,7 @@ def stretch_differences(folder: RunFolder, again: RunFolder, stretch: Stretch) -
     yield from evaluation_differences(folder, again, stretch.begin + 1 if stretch.begin else 0)
 
 
-def environment_changes(folder: RunFolder, again: RunFolder, stretch: Stretch) -> Iterator[str]:
+def environment_changes(folder: RunFolder, again: RunFolder, stretch: "Stretch") -> Iterator[str]:
     """What of that on which bits depend was otherwise when the run was made."""
     then = checkpoint_of(folder.checkpoints, stretch.end if stretch.has_end else stretch.begin)
     now = read_manifest(checkpoint_of(again.checkpoints, stretch.end))
@@ -92,7 +105,7 @@ def environment_changes(folder: RunFolder, again: RunFolder, stretch: Stretch) -
         yield f"the run has been on {len(devices)} devices: {', '.join(devices)}"
 
 
-def _report(stretch: Stretch, found: Sequence[str], elsewhere: Sequence[str]) -> int:
+def _report(stretch: "Stretch", found: Sequence[str], elsewhere: Sequence[str]) -> int:
     """Print the differences, or that there are none; returns the exit code."""
     if not found:
         compared = "metrics, evaluations, weights, optimizer" if stretch.has_end else "metrics"
@@ -104,3 +117,94 @@ def _report(stretch: Stretch, found: Sequence[str], elsewhere: Sequence[str]) ->
     for line in elsewhere or ["nothing that is recorded: device, threads, versions, batch layout"]:
         print(f"  other than then: {line}")
     return 1
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The iterations after `begin`, until `end`.
+
+    Attributes:
+        begin: the iteration of the checkpoint to begin from; 0: the beginning of the run.
+        end: the last iteration.
+        has_end: whether there is a checkpoint of the end, to compare with.
+    """
+
+    begin: int
+    end: int
+    has_end: bool
+
+    @property
+    def words(self) -> str:
+        """The iterations, counted from 1."""
+        return f"iterations {self.begin + 1} to {self.end}"
+
+
+def find_stretch(folder: RunFolder, iteration: int | None) -> Stretch:
+    """The stretch between a run's last two checkpoints; or from the last checkpoint before
+    `iteration` until that.
+
+    Raises:
+        RunFolderError: there is no checkpoint, the run has not come so far, or a checkpoint is
+            damaged.
+    """
+    steps = sorted(all_checkpoints(folder.checkpoints))
+    if not steps:
+        raise RunFolderError(f"{folder.path} holds no checkpoint, so there is nothing to verify")
+    end = steps[-1] if iteration is None else iteration
+    if end > steps[-1]:
+        raise RunFolderError(f"--iteration {end}: the last checkpoint is of iteration {steps[-1]}")
+    begin = max((step for step in steps if step < end), default=0)
+    for step in {begin, end} & {*steps}:
+        try:
+            verify_checksums(checkpoint_of(folder.checkpoints, step))
+        except DamagedError as error:
+            raise RunFolderError(f"checkpoint step_{step:06d} is damaged: {error}") from error
+    return Stretch(begin, end, end in steps)
+
+
+def remake(
+    folder: RunFolder, config: Config, stretch: "Stretch", moved: Mapping[str, str], place: Path
+) -> RunFolder:
+    """Train the iterations of a stretch again, in the folder `place`, and return it as a run's.
+
+    What training prints goes to its file `output.txt`.
+
+    Args:
+        folder: the run, of which nothing is changed.
+        config: its configuration.
+        stretch: the iterations.
+        moved: paths by key, where the run's model and files lie elsewhere now.
+        place: a folder that does not exist.
+
+    Raises:
+        RunFolderError: training ended with an error, which it has printed.
+    """
+    copy = RunFolder(place)
+    _copy(folder, copy, stretch)
+    quiet = {**config, **QUIET, "checkpoint": {**config["checkpoint"], **ONLY_AT_END}}
+    write_text(copy.config, yaml.safe_dump(quiet, sort_keys=False, allow_unicode=True))
+    remember(copy, moved)
+    # forced, since the checkpoint has another logger; the command has compared the configurations
+    arguments = RunArguments(place, until=stretch.end, force=True)
+    with (place / OUTPUT).open("w", encoding="utf-8") as output, redirect_stdout(output):
+        code = run_or_launch(arguments, quiet)
+    if code != 0:
+        raise RunFolderError(f"the stretch can't be made again: training ended with code {code}")
+    return copy
+
+
+def _copy(folder: RunFolder, copy: RunFolder, stretch: "Stretch") -> None:
+    """Copy what a run needs that resumes at the stretch's begin; later files it removes itself."""
+    copy.path.mkdir(parents=True)
+    for part in copy.parts:
+        part.mkdir()
+    copy.set_status("interrupted")
+    for own in (folder.inputs, *([folder.evaluations, folder.samples] if stretch.begin else [])):
+        if own.is_dir():
+            shutil.copytree(own, copy.path / own.name, dirs_exist_ok=True)
+    if stretch.begin:
+        checkpoint = checkpoint_of(folder.checkpoints, stretch.begin)
+        shutil.copytree(checkpoint, copy.checkpoints / checkpoint.name)
+        shutil.copyfile(folder.metrics, copy.metrics)
+        if folder.prompt_sets.is_dir():
+            shutil.copytree(folder.prompt_sets, copy.prompt_sets)

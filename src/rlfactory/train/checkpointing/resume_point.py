@@ -4,6 +4,7 @@ Rank 0 looks at the disk and broadcasts what it found, so that all ranks resume 
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from rlfactory.config.diff import differences, format_diff
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
+from rlfactory.run.atomic_write import is_unfinished
 from rlfactory.run.checkpoint.find import checkpoint_of, newest, remove_unfinished
 from rlfactory.run.checkpoint.load import (
     explained_state,
@@ -25,7 +27,7 @@ from rlfactory.run.checkpoint.load import (
 )
 from rlfactory.run.checkpoint.numerics import changes, numerics
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.run.rewind import rewind
+from rlfactory.run.metrics import keep_lines
 from rlfactory.utils.data_files import mismatch
 from rlfactory.utils.types import NonNegative, NonNegativeInt
 
@@ -154,3 +156,23 @@ def rewind_run_folder(folder: RunFolder, hardware: Hardware, resume: ResumePoint
     if hardware.rank == 0:
         lines = rewind(folder, state.get("iterations", -1), state.get("lines", 0))
     return hardware.broadcast(lines)
+
+
+def rewind(folder: RunFolder, iteration: int, lines: int) -> int:
+    """Restore a run folder as it was at a checkpoint; later iterations are logged again.
+
+    Removes evaluations and images of iterations after `iteration`, unfinished files, and all but
+    the first `lines` of the metrics. Returns how many lines there are: fewer than `lines` only if
+    something else has changed the file.
+    """
+    for path in [*filter(is_unfinished, folder.path.rglob(".*"))]:
+        path.unlink()
+    # those of `rlfactory evaluate` are named by a date, which this does not match
+    numbered = re.compile(r"(eval_)?\d{6,}(_\d+)?\.\w+")
+    places = [folder, *folder.evaluated_sets().values()]
+    kept = [p for f in places for p in (f.evaluations, f.samples, f.samples / "strip")]
+    for part in kept:
+        for path in [path for path in part.glob("*.*") if numbered.fullmatch(path.name)]:
+            if int(re.findall(r"\d+", path.name)[0]) > iteration:
+                path.unlink()
+    return keep_lines(folder.metrics, lines)

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 from time import perf_counter
 from types import TracebackType
 
@@ -16,6 +14,7 @@ from torch import Tensor, nn
 from rlfactory.model.memory import OffloadedModules
 from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.utils.pytree import concat, index_rows
+from rlfactory.utils.workers import WorkerThread
 
 
 class RewardOffloader:
@@ -102,7 +101,7 @@ class PendingScores:
         self._incomplete: list[Samples] = []
         self._results: list[Callable[[], Scores]] = []
         self._futures: list[Future[Scores]] = []
-        self._thread: _WorkerThread | None = None
+        self._thread: WorkerThread | None = None
         self._busy = self._waited = 0.0
 
     def __enter__(self) -> "PendingScores":
@@ -167,7 +166,7 @@ class PendingScores:
             self._results.append(work)
             return
         if self._thread is None:
-            self._thread = _WorkerThread()
+            self._thread = _worker_thread()
         future = self._thread.submit(work)
         self._futures.append(future)
         self._results.append(partial(_wait, future, self._scorer))
@@ -210,35 +209,17 @@ def _concat_scores(batches: list[Scores]) -> Scores:
     }
 
 
-class _WorkerThread:
-    """A thread that makes calls in turn; a daemon, so that a process that ends does not wait."""
+def _worker_thread() -> WorkerThread:
+    """A thread with what is a thread's own, and that of the machine in a new one: torch's number of
+    threads, and the GPU that "cuda" means, which rewards of others may name.
+    """
+    on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    gpu = torch.cuda.current_device() if on_gpu else None
+    threads = torch.get_num_threads()
 
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Future[Scores], Callable[[], Scores]] | None] = SimpleQueue()
-        self._ended = False
-        # of a thread's own, and a new one begins with the machine's: torch's number of threads, and
-        # the GPU that "cuda" means, which rewards of others may name
-        on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        gpu = torch.cuda.current_device() if on_gpu else None
-        Thread(target=self._work, args=(torch.get_num_threads(), gpu), daemon=True).start()
-
-    def submit(self, work: Callable[[], Scores]) -> Future[Scores]:
-        future: Future[Scores] = Future()
-        self._calls.put((future, work))
-        return future
-
-    def end(self) -> None:
-        """Begin no further call."""
-        self._ended = True
-        self._calls.put(None)
-
-    def _work(self, threads: int, gpu: int | None) -> None:
+    def prepare() -> None:
         torch.set_num_threads(threads)
         if gpu is not None:
             torch.cuda.set_device(gpu)
-        while (call := self._calls.get()) is not None and not self._ended:
-            future, work = call
-            try:
-                future.set_result(work())
-            except BaseException as error:  # raised again by `Future.result`
-                future.set_exception(error)
+
+    return WorkerThread("rewards", prepare)

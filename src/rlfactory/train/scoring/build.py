@@ -1,17 +1,19 @@
 """Builds the rewards of an experiment, and what scores with them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlfactory.config.schema.targets import instantiate, locate
-from rlfactory.reward.base import Reward, RewardError
-from rlfactory.reward.frame_mean import FrameMean
+from rlfactory.prompts.base import Prompt
+from rlfactory.reward.base import Reward, RewardError, Samples, require_videos, score_checked
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.scoring.async_scorer import RewardOffloader, Scorer
 from rlfactory.train.scoring.subprocess_reward import SubprocessReward
+from rlfactory.utils.images import evenly_spaced
 
 Config = Mapping[str, Any]
 
@@ -78,3 +80,45 @@ def _single_reward(config: Config, node: Config, key: str, device: torch.device)
         return SubprocessReward(node, key, device, timeout=timeout, processes=processes)
     reward: Reward = instantiate(node, key, device=device)
     return reward
+
+
+class FrameMean(Reward):
+    """Each score of an image reward, averaged over `frames` evenly spaced frames of a video.
+
+    The first and the last frame are among them. A video has the scores of those of its frames that
+    have one, and NaN without any.
+    """
+
+    media = "videos"
+
+    def __init__(self, reward: Reward, frames: int) -> None:
+        self.reward, self.frames = reward, frames
+        self.main = reward.main
+        self.metadata, self.better = reward.metadata, reward.better  # type: ignore[misc]
+        self.best_score = reward.best_score  # type: ignore[misc]
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """Check what the image reward requires."""
+        self.reward.check_prompts(prompts)
+
+    def score(self, samples: Samples) -> dict[str, Tensor]:
+        """Scores `[B]`."""
+        videos = require_videos(samples)
+        chosen = evenly_spaced(videos.shape[1], self.frames)
+        count = len(chosen)
+        images = Samples(
+            prompts=[prompt for prompt in samples.prompts for _ in range(count)],
+            metadata=[row for row in samples.metadata for _ in range(count)],
+            groups=samples.groups.repeat_interleave(count),
+            images=videos[:, chosen].flatten(0, 1),
+        )
+        scores = score_checked(self.reward, images)
+        return {name: values.view(-1, count).nanmean(1) for name, values in scores.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The image reward's."""
+        return self.reward.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the image reward's."""
+        self.reward.load_state_dict(state)

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import monotonic
 from traceback import format_exception
@@ -21,6 +20,7 @@ from rlfactory.train.scoring.reward_errors import REWARD_ERRORS
 from rlfactory.utils.processes import signal_handlers
 from rlfactory.utils.pytree import index_rows, row_chunks
 from rlfactory.utils.users_code import RemoteError, users_line
+from rlfactory.utils.workers import WorkerProcess
 
 log = logging.getLogger(__name__)
 
@@ -99,59 +99,39 @@ class SubprocessReward(Reward):
 
 
 class _Worker:
-    """A process that holds the reward.
-
-    It is forked off multiprocessing's fork server, which has imported torch only: faster than a new
-    interpreter, and unlike a fork of this process without its GPU state and its threads.
-    """
+    """A process that holds the reward."""
 
     def __init__(self, recipe: tuple[Mapping[str, Any], str, str]) -> None:
-        context = get_context("forkserver")
-        context.set_forkserver_preload(["rlfactory.train.scoring.subprocess_reward"])
-        self._pipe, their_end = context.Pipe()
-        arguments = (their_end, *recipe, torch.get_num_threads())
-        self._process = context.Process(target=_serve, args=arguments, daemon=True)
-        self._process.start()
-        their_end.close()  # so that reading from a process that died raises EOFError
+        self._process = WorkerProcess(_serve, *recipe, torch.get_num_threads())
+        self.kill = self._process.kill
         self._is_ready = False
 
     def metadata(self) -> dict[str, Any]:
         """The class attributes of the reward; waits until it is made."""
         self._is_ready = True
-        return _receive(self._pipe)  # type: ignore[no-any-return]
+        return self._answer()  # type: ignore[no-any-return]
 
     def check_prompts(self, prompts: list[Prompt]) -> None:
-        self._pipe.send(("check_prompts", prompts))
-        _receive(self._pipe)
+        self._process.send(("check_prompts", prompts))
+        self._answer()
 
     def send(self, samples: Samples) -> None:
         if not self._is_ready:
             self.metadata()
-        try:
-            self._pipe.send(("score", _pack(samples)))
-        except OSError:  # it died; `scores` will find out
-            return
+        self._process.send(("score", _pack(samples)))
 
     def scores(self, end: float | None) -> Mapping[str, Tensor]:
-        if end is not None and not self._pipe.poll(max(end - monotonic(), 0)):
-            raise TimeoutError
-        return {name: torch.from_numpy(values) for name, values in _receive(self._pipe).items()}
+        return {name: torch.from_numpy(values) for name, values in self._answer(end).items()}
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
-
-
-def _receive(pipe: Connection) -> Any:
-    """The value of a worker's answer; RewardError if it is an error."""
-    kind, value, error = pipe.recv()
-    cause = None if error is None else RemoteError(*error)
-    if cause is not None:
-        log.error("in the process of a reward", exc_info=cause)
-    if kind == "error":
-        raise RewardError(value) from cause
-    return value
+    def _answer(self, end: float | None = None) -> Any:
+        """The value of the next answer; RewardError if it is an error."""
+        kind, value, error = self._process.receive(end)
+        cause = None if error is None else RemoteError(*error)
+        if cause is not None:
+            log.error("in the process of a reward", exc_info=cause)
+        if kind == "error":
+            raise RewardError(value) from cause
+        return value
 
 
 def _told(error: BaseException | None) -> tuple[str, str | None] | None:

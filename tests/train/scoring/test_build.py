@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, check_scores, require_images
-from rlfactory.reward.frame_mean import FrameMean
+from rlfactory.train.scoring.build import FrameMean
 
 
 class Brightness(Reward):

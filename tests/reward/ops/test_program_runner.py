@@ -3,7 +3,7 @@ import subprocess
 import pytest
 
 from rlfactory.reward.ops.program_runner import raises_nothing, run
-from rlfactory.reward.ops.run_program import Limits, NotRunError, count_passed
+from rlfactory.reward.python_code import Limits, NotRunError, count_passed
 
 LIMITS = Limits(seconds=5.0, memory=2**29)
 ADD = "def add(a, b):\n    return a + b\n"

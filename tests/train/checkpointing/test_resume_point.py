@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.rewind import rewind
+from rlfactory.train.checkpointing.resume_point import rewind
 
 
 def names(folder: Path) -> set[str]:
