@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.config.checks import RULES
+from rlfactory.config.checks.rules import RULES
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
 

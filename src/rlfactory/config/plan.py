@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.checks import RULES
 from rlfactory.config.checks.base import Traits
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
+from rlfactory.config.checks.rules import RULES
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at

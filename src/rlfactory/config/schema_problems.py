@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from rlfactory.config.checks import RULES
 from rlfactory.config.compat import new_path, removal_note
 from rlfactory.config.problems import Problem, closest, unknown_key, untaken_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
@@ -85,6 +84,10 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
 
 def component_problems(config: Config, key: str) -> list[Problem]:
     """The problems of one component alone, without rules on combinations."""
+    from rlfactory.config.checks.rules import (
+        RULES,  # nothing for a process that reads a frozen file
+    )
+
     signatures: dict[str, Signature] = {}
     if problems := [*node_problems(config, key, config.get(key), signatures)]:
         return problems

@@ -84,8 +84,8 @@ def _load(path: str, split: str, reader: RowReader) -> Sequence[Prompt]:
 
 
 def _require_columns(names: Sequence[str], path: str, reader: RowReader) -> None:
-    for column in (reader.column, reader.image_column):
-        if column not in (None, "prompt", *names) and column.partition(".")[0] not in names:
+    for column in filter(None, (reader.column, reader.image_column)):
+        if column not in ("prompt", *names) and column.partition(".")[0] not in names:
             raise PromptError(f"{path}: no column {column!r}; there are {', '.join(names)}")
 
 

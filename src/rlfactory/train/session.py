@@ -26,13 +26,13 @@ from rlfactory.train.build import (
     build_logger,
     training_budget,
 )
-from rlfactory.train.checkpointing.manager import CheckpointSchedule, checkpoint_manager
+from rlfactory.train.checkpointing.manager import checkpoint_manager
 from rlfactory.train.checkpointing.resume_point import (
     ResumePoint,
     find_resume_point,
     rewind_run_folder,
 )
-from rlfactory.train.checkpointing.savepoint import Savepoint
+from rlfactory.train.checkpointing.savepoint import CheckpointSchedule, Savepoint
 from rlfactory.train.components import Metrics, ProgressListener
 from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.schedule import EvaluationReporter, EvaluationSchedule

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlfactory.config import checks
-from rlfactory.config.checks import RULES
 from rlfactory.config.checks.base import Rule
+from rlfactory.config.checks.rules import RULES
 from rlfactory.config.checks.warnings import cautions
 
 SOUND: dict[str, Any] = {

@@ -8,8 +8,8 @@ import pytest
 
 from rlfactory.hardware.local import Local
 from rlfactory.run.scores import Scores
-from rlfactory.train.checkpointing import schedule as module
-from rlfactory.train.checkpointing.manager import CheckpointSchedule
+from rlfactory.train.checkpointing import savepoint as module
+from rlfactory.train.checkpointing.savepoint import CheckpointSchedule
 from rlfactory.train.evaluation.evaluator import Evaluation
 from rlfactory.train.listeners import Iteration
 

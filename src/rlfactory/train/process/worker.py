@@ -15,8 +15,6 @@ import torch
 
 from rlfactory.config.compat import missing_keys, with_defaults
 from rlfactory.config.frozen_file import frozen_file_problems, read_frozen
-from rlfactory.config.memory.device_memory import is_out_of_memory
-from rlfactory.config.memory.suggestions import explain_out_of_memory
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
 from rlfactory.hardware.environment import is_distributed
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
@@ -192,7 +190,12 @@ def _train_or_report(
         with suppress(OSError):  # it may be what failed
             folder.set_status("failed")
         log.exception("the run failed")
+        # what plans memory is needed by a failed run alone
+        from rlfactory.config.memory.device_memory import is_out_of_memory
+
         if is_out_of_memory(error):
+            from rlfactory.config.memory.suggestions import explain_out_of_memory
+
             error = UserError(explain_out_of_memory(error, config))
         error = explained(error, folder.log)
         if not isinstance(error, UserError | OSError):
