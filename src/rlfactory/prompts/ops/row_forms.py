@@ -35,7 +35,7 @@ def with_nested(row: Mapping[str, Any]) -> dict[str, Any]:
     nested = {
         f"{name}.{key}": value
         for name, below in row.items()
-        if isinstance(below, Mapping)
+        if isinstance(below, Mapping) and "bytes" not in below  # of an image
         for key, value in below.items()
     }
     return {**nested, **row}
