@@ -83,7 +83,8 @@ def test_the_diagrams_are_not_stale() -> None:
     assert script("diagrams").stale() == [], "python scripts/docs/diagrams.py writes them anew"
 
 
-def test_a_page_s_table_is_made_where_its_mark_is() -> None:
+def test_a_page_s_table_is_made_where_its_mark_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
     generated = script("generated")
     page = (DOCS / "migrating" / "drlx.md").read_text(encoding="utf-8")
     text = generated.filled(page)
