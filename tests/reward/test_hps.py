@@ -146,7 +146,7 @@ def test_no_tokenizer(small):
         HPS(CPU, path=small["path"], processor="/nonesuch")
 
 
-PUBLISHED = Path(__file__).parents[1] / "published"
+PUBLISHED = Path(__file__).parent / "published"
 
 
 def published(name):
