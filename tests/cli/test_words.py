@@ -1,10 +1,13 @@
 """Words as users of other libraries type them."""
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rlfactory.cli.words import plain_words, refuse_config_files
+from rlfactory.cli import words
+from rlfactory.cli.words import flags_first, plain_words, refuse_config_files
 from rlfactory.config.problems import PlanError
 
 
@@ -51,3 +54,96 @@ def test_files_are_imported(
 def test_a_file_that_is_not_there_is_not_called_one() -> None:
     with pytest.raises(PlanError, match=r"there is no file nosuch\.yaml"):
         refuse_config_files(["nosuch.yaml"])
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Refused = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("words", "ordered"),
+    [
+        (["a=1", "--cfg", "job", "b=2"], ["--cfg", "job", "a=1", "b=2"]),
+        (["a=1", "--cfg=job", "b=2"], ["--cfg=job", "a=1", "b=2"]),
+        (["a=1", "-m", "b=2"], ["-m", "a=1", "b=2"]),
+        (["a=1", "-c", "job", "-p", "algo", "b=2"], ["-c", "job", "-p", "algo", "a=1", "b=2"]),
+        (["--info", "a=1"], ["--info", "a=1"]),
+    ],
+)
+def test_flags_come_first(words: list[str], ordered: list[str]) -> None:
+    assert flags_first(words) == ordered
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["experiment=mine", "-cd", "conf", "--cfg", "job"],
+        ["-cd", "conf", "--cfg", "job", "experiment=mine"],
+        ["--cfg=job", "experiment=mine", "--config-dir=conf"],
+    ],
+    ids=str,
+)
+def test_a_folder_and_flags_in_any_order(here: Command, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    text = "# @package _global_\niterations: 3\n"
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(text)
+    shown = here(*words)
+    assert shown.returncode == 0, shown.stderr
+    assert "\niterations: 3\n" in f"\n{shown.stdout}"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "fix"),
+    [
+        (["--cfg"], "--cfg: is without a value; allowed are job", "rlfactory --cfg job"),
+        (["--cfg", "jb", "seed=1"], "--cfg: is jb", "rlfactory --cfg job seed=1"),
+        (["--info=plugin"], "--info: is plugin", "rlfactory --info plugins"),
+        (["check", "--cfg", "job"], "--cfg: is no flag of check", "rlfactory --cfg job"),
+        (["--hydra-help"], "--hydra-help: is no flag here", "rlfactory --help"),
+        (["--config-name", "mine"], "--config-name: is no flag here", "rlfactory --help"),
+        (["-cn=mine", "seed=1"], "-cn: is no flag here: experiment=NAME", "rlfactory --help"),
+        (["--config-path", "conf"], "-cd FOLDER adds a folder", "rlfactory --help"),
+        (["-m", "hydra/launcher=slurm", "seed=1,2"], "there is no slurm; known are basic", ""),
+        (["-m", "hydra/launcher=joblb", "seed=1,2"], "there is no joblb", "launcher=joblib"),
+        (["-m", "hydra/sweeper=optuna", "seed=1,2"], "pip install hydra-optuna-sweeper", "=basic"),
+    ],
+    ids=str,
+)
+def test_one_message_of_ours(refused: Refused, words: list[str], said: str, fix: str) -> None:
+    shown = refused(*words)
+    assert said in shown
+    assert fix in shown.splitlines()[-1]
+    assert not any(word in shown for word in ("usage:", "unrecognized", "Traceback"))
+
+
+@pytest.mark.parametrize("has_srun", [True, False])
+def test_slurm_is_asked_for_on_a_cluster(has_srun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words.shutil, "which", lambda _: "/srun" if has_srun else None)
+    monkeypatch.setattr(words, "_is_installed", lambda _: True)
+    found = [*words.plugin_problems(["hydra/launcher=submitit_slurm"])]
+    assert [p.fix for p in found] == ([] if has_srun else ["hydra/launcher=submitit_local"])
+
+
+def test_a_launcher_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "_is_installed", lambda _: False)
+    (problem,) = words.plugin_problems(["hydra/launcher=submitit_slurm"])
+    assert "pip install hydra-submitit-launcher" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("iterations: 3\n", "mine.yaml needs the first line # @package _global_"),
+        (
+            "# @package _global_\ndefaults:\n  - override /algo: grpoo\n",
+            "Did you mean grpo? (chosen in ",
+        ),
+    ],
+)
+def test_files_of_experiments(refused: Refused, tmp_path: Path, content: str, said: str) -> None:
+    folder = tmp_path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(content)
+    shown = refused("check", "-cd", "conf", "experiment=mine")
+    assert said in shown
+    assert "Config search path" not in shown

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from rlfactory.config import origins
-from rlfactory.config import origins as cpu
 from rlfactory.config.memory import device_memory
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
@@ -109,13 +108,13 @@ def test_half_precision_goes_by_the_flags(
     text: str, bfloat16: bool, float16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "cpuinfo")
-    assert cpu.has_instructions("bfloat16") == bfloat16
-    assert cpu.has_instructions("float16") == float16
+    monkeypatch.setattr(origins, "CPU_INFO", tmp_path / "cpuinfo")
+    assert origins.has_instructions("bfloat16") == bfloat16
+    assert origins.has_instructions("float16") == float16
 
 
 def test_where_linux_does_not_say_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "nothing")
-    assert not cpu.has_instructions("bfloat16")
+    monkeypatch.setattr(origins, "CPU_INFO", tmp_path / "nothing")
+    assert not origins.has_instructions("bfloat16")

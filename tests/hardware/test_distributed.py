@@ -7,9 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from rlfactory.hardware.all_reduce import buckets, sum_gradients
 from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.distributed import Distributed, _device_of
+from rlfactory.hardware.distributed import Distributed, _device_of, buckets, sum_gradients
 from rlfactory.hardware.environment import ProcessInfo
 
 

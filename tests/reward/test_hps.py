@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from load_script import load_script
 from PIL import Image
 from torch.nn.functional import gelu, layer_norm, multi_head_attention_forward
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
@@ -16,8 +15,6 @@ from rlfactory.reward.backbones import pretrained
 from rlfactory.reward.backbones.clip import clip_preprocessing
 from rlfactory.reward.base import RewardError, check_scores
 from rlfactory.reward.hps import HPS, VIT_H_14, convert, load_open_clip, resize_and_pad
-
-open_clip = load_script(Path(__file__).parent / "backbones" / "test_open_clip.py", "oc")
 
 CPU = torch.device("cpu")
 PROMPTS = ["a cat", "a dog", "a cat", "nothing at all"]
@@ -30,7 +27,7 @@ def small(small_clip, save_clip, tmp_path, monkeypatch):
     """A small network in the form of `HPS_v2.1_compressed.pt`, and a folder with a tokenizer."""
     model, processor = small_clip(act="gelu"), save_clip()
     file = tmp_path / "HPS_v2.1_compressed.pt"
-    weights = {k: v.contiguous() for k, v in open_clip.open_clip_names(model).items()}
+    weights = {k: v.contiguous() for k, v in open_clip_names(model).items()}
     torch.save({"state_dict": weights}, file)
     monkeypatch.setattr(hps, "VIT_H_14", model.config.to_dict())
     return {"path": str(file), "processor": str(processor)}
@@ -85,13 +82,13 @@ def test_scores_are_open_clips(small, small_clip, drawn):
     samples, reward = drawn(PROMPTS, 300, 400), HPS(CPU, **small)
     scores = reward.score(samples)
     check_scores(reward, scores, 4)
-    weights = open_clip.open_clip_names(small_clip(act="gelu"))
-    image = open_clip.encode_image(weights, resize_and_pad(samples.images))
+    weights = open_clip_names(small_clip(act="gelu"))
+    image = encode_image(weights, resize_and_pad(samples.images))
     tokens = torch.zeros(4, 77, dtype=torch.long)
     for row, prompt in zip(tokens, PROMPTS, strict=True):
         ids = reward.clip.tokenizer(prompt)["input_ids"]
         row[: len(ids)] = torch.tensor(ids)
-    text = open_clip.encode_text(weights, tokens)
+    text = encode_text(weights, tokens)
     image, text = image / image.norm(dim=1, keepdim=True), text / text.norm(dim=1, keepdim=True)
     expected = torch.diagonal(image @ text.T)
     torch.testing.assert_close(scores["hps"], expected, atol=1e-5, rtol=1e-4)
@@ -149,7 +146,7 @@ def test_no_tokenizer(small):
         HPS(CPU, path=small["path"], processor="/nonesuch")
 
 
-PUBLISHED = Path(__file__).parents[1] / "published"
+PUBLISHED = Path(__file__).parent / "published"
 
 
 def published(name):

@@ -12,8 +12,8 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.evaluations import read_evaluations
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.scores import Scores
-from rlfactory.tools import evaluate as module
 from rlfactory.tools import restore
+from rlfactory.tools import restore as module
 from rlfactory.train.evaluation.evaluator import Evaluation
 
 

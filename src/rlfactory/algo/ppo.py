@@ -18,13 +18,14 @@ from rlfactory.algo.ops.old_token_log_probs import token_log_ratio
 from rlfactory.algo.ops.rollout_correction import rollout_correction_weights
 from rlfactory.algo.ops.surrogate import ratio_metrics
 from rlfactory.algo.ops.token_kl import entropy
-from rlfactory.algo.ops.token_outputs import end_states_added, token_outputs
-from rlfactory.algo.ops.token_scores import (
+from rlfactory.algo.ops.token_outputs import (
     MissingEnd,
     RewardScale,
+    end_states_added,
     overlong_penalty,
     penalise_missing_end,
     scale_scores,
+    token_outputs,
 )
 from rlfactory.algo.ops.token_surrogate import (
     Aggregation,

@@ -9,8 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlfactory.cli.hydra_flags import HYDRA_FLAGS, MULTIRUN_FLAGS, flag_problems, plugin_problems
-from rlfactory.cli.words import COMMANDS, FORCE, TAKE_OVER, plain_words, refuse_config_files
+from rlfactory.cli.words import (
+    COMMANDS,
+    FORCE,
+    HYDRA_FLAGS,
+    MULTIRUN_FLAGS,
+    TAKE_OVER,
+    flag_problems,
+    plain_words,
+    plugin_problems,
+    refuse_config_files,
+)
 from rlfactory.config.problems import PlanError, Problem, closest, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.hardware.environment import is_non_main, is_quiet

@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rlfactory.cli.hydra_flags import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.cli.multirun_jobs import job_folder, numbered, planned_jobs
+from rlfactory.cli.words import COMPLETION_FLAGS, MULTIRUN_FLAGS, flags_first
 from rlfactory.config import _hydra
 from rlfactory.config._hydra import ComposedConfig
 from rlfactory.config.composites import force_add

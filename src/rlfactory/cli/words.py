@@ -1,11 +1,13 @@
-"""Words of the command line as other libraries' users type them: `train`, `--key=value`, files."""
+"""Words of the command line: Hydra's flags, and other libraries' forms such as `--key=value`."""
 
 import re
-from collections.abc import Sequence
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from rlfactory.cli.hydra_flags import COMPLETION_FLAGS, NOT_OURS, SHORT, VALUES
-from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.problems import PlanError, Problem, closest, override_key
 
 COMMANDS = (
     *("check", "list", "explain", "resume", "sample", "evaluate", "report", "compare", "import"),
@@ -15,6 +17,29 @@ COMMANDS = (
 PLANNED = ("check", "explain")
 """Commands whose words are overrides, as those of training; the others have flags and files."""
 FORCE, TAKE_OVER = "--force", "--take-over"
+CONFIG_FILE = re.compile(r"(?:--)?(?:config(?:_file)?=)?([^=]+\.(?:ya?ml|json|py)(?::\w+)?)")
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "--cfg": ("job", "hydra", "all"),
+    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+    "--package": (),
+}
+"""The flags with a value, and their allowed values; empty where any value is allowed."""
+SHORT = {"-c": "--cfg", "-i": "--info", "-p": "--package", "-m": "--multirun", "-r": "--resolve"}
+MULTIRUN_FLAGS = frozenset({"-m", "--multirun"})
+COMPLETION_FLAGS = frozenset({"-sc", "--shell-completion"})
+HYDRA_FLAGS = {*VALUES, *SHORT, *MULTIRUN_FLAGS, *COMPLETION_FLAGS} - {"-p", "-r", "--package"}
+"""Flags by which a command is Hydra's; `--package` and `--resolve` only add to `--cfg`."""
+NOT_OURS = {
+    "--config-name": "experiment=NAME -cd FOLDER chooses a file of yours",
+    "--config-path": "-cd FOLDER adds a folder of yours to the shipped one",
+    "--experimental-rerun": "a run resumes by rlfactory resume RUN",
+    "--hydra-help": "rlfactory --help lists the supported flags of Hydra",
+    "--run": "a command without a flag runs",
+    "-cn": "experiment=NAME -cd FOLDER chooses a file of yours",
+    "-cp": "-cd FOLDER adds a folder of yours to the shipped one",
+}
+"""Flags of Hydra that are not supported, and what to use instead."""
+SWEEPER_PACKAGES = {name: f"hydra-{name}-sweeper" for name in ("ax", "nevergrad", "optuna")}
 LONG_FLAGS = frozenset(
     {
         *(*VALUES, *SHORT.values(), *NOT_OURS, *COMPLETION_FLAGS),
@@ -22,7 +47,6 @@ LONG_FLAGS = frozenset(
     }
 )
 """Words that begin with `--` and set no key."""
-CONFIG_FILE = re.compile(r"(?:--)?(?:config(?:_file)?=)?([^=]+\.(?:ya?ml|json|py)(?::\w+)?)")
 
 
 def plain_words(words: Sequence[str]) -> list[str]:
@@ -69,3 +93,82 @@ def _sets_key(flag: str) -> bool:
 
 def _key(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
+
+
+def flags_first(words: Sequence[str]) -> list[str]:
+    """The words with flags and their values before the overrides, as argparse wants them."""
+    flags, others = list[str](), list[str]()
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            others.append(word)
+            continue
+        flags.append(word)
+        takes_value = SHORT.get(word, word) in VALUES
+        if takes_value and rest and "=" not in rest[0] and not rest[0].startswith("-"):
+            flags.append(rest.pop(0))
+    return [*flags, *others]
+
+
+def flag_problems(words: Sequence[str]) -> Iterator[Problem]:
+    """The problems of flags: unknown values, and flags of Hydra that are not supported."""
+    if words[:1] == ["check"]:
+        for word in words:
+            if SHORT.get(name := word.partition("=")[0], name) in VALUES:
+                fix = f"rlfactory {shlex.join(words[1:])}"
+                yield Problem(name, "is no flag of check; it prints the configuration itself", fix)
+                return
+    for i, word in enumerate(words):
+        name, _, value = word.partition("=")
+        flag = SHORT.get(name, name)
+        if flag in NOT_OURS or name in NOT_OURS:
+            yield Problem(name, f"is no flag here: {NOT_OURS[name]}", "rlfactory --help")
+        allowed = VALUES.get(flag)
+        if not allowed:
+            continue
+        following = words[i + 1 : i + 2]
+        value = value or next((w for w in following if "=" not in w), "")
+        if (flag == "--info" and not value) or value in allowed:
+            continue
+        meant = closest(value, allowed) or allowed[0]
+        rest = [w for j, w in enumerate(words) if j != i and not (j == i + 1 and w == value)]
+        message = f"is {value or 'without a value'}; allowed are {', '.join(allowed)}"
+        yield Problem(name, message, f"rlfactory {shlex.join([flag, meant, *rest])}")
+
+
+def plugin_problems(words: Sequence[str]) -> Iterator[Problem]:
+    """The problems of launchers and sweepers that are not installed, or can't work here."""
+    for word in words:
+        key, value = override_key(word), word.partition("=")[2]
+        packages = {"hydra/launcher": _launchers(), "hydra/sweeper": SWEEPER_PACKAGES}.get(key)
+        if packages is None or value == "basic":
+            continue
+        if value not in packages:
+            known = ["basic", *packages]
+            guess = closest(value, known) or "basic"
+            message = f"there is no {value}; known are {', '.join(known)}"
+            yield Problem(key, message, f"{key}={guess}")
+        elif not _is_installed(packages[value]):
+            search = "; rlfactory sweep searches without it" if key == "hydra/sweeper" else ""
+            message = f"{value} is not installed: pip install {packages[value]}{search}"
+            yield Problem(key, message, f"{key}=basic")
+        elif value == "submitit_slurm" and shutil.which("srun") is None:
+            message = (
+                "is submitit_slurm, but this machine has no srun: it is not part of a SLURM cluster"
+            )
+            yield Problem(key, message, f"{key}=submitit_local")
+
+
+def _launchers() -> Mapping[str, str]:
+    """Hydra's launchers that are known to work, with the package of each."""
+    from rlfactory.sweep.arguments import LAUNCHERS
+
+    return {name: package for name, package in LAUNCHERS.items() if package}
+
+
+def _is_installed(package: str) -> bool:
+    module = package.replace("-", "_")
+    return (
+        find_spec("hydra_plugins") is not None and find_spec(f"hydra_plugins.{module}") is not None
+    )

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
-from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
-from rlfactory.engine.ops.weights import plain_weights
+from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings, plain_weights
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.utils.types import PositiveFraction, PositiveInt
 

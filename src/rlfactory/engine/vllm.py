@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
-from rlfactory.engine.ops.weights import save_plain
+from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings, save_plain
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.utils.types import PositiveFraction, PositiveInt
 

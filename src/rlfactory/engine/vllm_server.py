@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 
-from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings
-from rlfactory.engine.ops.weights import save_plain
+from rlfactory.engine.base import Completion, Engine, EngineError, SamplingSettings, save_plain
 from rlfactory.engine.vllm import NEVER
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.utils.types import Positive, PositiveInt

@@ -23,7 +23,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
-from rlfactory.hardware.all_reduce import sum_gradients
+from rlfactory.hardware.distributed import sum_gradients
 from rlfactory.hardware.loaded_network import LoadedNetwork
 
 REPLICATE, SHARD = "replicate", "shard"

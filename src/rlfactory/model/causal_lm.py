@@ -15,16 +15,20 @@ from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
 from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_windowed
 from rlfactory.model.lm.chat import PromptFormat, TextRole
-from rlfactory.model.lm.chunks import Work, in_chunks
-from rlfactory.model.lm.completions import padded_completions, padded_prompts
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.kv_cache import preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
-from rlfactory.model.lm.logits import finished
+from rlfactory.model.lm.logits import Work, finished, in_chunks
 from rlfactory.model.lm.stop_texts import StopTexts
-from rlfactory.model.lm.vocabulary import IMPOSSIBLE, require_rows, unused_ids
+from rlfactory.model.lm.vocabulary import (
+    IMPOSSIBLE,
+    padded_completions,
+    padded_prompts,
+    require_rows,
+    unused_ids,
+)
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.loading import no_bars

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.base import NFECounter
-from rlfactory.model.lm.chunks import Work
+from rlfactory.model.lm.logits import Work
 from rlfactory.model.precision import Precision
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens

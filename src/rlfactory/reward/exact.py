@@ -9,8 +9,7 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, Samples
-from rlfactory.reward.ops.answers import check_answers, score_answers
-from rlfactory.reward.ops.patterns import compiled, last_match
+from rlfactory.reward.ops.answers import check_answers, compiled, last_match, score_answers
 from rlfactory.utils.types import Positive
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

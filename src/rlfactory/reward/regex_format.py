@@ -11,8 +11,7 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
-from rlfactory.reward.ops.answers import check_answers, score_answers
-from rlfactory.reward.ops.patterns import compiled
+from rlfactory.reward.ops.answers import check_answers, compiled, score_answers
 from rlfactory.utils.types import Positive, PositiveInt
 
 ANSWER = "{answer}"

@@ -14,8 +14,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlfactory.utils.console import can_rewrite_lines, clock, number, printable
-from rlfactory.utils.notebook import notebook_shell, replace_html, show_html
+from rlfactory.utils.console import (
+    can_rewrite_lines,
+    clock,
+    notebook_shell,
+    number,
+    printable,
+    replace_html,
+    show_html,
+)
 
 _SPLIT = ("sample", "score", "learn")
 UNITS = {"sample": "samples", "score": "samples", "learn": "training items", "evaluate": "samples"}

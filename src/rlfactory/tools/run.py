@@ -16,10 +16,9 @@ from rlfactory.run.lock import require_free
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
 from rlfactory.tools.extend import extended, write_iterations
-from rlfactory.utils.console import silenced_notices
+from rlfactory.utils.console import notebook_shell, show_html, silenced_notices
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.live_objects import live_objects, references_in
-from rlfactory.utils.notebook import notebook_shell, show_html
 
 if TYPE_CHECKING:
     from rlfactory.rollout import GeneratedSamples

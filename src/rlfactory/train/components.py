@@ -1,8 +1,9 @@
 """What an experiment is made of: live objects, numbers, and the protocol of progress displays."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -14,13 +15,13 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
-from rlfactory.train.lr_schedule import Decay
 from rlfactory.train.minibatches import Shares
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.train.stopping import RunStop
 
 Metrics = dict[str, float]
+Decay = Literal["linear", "cosine"]
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,29 @@ class NoProgress:
 
     def advance(self, count: int) -> None:
         """Ignore progress."""
+
+
+def learning_rate_factor(
+    iteration: int,
+    *,
+    iterations: int,
+    warmup: int,
+    final_scale: float,
+    zero_first: bool,
+    schedule: Decay = "linear",
+) -> float:
+    """The factor at an iteration, from 0.
+
+    At iteration i it is `(i + 1) / warmup` during warm-up, then falls from 1 at `warmup` to
+    `final_scale` at the last iteration: in a straight line, or with `schedule="cosine"` by half a
+    period of a cosine (arXiv 1608.03983, eq. 5, without restarts). With `zero_first` warm-up is
+    `i / warmup`, so that nothing is learned from the first iteration, and the decay ends one
+    iteration after the last, as in the walkthrough that `experiment=gpt2_negative` follows.
+    """
+    if iteration < warmup:
+        return (iteration + (0 if zero_first else 1)) / warmup
+    last = iterations if zero_first else iterations - 1
+    progress = min((iteration - warmup) / max(last - warmup, 1), 1.0)
+    if schedule == "cosine":
+        progress = (1 - math.cos(math.pi * progress)) / 2
+    return 1 - (1 - final_scale) * progress

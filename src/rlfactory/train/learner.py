@@ -11,7 +11,13 @@ from rlfactory.batch import TokenBatch, TrainingItems
 from rlfactory.model.ema import Clock
 from rlfactory.regularizer.base import KL
 from rlfactory.rollout import Rollout
-from rlfactory.train.components import Components, Metrics, ProgressListener, TrainingBudget
+from rlfactory.train.components import (
+    Components,
+    Metrics,
+    ProgressListener,
+    TrainingBudget,
+    learning_rate_factor,
+)
 from rlfactory.train.data_parallel import (
     gather_metrics,
     global_rollout,
@@ -20,7 +26,6 @@ from rlfactory.train.data_parallel import (
 from rlfactory.train.guards.failure_dump import UpdatePosition, report_gradient, report_micro_batch
 from rlfactory.train.guards.nonfinite import CheckedMicroBatch, UpdateChecks, find_nonfinite
 from rlfactory.train.guards.update_guard import Guard, NonFiniteReport
-from rlfactory.train.lr_schedule import learning_rate_factor
 from rlfactory.train.metrics import MetricAccumulator
 from rlfactory.train.old_policy import with_old_log_likelihoods, with_sample_ratios
 from rlfactory.train.scoring.scores import check_initial_ratio

@@ -8,13 +8,17 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"(\x1b\[(?:[0-9;]*m|[0-9]*[AK]|\?25[lh]))|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
 
 
 def printable(text: str) -> str:
@@ -47,11 +51,6 @@ class Guarded(io.TextIOWrapper):
         """Write with control characters as `\\x1b`."""
         super().write(_CONTROL.sub(lambda found: found[1] or ascii(found[0])[1:-1], text))
         return len(text)
-
-
-_CONTROL = re.compile(
-    r"(\x1b\[(?:[0-9;]*m|[0-9]*[AK]|\?25[lh]))|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
-)
 
 
 def guard_terminal() -> None:
@@ -140,3 +139,22 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def notebook_shell() -> Any:
+    """IPython's shell where it belongs to a kernel (Jupyter, Colab, VS Code); else None."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell if hasattr(shell, "kernel") else None
+
+
+def show_html(html: str) -> Any:
+    """Show HTML below the cell that runs; returns a handle for `replace_html`."""
+    output: Any = import_module("IPython.display")
+    return output.display(output.HTML(html), display_id=True)
+
+
+def replace_html(handle: Any, html: str) -> None:
+    """Replace what `show_html` has shown."""
+    output: Any = import_module("IPython.display")
+    handle.update(output.HTML(html))

@@ -1,14 +1,17 @@
-"""Logits from final hidden states, as the architectures of transformers compute them."""
+"""Logits from final hidden states, as transformers' architectures do, in chunks of tokens."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from rlfactory.utils.errors import ModelError
 
 TOLERANCE = 0.02
 """Share of the largest logit by which two computations may differ: half precision rounds."""
+Work = Callable[..., tuple[Tensor, ...]]
 
 
 def finished(config: Any, logits: Tensor) -> Tensor:
@@ -47,3 +50,26 @@ def require_known_logits(network: Any, path: str) -> None:
             f"model.path={path}: {kind} computes its logits otherwise than by an output projection"
             " of its last hidden states, a scale and a cap, and is not supported"
         )
+
+
+def in_chunks(work: Work, size: int, *columns: Tensor) -> tuple[Tensor, ...]:
+    """`work(*columns)`, at most `size` rows at a time; the backward pass computes a chunk again.
+
+    So the logits of one chunk at most are held, as in Liger's and verl's fused losses. Results
+    differ from those of one call by the rounding of gradient sums alone.
+
+    Args:
+        work: computes rows from rows: tensors `[m, ...]` from the chunk of each column, and draws
+            no random numbers.
+        size: the most rows of a chunk. With all rows in one chunk nothing is computed again.
+        columns: tensors of equally many rows.
+    """
+    count = len(columns[0])
+    if count <= size:
+        return work(*columns)
+    parts: list[Any] = [
+        # saving the state of random numbers would wait for the device
+        checkpoint(work, *chunk, use_reentrant=False, preserve_rng_state=False)
+        for chunk in zip(*(torch.split(column, size) for column in columns), strict=True)
+    ]
+    return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))

@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from rlfactory.model.lm.score_format import end_scores
 from rlfactory.tools.reward_model.pairs import Pair
-from rlfactory.train.lr_schedule import learning_rate_factor
+from rlfactory.train.components import learning_rate_factor
 from rlfactory.utils.errors import TrainingError
 
 MAX_GRAD_NORM = 1.0

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from rlfactory.model.lm.chunks import in_chunks
+from rlfactory.model.lm.logits import in_chunks
 
 STATES = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
 MATRIX = torch.randn(4, 100, generator=torch.Generator().manual_seed(1))

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlfactory.engine.ops.weights import save_plain
+from rlfactory.engine.base import save_plain
 from rlfactory.model.causal_lm import CausalLM
 
 

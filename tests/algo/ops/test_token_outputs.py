@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlfactory.algo.ops.token_scores import overlong_penalty, penalise_missing_end, scale_scores
+from rlfactory.algo.ops.token_outputs import overlong_penalty, penalise_missing_end, scale_scores
 
 SCORES = torch.tensor([1.0, 2.0, 3.0])
 ENDED = torch.tensor([True, False, True])
