@@ -185,7 +185,7 @@ def stored() -> list[Record]:
             if digest(line["config"]) != expected:
                 raise ValueError(f"{PLANS.name} and {NODES.name} do not belong together: {line}")
             line = {"numbers": {}, "noted": [], **line}
-        records.append(line)
+        records.append({"words": [], **line})
     return records
 
 

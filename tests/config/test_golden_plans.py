@@ -1,0 +1,61 @@
+"""Plans are what they were: each has the stored choices, values and numbers, or its refusal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from load_script import load_script
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "golden" / "plans.py"
+plans: ModuleType = load_script(SCRIPT, "golden_plans")
+STORED = plans.stored()
+CHUNK = 30
+PARTS = range(0, len(STORED), CHUNK)
+SAMPLE = STORED[:: len(STORED) // 30]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ground() -> Iterator[None]:
+    with plans.ground():
+        yield
+
+
+def changed(records: list[Any]) -> list[str]:
+    return [
+        f"{' '.join(found['words'])}: {difference}"
+        for found in records
+        for difference in plans.differences(found, plans.record(tuple(found["words"])))
+    ]
+
+
+def test_enough_is_stored() -> None:
+    assert len(STORED) > 800
+    assert sum("refused" in found for found in STORED) > 200
+
+
+def test_a_sample_of_plans_is_as_stored() -> None:
+    assert changed(SAMPLE) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", PARTS)
+def test_a_plan_is_as_stored(first: int) -> None:
+    assert changed(STORED[first : first + CHUNK]) == []
+
+
+@pytest.mark.slow
+def test_everything_that_can_be_chosen_is_stored() -> None:
+    assert [tuple(found["words"]) for found in STORED] == plans.cases()
+
+
+def test_a_change_is_seen() -> None:
+    before = {"words": ["a"], "config": {"algo": {"beta": 1}}, "noted": ["ema.decay"]}
+    after = {"words": ["a"], "config": {"algo": {"beta": 2, "new": None}}, "noted": []}
+    assert plans.differences(before, before) == []
+    assert plans.differences(before, after) == [
+        "config.algo.beta: 1 -> 2",
+        "config.algo.new: missing -> null",
+        'noted: ["ema.decay"] -> []',
+    ]
