@@ -19,6 +19,16 @@ def test_a_key_with_its_meaning_type_default_and_place(capsys: pytest.CaptureFix
     assert lines[4] == "  0.5          command line: optimizer.lr=0.5  <- counts"
 
 
+def test_the_default_of_a_class_lies_beneath(capsys: pytest.CaptureFixture[str]) -> None:
+    beneath = "default of rlfactory.algo.grpo_guard.GRPOGuard"
+    words = ["explain", "algo.clip_range", "algo=grpo_guard"]
+    *_, only = shown(capsys, *words).splitlines()
+    assert only.endswith(f" {beneath}  <- counts")
+    *_, first, last = shown(capsys, *words, "algo.clip_range=3e-6").splitlines()
+    assert first.endswith(beneath)
+    assert last == "  3e-6         command line: algo.clip_range=3e-6  <- counts"
+
+
 def test_the_last_part_of_keys(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(capsys, "explain", "every")
     assert "evaluation.every = 0" in out
@@ -31,7 +41,7 @@ def test_groups_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["explain", "algo=grpo"], ["explain", "grpo"], ["list", "algo", "grpo"]):
         option = shown(capsys, *words)
         assert option.startswith("algo=grpo  (")
-        assert "clip_range: 1.0e-4   # > 0: clip of the ratio" in option
+        assert "algo.clip_range: 0.0001  # c: clip of the ratio" in option
     assert "keys: ema.schedule" in shown(capsys, "explain", "ema")
 
 

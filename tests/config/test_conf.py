@@ -1,4 +1,4 @@
-"""Every option of every group: described, commented, composed, and in step with its class."""
+"""Every option of every group: described, explained, composed, and in step with its class."""
 
 import re
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rlfactory.config.key_reference import file_reference
 from rlfactory.config.options import first_comment, options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.paths import packaged_folder
@@ -194,15 +195,33 @@ def test_an_option_makes_a_plan(
         assert made.config[group]["_target_"] == component(path)["_target_"]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if group_of(p) in COMPONENTS], ids=name_of)
+OF_COMPONENTS = [p for p in FILES if group_of(p) in COMPONENTS and name_of(p) not in UNREADABLE]
+OURS = [p for p in OF_COMPONENTS if component(p)["_target_"].startswith("rlfactory.")]
+
+
+@pytest.mark.parametrize("path", OF_COMPONENTS, ids=name_of)
 def test_keys_are_those_of_the_class(path: Path) -> None:
-    if name_of(path) in UNREADABLE:
-        pytest.skip("needs a package that is not installed")
     node = dict(component(path))
-    target = node.pop("_target_")
-    parameters = set(read_signature(target).parameters)
-    # others' classes have more than is worth a line
-    assert set(node) == parameters if target.startswith("rlfactory.") else set(node) <= parameters
+    assert set(node) - {"_target_"} <= set(read_signature(node["_target_"]).parameters)
+
+
+@pytest.mark.parametrize("path", OURS, ids=name_of)
+def test_a_file_repeats_no_default(path: Path) -> None:
+    node = dict(component(path))
+    parameters = read_signature(node.pop("_target_")).parameters
+    assert [key for key, value in node.items() if value == parameters[key].plain_default] == []
+
+
+@pytest.mark.parametrize("path", OURS, ids=name_of)
+def test_every_option_is_composed_and_explained(path: Path) -> None:
+    group = group_of(path)
+    node = component(path)
+    wanted = [f"{group}.{name}" for name in read_signature(node["_target_"]).parameters]
+    nested = [key for key, value in node.items() if isinstance(value, dict) and value]
+    wanted = [key for key in wanted if key.partition(".")[2] not in nested]
+    found = file_reference(path)
+    assert [key for key in wanted if key not in found] == []
+    assert [key for key in wanted if not found[key].meaning] == []
 
 
 def test_all_options_are_listed() -> None:

@@ -47,7 +47,7 @@ def test_comments_of_every_option_can_be_read() -> None:
         (
             "dynamics.noise_level",
             ["algo=grpo"],
-            ["> 0; published: 0.7 for SD3.5, 0.9 for FLUX", "a number > 0; default 1.0"],
+            ["a; published: 0.7 for SD3.5, 0.9 for FLUX.", "a number > 0; default 1.0"],
         ),
         (
             "regularizer.coefficient.value",

@@ -93,9 +93,10 @@ def test_explaining_points_at_the_very_line() -> None:
         "experiment/smoke.yaml",
         "command line: iterations=7",
     ]
-    (companion,) = lines("dynamics.noise_level", "algo=grpo")
-    assert companion[0] == "dynamics/flow_sde.yaml"
-    assert companion[1].startswith("noise_level: ")
+    (companion,) = lines("algo.baseline", "algo=rloo", "model=gpt2")
+    assert companion[0] == "algo/rloo.yaml"
+    assert companion[1].startswith("baseline: rloo")
+    assert lines("dynamics.noise_level", "algo=grpo") == []  # a default of its class
     assert lines("optimizer.lr")[0][1].startswith("lr: ")
 
 

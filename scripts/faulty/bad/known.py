@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rlfactory.config.key_reference import argument_text
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
@@ -81,7 +82,8 @@ def _component(node: Mapping[str, Any], key: str) -> Iterator[Leaf]:
         if isinstance(value, Mapping) and "_target_" in value:
             yield from _component(value, f"{key}.{name}")
         elif name in signature.parameters:
-            comment = _promises().get((node["_target_"], name), "")
+            target = node["_target_"]
+            comment = _promises().get((target, name)) or argument_text(target, name)
             yield Leaf(f"{key}.{name}", value, signature.parameters[name].kind, comment)
 
 

@@ -65,6 +65,8 @@ class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
         behaviour: The weight set that samples.
         shortcut: Whether the first update of an iteration skips the forward pass for the old
             log-likelihoods, as it is on-policy if the policy itself samples.
+        weighting: uniform | t | t2 | huber | ghuber: weight of the matching loss at time t.
+        power: (0, 1]: exponent of ghuber.
     """
 
     requires = "forward_process"

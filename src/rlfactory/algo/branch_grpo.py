@@ -29,14 +29,15 @@ class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
     is trained once.
 
     Args:
-        clip_range: c.
+        clip_range: c: clip of the ratio, whose log is a mean over dimensions; published: 1e-3.
         fusion: How the rewards of leaves become that of a node above them, see `fuse_rewards`.
         width: Leaves whose edges after the last split are trained, see `prune_width`.
         width_kept: The share of the leaves that `width` keeps.
         skip_steps: Depth pruning: sampling steps that are not trained, in the first iteration.
         slide_every: Iterations after which these move by a step towards noise; None: they stay.
         slide_to: The step at which the first of them stops.
-        old_log_probs: As in GRPO.
+        old_log_probs: As in GRPO, auto | sampled | recomputed: log-probabilities before the update;
+            auto: recomputed in half precision.
     """
 
     requires = "transitions"

@@ -39,7 +39,7 @@ class DiffusionDPO(Algorithm[ImageModel, TrainingItems, Batch]):
     training; with LoRA it is the network without its adapters.
 
     Args:
-        loss_type: See `preference_losses`.
+        loss_type: See `preference_losses`: sigmoid | ipo | hinge | robust: the loss of a pair.
         beta: As in the published code, whose squared errors are means over dimensions: it has the
             paper's factor T w in it. Published: 2000 to 5000.
         label_smoothing: The probability that a pair is labelled the wrong way round, for `sigmoid`

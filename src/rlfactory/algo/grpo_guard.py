@@ -61,9 +61,10 @@ class GRPOGuard(Algorithm[ImageModel, TrainingItems, Batch]):
 
     Args:
         dynamics: Flow-SDE; for other steps the ratio's scale is not derived.
-        clip_range: c.
+        clip_range: c: clip of the guarded ratio; published 2e-6 to 4e-6, at 65,536 dimensions.
         per_time: Whether to divide by `-dt`.
         old_log_probs: Where mu_old comes from, as in GRPO.
+        bias: sample | batch: what the bias is averaged over; published code: batch, by mistake.
     """
 
     requires = "transitions"

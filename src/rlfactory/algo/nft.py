@@ -81,6 +81,9 @@ class NFT(Algorithm[ImageModel, TrainingItems, Batch]):
 
     Args:
         advantage_clip: c, the limit of the advantage's magnitude.
+        beta: > 0: distance of the implicit policies from the old one; published 1 or 0.1.
+        advantage_mode: all | positive_only | negative_only | one_only | binary: how advantages are
+            used.
     """
 
     requires = "forward_process"

@@ -98,7 +98,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             each response (`sum`).
         mask_truncated: Whether responses without an end are left out of the loss. They still count
             in their group's baseline, and their values are learned.
-        value_weight: c_v.
+        value_weight: c_v: weight of the value loss.
         value_clip: The value loss's clip; None: not clipped.
         entropy_weight: c_H; 0 only measures the entropy.
         normalize: Where advantages are whitened: over all tokens of the iteration, of each
@@ -124,6 +124,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         rollout_correction: Cap of the importance weights by which the policy's loss is corrected
             for tokens that an engine drew from a slightly different distribution, see
             `rollout_correction_weights`; None: not corrected.
+        missing_end_value: What is subtracted, or minus the new score.
     """
 
     requires = "tokens"

@@ -94,7 +94,8 @@ class UniformTimes(Times):
         low: Lower bound, before the shift.
         high: Upper bound, before the shift.
         shift: Above 1 it moves times towards the end that `toward` names.
-        toward: See the formulas.
+        toward: noisy | clean (see the formulas): end that the shift moves to; Flow-Factory: clean
+            since April 2026.
     """
 
     def __init__(
@@ -130,11 +131,12 @@ class LogitNormalTimes(Times):
 
     Args:
         stratified: Whether the T times of a sample lie in T bins of equal probability.
-        low: Lower bound.
-        high: Upper bound.
+        low: Lower bound, after the shift.
+        high: Upper bound, after the shift.
         shift: Above 1 it moves times towards the end that `toward` names.
         least: Lower bound of r.
-        toward: See the formulas.
+        toward: noisy | clean (see the formulas): end that the shift moves to; Flow-Factory: clean
+            since April 2026.
     """
 
     def __init__(

@@ -73,6 +73,8 @@ class VGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
         prediction: What the loss compares: the clean sample, the velocity or the noise.
         shortcut: Whether the first update of an iteration, which is on-policy, skips the forward
             pass for the old log-likelihoods; published NFE counts include that pass.
+        adaptive: Divide the squared error by its mean magnitude.
+        reduction: mean | sum: reduction of the square over dimensions.
     """
 
     requires = "forward_process"

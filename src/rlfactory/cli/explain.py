@@ -1,6 +1,7 @@
 """`rlfactory explain`: what a key means, and the files and overrides that set it, in order."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import yaml
@@ -13,12 +14,15 @@ from rlfactory.config._hydra import (
     parse,
 )
 from rlfactory.config.dotted_keys import leaves, value_at
-from rlfactory.config.key_reference import key_reference
+from rlfactory.config.key_reference import comments, file_reference, key_reference
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
 from rlfactory.config.peers.unknown_keys import explain_unknown
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
+from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.targets import is_foreign_optimizer
 from rlfactory.config.words import searched, typed_value
 
 
@@ -68,7 +72,7 @@ def composed_config(overrides: Sequence[str]) -> ComposedConfig:
 
 
 def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> str:
-    """An option's file, which has a comment on each key.
+    """An option's file, and the keys that it leaves at the defaults of its class.
 
     Raises:
         PlanError: the group has no such option.
@@ -77,16 +81,33 @@ def describe_option(group: str, option: str, overrides: Sequence[str] = ()) -> s
     if option not in known:
         message = f"there is no option {option}; known are {', '.join(sorted(known))}"
         raise PlanError([Problem(group, message, f"rlfactory list {group}")])
-    lines = known[option].read_text(encoding="utf-8").splitlines()
+    path = known[option]
+    lines = path.read_text(encoding="utf-8").splitlines()
     shown = [line for line in lines if not line.startswith("# @package")]
-    return "\n".join([f"{group}={option}  ({known[option]})", *(f"  {line}" for line in shown)])
+    left = {k: r for k, r in file_reference(path).items() if k not in comments(path)}
+    shown += ["", "# defaults of its class:"] if left else []
+    shown += [f"{key}: {found.default}  # {found.meaning}" for key, found in left.items()]
+    return "\n".join([f"{group}={option}  ({path})", *(f"  {line}".rstrip() for line in shown)])
 
 
 def _value_and_origins(
     key: str, composed: ComposedConfig, overrides: Sequence[str]
 ) -> tuple[object, list[Origin]]:
     recipe = [w for w in composed.overrides if override_key(w) == "recipe" and w not in overrides]
-    return value_at(composed.values, key), origins(key, [*recipe, *overrides])
+    found = [*_in_class(key, composed.values), *origins(key, [*recipe, *overrides])]
+    return value_at(composed.values, key), found
+
+
+def _in_class(key: str, values: Mapping[str, object]) -> Iterator[Origin]:
+    """The default in a class's signature, which is composed beneath the file of its option."""
+    place, _, name = key.rpartition(".")
+    node = value_at(values, place) if place in COMPONENTS else None
+    target = str(node.get("_target_")) if isinstance(node, Mapping) else ""
+    if target and not is_foreign_optimizer(target):
+        with suppress(TargetError):
+            parameter = read_signature(target).parameters.get(name)
+            if parameter is not None and parameter.plain_default is not ...:
+                yield Origin(f"default of {target}", typed_value(parameter.plain_default))
 
 
 def _describe(key: str, composed: ComposedConfig, overrides: Sequence[str]) -> str:

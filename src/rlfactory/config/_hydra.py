@@ -20,6 +20,11 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import (
+    ImportlibResourcesConfigSource,
+)
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -27,12 +32,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override as Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
+from rlfactory.config.schema.option_defaults import with_defaults
+from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.targets import plugins
 
 # 1.4 deprecates the argument that 1.3 wants
@@ -73,8 +81,40 @@ class _InstalledPlugins(SearchPathPlugin):
             search_path.append(provider=name, path=f"pkg://{package}")
 
 
+class _OptionFiles(FileConfigSource):
+    """Files of options, whose components have the defaults of their signatures beneath."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        return _completed(super().load_config(config_path), config_path)
+
+
+class _OptionPackages(ImportlibResourcesConfigSource):
+    """The same in packages, as plug-ins have them."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        return _completed(super().load_config(config_path), config_path)
+
+
+def _completed(loaded: ConfigResult, config_path: str) -> ConfigResult:
+    group = config_path.partition("/")[0]
+    if group not in COMPONENTS or not isinstance(loaded.config, DictConfig):
+        return loaded
+    content: Any = OmegaConf.to_container(loaded.config, resolve=False)
+    filled = with_defaults(content, group)
+    if filled is content:
+        return loaded
+    if "_target_" in content:
+        loaded.config = OmegaConf.create(filled)
+    else:
+        loaded.config[group] = filled[group]
+    return loaded
+
+
 def _register_plugins() -> None:
     Plugins.instance().register(_InstalledPlugins)
+    # `register` keeps the first source of a scheme
+    types = SourcesRegistry.instance().types
+    types |= {source.scheme(): source for source in (_OptionFiles, _OptionPackages)}
     OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
 
 
@@ -254,10 +294,13 @@ def _record_overrides(
     )
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A file's content as Hydra reads it, `${...}` unresolved; empty if it is no mapping."""
+def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
+    """A file's content as Hydra reads it, `${...}` unresolved; empty if it is no mapping.
+
+    With the `group` that it is an option of, its component has all options.
+    """
     stat = path.stat()
-    return deepcopy(_read_yaml(path, stat.st_mtime_ns, stat.st_size))
+    return with_defaults(deepcopy(_read_yaml(path, stat.st_mtime_ns, stat.st_size)), group)
 
 
 @lru_cache(maxsize=512)
@@ -270,7 +313,7 @@ def _read_yaml(path: Path, *state: int) -> dict[str, Any]:
 
 def read_option(path: Path, group: str) -> dict[str, Any] | None:
     """A group's values in an option's file; None if they depend on other files."""
-    content = read_yaml(path)
+    content = read_yaml(path, group)
     companions = content.pop("defaults", [])  # of other groups
     own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
     if [*content] != [group] or not own or "${" in path.read_text("utf-8"):

@@ -131,7 +131,7 @@ def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
         filled[group] = {
             **node,
             **{
-                name: parameters[name].default
+                name: parameters[name].plain_default
                 for name in other
                 if name not in node and name in parameters and parameters[name].default is not ...
             },

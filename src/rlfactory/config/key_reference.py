@@ -1,4 +1,4 @@
-"""What a key of the configuration means: the comment at its definition, its type and default."""
+"""What a key of the configuration means: its comment or docstring, its type and default."""
 
 import ast
 import re
@@ -14,8 +14,9 @@ from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.layers import is_global
 from rlfactory.config.options import options
 from rlfactory.config.paths import packaged_folder
+from rlfactory.config.schema.option_defaults import with_defaults
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
-from rlfactory.config.schema.signature import Parameter, read_signature
+from rlfactory.config.schema.signature import Parameter, lineage, read_signature
 from rlfactory.config.schema.static_names import TargetError, find_definition
 from rlfactory.config.words import typed_value
 from rlfactory.utils.typecheck import describe
@@ -66,9 +67,13 @@ def key_reference(key: str, config: Config, choices: Mapping[str, str]) -> KeyRe
 
 
 def file_reference(path: Path) -> dict[str, KeyReference]:
-    """The keys to which a YAML file gives values, in its order, and what they mean."""
-    content = _content(path)
-    found = {key: value_at(content, key) for key in comments(path)}
+    """The keys to which a YAML file gives values, its component's defaults among them, and what
+    they mean.
+    """
+    group = next((part for part in reversed(path.parent.parts) if part in COMPONENTS), "")
+    content = with_defaults(_content(path), group)
+    own = [f"{group}.{name}" for name in content.get(group, ()) if name != "_target_"]
+    found = {key: value_at(content, key) for key in dict.fromkeys([*own, *comments(path)])}
     return {
         key: _reference(key, path, content)
         for key, value in found.items()
@@ -83,7 +88,7 @@ def _reference(key: str, path: Path | None, config: Config) -> KeyReference:
     meaning = meaning or argument_text(target, key.rpartition(".")[2])
     default = ... if path is None else value_at(_content(path), key, ...)
     if default is ...:
-        default = parameter.default
+        default = parameter.plain_default
     is_shown = default not in (..., "???") and not (isinstance(default, Mapping) and default)
     kind = parameter.kind
     in_words = "" if kind is Any or is_dataclass(kind) else describe(kind)
@@ -115,21 +120,24 @@ def _signature(target: str) -> Mapping[str, Parameter]:
         return {}
 
 
+@cache
 def argument_text(target: str, name: str) -> str:
-    """What the docstrings of a class say of an argument; empty if nothing."""
+    """What the docstrings of a class, or of the nearest ancestor, say of an argument."""
     module, _, attribute = target.rpartition(".")
     try:
-        _, node = find_definition(module, attribute)
+        where, node = find_definition(module, attribute)
     except TargetError:
         return ""
-    documented = [n for n in ast.walk(node) if isinstance(n, ast.ClassDef | ast.FunctionDef)]
-    for part in documented:
-        text = ast.get_docstring(part) or ""
-        if found := re.search(
-            rf"^ {{4}}{re.escape(name)}: (.+(?:\n {{6,}}.+)*)", text, re.MULTILINE
-        ):
-            return " ".join(found[1].split())
-    return ""
+    owners = lineage(where, node) if isinstance(node, ast.ClassDef) else [(where, node)]
+    documented = [
+        part
+        for _, owner in owners
+        for part in ast.walk(owner)
+        if isinstance(part, ast.ClassDef | ast.FunctionDef)
+    ]
+    pattern = re.compile(rf"^ {{4}}{re.escape(name)}: (.+(?:\n {{6,}}.+)*)", re.MULTILINE)
+    texts = (pattern.search(ast.get_docstring(part) or "") for part in documented)
+    return next((" ".join(found[1].split()) for found in texts if found), "")
 
 
 @cache

@@ -108,7 +108,7 @@ def _target(model: str, folders: Sequence[Path]) -> object:
 def _layers(group: str, name: str, folders: Sequence[Path]) -> Iterator[Layer]:
     """An option's file, and the files of its group that it builds on, before it."""
     path = next((p for folder in folders if (p := folder / f"{name}.yaml").is_file()), None)
-    content = {} if path is None else read_yaml(path)
+    content = {} if path is None else read_yaml(path, name.partition("/")[0])
     if path is None or not content:
         return
     chosen: dict[str, str] = {}

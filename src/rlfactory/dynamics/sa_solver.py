@@ -34,6 +34,8 @@ class SASolver(Solver):
         corrector_order: The same for the corrector; 0 leaves it out.
         halve_last: Whether the last time above 0 is replaced by half the time before it; AWM's
             repair of SD3's schedule, whose last step but one is too long for a slope.
+        low: [0, 1]: steps that end below this time draw no noise.
+        high: [0, 1]: steps that end above this time draw no noise.
     """
 
     def __init__(

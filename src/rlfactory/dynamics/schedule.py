@@ -227,7 +227,7 @@ class Leading(_Spaced):
 
     Args:
         steps: n, the number of sampling steps.
-        steps_offset: The smallest timestep.
+        steps_offset: The smallest timestep, that of the last evaluation.
 
     Attributes:
         process: The forward process that the schedule is for.

@@ -41,7 +41,7 @@ class Token:
 
     Args:
         length: The most tokens of a response.
-        temperature: Divides the logits.
+        temperature: Divides the logits, of the rollout and of all likelihoods.
         top_k: Number of most likely tokens to sample from; 0: all.
         top_p: Smallest nucleus with at least this probability to sample from; 1: all.
         stop_at_end: Whether the end-of-text token ends a response.

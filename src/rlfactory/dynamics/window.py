@@ -66,7 +66,7 @@ class FixedSteps(Window):
     """The same steps in each iteration.
 
     Args:
-        steps: Their numbers.
+        steps: Their numbers, counted from the noisy end, where the layout is decided.
     """
 
     def __init__(self, *, steps: list[NonNegativeInt]) -> None:

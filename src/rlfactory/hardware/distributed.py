@@ -55,6 +55,27 @@ class Distributed(Hardware):
         memory_gb: Positive | None = None,
         deterministic: bool = False,
     ) -> None:
+        """
+        Args:
+            strategy: ddp | fsdp2: the full network in every process, or sharded over them.
+            processes: In all, on all machines; divides prompts_per_iteration; auto: those that a
+                launcher has started, else one for each visible GPU.
+            launcher: auto | slurm: torchrun, which the command calls if nobody did; or srun.
+            port: At which processes find each other; null: a free one.
+            shard_size: Of fsdp2: processes that share one copy of the network; null: all; divides
+                them.
+            offload: Of fsdp2: shards, gradients and the optimizer on the CPU.
+            defer_reduce: Of fsdp2: gradients in full in each process until an update's last
+                micro-batch.
+            timeout: > 0; seconds until a process that does not answer counts as lost.
+            restarts: How often torchrun starts the processes again after one has failed.
+            threads: CPU threads of a process; null: OMP_NUM_THREADS, or its share of the cores.
+            gpu: auto | h100 | h200 | a100_80gb | rtx4090 | ...: the GPU to plan for; auto: the one
+                that nvidia-smi reports.
+            memory_gb: GiB of each device to plan for; null: that of gpu, or of a CPU its machine.
+            deterministic: On a GPU: the same bits in each run, by slower kernels; a CPU computes
+                them anyway.
+        """
         del gpu, memory_gb, restarts  # the plan and the launcher read them
         info = process_info({"launcher": launcher, "port": port}) or ProcessInfo(0, 1, 0, "", 0)
         self.rank, self.world_size = info.rank, info.world_size

@@ -48,6 +48,15 @@ class Local(Hardware):
         memory_gb: Positive | None = None,
         deterministic: bool = False,
     ) -> None:
+        """
+        Args:
+            threads: CPU threads; null: torch's choice.
+            gpu: auto | h100 | h200 | a100_80gb | rtx4090 | ...: the GPU to plan for; auto: the one
+                that nvidia-smi reports.
+            memory_gb: GiB to plan for; null: that of gpu, or of a CPU its machine.
+            deterministic: On a GPU: the same bits in each run, by slower kernels; a CPU computes
+                them anyway.
+        """
         del gpu, memory_gb  # the plan reads them
         self._modes = ExitStack()
         if deterministic:  # before anything starts CUDA

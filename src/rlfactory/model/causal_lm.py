@@ -77,6 +77,34 @@ class CausalLM(TextModel):
         value_lr: Positive | None = None,
         value_weight_decay: NonNegative = 0.0,
     ) -> None:
+        """
+        Args:
+            path: zoo:NAME, a folder, or a hub id.
+            finetune: lora | full.
+            lora_rank: Rank of the adapters.
+            lora_alpha: Adapters are scaled by alpha / rank.
+            lora_targets: Module names, or all-linear; null: PEFT's choice for this architecture.
+            begin_with_end: true | false: an end-of-text token before each prompt; auto: where
+                pretraining had it (GPT-2).
+            chat_template: auto | plain | none | FILE: how messages are written; auto: the
+                tokenizer's own template.
+            system_prompt: System message of each conversation that has none; null: none.
+            text_role: none | user: whether a prompt that is a text is given as it is, or as a
+                user's message.
+            chat_options: Further variables of the template, as {enable_thinking: false}; null:
+                none.
+            max_prompt_length: Tokens of a prompt; null: as many as leave room for the response.
+            long_prompts: refuse | drop | cut: longer prompts are an error, left out, or cut from
+                the left.
+            value_path: A reward model: initial critic, a separate network; null: a value head on
+                this model.
+            value_head: mlp | linear: layers of the value head.
+            value_start: zero | orthogonal | default: initial weights of the value head.
+            value_detach: Keep the value head's gradient out of the language model.
+            value_lr: The critic's learning rate; auto: learning_rate.head, or .full with
+                value_path; null: the optimizer's.
+            value_weight_decay: The critic's weight decay.
+        """
         self.device = device
         self.precision, memory = precision or Precision(), memory or Memory()
         # what is trained stays in float32: updates are smaller than half precision resolves

@@ -57,6 +57,17 @@ class FlowModel(PipelineModel):
         negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
+        """
+        Args:
+            lora_rank: Rank of the adapters.
+            lora_alpha: Adapters are scaled by alpha / rank.
+            lora_targets: Module names, or all-linear; null: the attention projections of both kinds
+                of blocks.
+            lora_init: gaussian | kaiming | orthogonal: initial adapters, always with zero effect.
+            text_tokens: Length of the T5 sequence.
+            negative_prompt: Only the empty prompt, as in the pipeline.
+            timesteps: exact | truncated: the network's time input, t or t truncated to thousandths.
+        """
         # before super().__init__, which encodes the negative prompt by _encode
         self.text_tokens, self.timesteps = text_tokens, timesteps
         super().__init__(

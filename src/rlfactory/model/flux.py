@@ -51,6 +51,12 @@ class Flux(FlowModel):
         negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
+        """
+        Args:
+            embedded_guidance: Guidance as an input of the network; null: it has no such input
+                (schnell).
+            negative_prompt: The prompt that classifier-free guidance steers away from.
+        """
         super().__init__(
             device,
             seed,

@@ -45,6 +45,11 @@ class Flux2Dev(Flux2Klein):
         embedded_guidance: NonNegative = 4.0,
         timesteps: Literal["exact", "truncated"] = "exact",
     ) -> None:
+        """
+        Args:
+            text_tokens: To which prompts are padded; longer ones are cut.
+            embedded_guidance: Guidance as an input of the network.
+        """
         self.embedded_guidance = embedded_guidance
         super().__init__(
             device,

@@ -84,6 +84,8 @@ class PipelineModel(ImageModel):
             embedding_options: what an embedding depends on beside its prompt and the model; part
                 of its key in the cache.
             components: replacements of the pipeline's components; None leaves one out.
+            finetune: lora | full.
+            negative_prompt: The prompt that guidance steers away from.
 
         Raises:
             ModelError: the pipeline can't be loaded, or is of another class.

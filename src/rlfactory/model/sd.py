@@ -61,6 +61,15 @@ class SD(PipelineModel):
         guidance: NonNegative = 5.0,
         negative_prompt: str = "",
     ) -> None:
+        """
+        Args:
+            lora_rank: Rank of the adapters.
+            lora_alpha: Adapters are scaled by alpha / rank.
+            lora_targets: Module names, or all-linear; null: the four projections of every
+                attention.
+            lora_init: gaussian | kaiming | orthogonal: initial adapters, always with zero effect.
+            negative_prompt: The prompt that guidance steers away from; empty: embeddings of zeros.
+        """
         super().__init__(
             device,
             precision,

@@ -54,6 +54,14 @@ class Wan(FlowModel):
         negative_prompt: str = "",
         timesteps: Literal["exact", "truncated"] = "truncated",
     ) -> None:
+        """
+        Args:
+            lora_rank: Rank of the adapters (Flow-GRPO: 32).
+            lora_targets: Module names, or all-linear; null: the eight projections of self- and
+                cross-attention.
+            frames: Frames of a video: 1, 5, 9, ... (Flow-GRPO: 33; full length: 81).
+            text_tokens: To which prompts are padded; longer ones are cut.
+        """
         self.frames = frames
         super().__init__(
             device,

@@ -26,7 +26,7 @@ class Muon(torch.optim.Optimizer):
         lr: The learning rate of both.
         momentum: Decay of Muon's momentum.
         nesterov: Whether Muon looks ahead by a step of momentum.
-        ns_steps: Newton-Schulz iterations.
+        ns_steps: Newton-Schulz iterations that orthogonalise the momentum.
         betas: Decay of AdamW's moments.
         eps: Added to the root of AdamW's second moment.
         weight_decay: Decoupled weight decay of both.

@@ -129,6 +129,11 @@ class Abilities(PromptList):
     media = "images"
 
     def __init__(self, *, categories: list[Category] | None = None) -> None:
+        """
+        Args:
+            categories: Some of colors, counting, positions, text, conflicting, combinations, parts,
+                descriptions, rare_words, misspellings, requests; null: all.
+        """
         chosen = CATEGORIES if categories is None else tuple(dict.fromkeys(categories))
         if not chosen:
             raise PromptError(f"prompts.categories is empty; give some of {', '.join(CATEGORIES)}")

@@ -30,6 +30,11 @@ class Animals(PromptList):
     def __init__(
         self, *, of: Literal["simple", "imagenet"] = "simple", doing: list[str] | None = None
     ) -> None:
+        """
+        Args:
+            of: simple (DDPO's 45) | imagenet (398).
+            doing: A list of activities, combined with each animal; null: the animal's name alone.
+        """
         if doing is not None and not (doing and all(text.strip() for text in doing)):
             raise PromptError("prompts.doing must be texts, at least one, and none of them blank")
         names = SIMPLE if of == "simple" else _IMAGENET.read_text(encoding="utf-8").splitlines()

@@ -32,6 +32,13 @@ class Arithmetic(PromptList):
         operations: list[str] | None = None,
         held_out_share: Fraction = 0.1,
     ) -> None:
+        """
+        Args:
+            largest: Numbers are from 0 to this, at most 300.
+            operations: Some of +, -, *.
+            held_out_share: 0 to below 1: share of the pairs of numbers, by a hash, held out for
+                evaluation.
+        """
         symbols = list(dict.fromkeys(["+", "-"] if operations is None else operations))
         _check(largest, symbols)
         numbers = range(largest + 1)

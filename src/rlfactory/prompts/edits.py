@@ -43,6 +43,10 @@ class EditsPrompts(Prompts):
     pictures = True
 
     def __init__(self, *, edits: list[Edit] | None = None) -> None:
+        """
+        Args:
+            edits: Some of recolor, replace, add, remove; null: all.
+        """
         if edits is not None and not edits:
             raise ValueError(f"prompts.edits is empty; give some of {', '.join(EDITS)}")
         self.edits = EDITS if edits is None else tuple(edits)

@@ -40,6 +40,18 @@ class FilePrompts(PromptList):
         image_column: str | None = IMAGE,
         skip_empty: list[str] | None = None,
     ) -> None:
+        """
+        Args:
+            path: .txt: a prompt per line; .jsonl, .json, .csv or .tsv: rows.
+            column: The column of texts or messages; the others are metadata.
+            eval_path: The same for evaluation, all of it; null: see held_out_share.
+            held_out_share: 0 to below 1: share of the prompts, by a hash, to evaluate on where
+                there is no eval_path.
+            image_column: Key of a picture to be edited, a path relative to the file; null: none is
+                read.
+            skip_empty: columns, [prompt,answer]: rows with nothing in one of them are left out;
+                null: refused.
+        """
         options = (image_column, column, skip_empty or ())
         prompts = read_prompts(Path(path), *options)
         if eval_path is not None:

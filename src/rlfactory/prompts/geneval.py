@@ -39,6 +39,11 @@ class GenEvalPrompts(Prompts):
     media = "images"
 
     def __init__(self, *, shares: dict[Category, NonNegative] | None = None) -> None:
+        """
+        Args:
+            shares: Relative frequency of each category, {position: 7, counting: 5, ...}; null:
+                Flow-GRPO's mixture.
+        """
         shares = FLOW_GRPO if shares is None else shares
         if not sum(shares.values()) > 0:
             raise ValueError("prompts.shares gives no category a share; prompts.shares.position=1")

@@ -73,6 +73,10 @@ class GenEval2Prompts(Prompts):
     media = "images"
 
     def __init__(self, *, parts: PositiveInt = 3) -> None:
+        """
+        Args:
+            parts: The most kinds of objects in a prompt.
+        """
         self.parts = parts
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:

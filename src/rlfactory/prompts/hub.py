@@ -44,6 +44,20 @@ class HubPrompts(PromptList):
         image_column: str | None = None,
         skip_empty: list[str] | None = None,
     ) -> None:
+        """
+        Args:
+            path: Hub id, folder, file (.parquet, .jsonl, .json, .csv, .tsv), or a pattern of files.
+            split: The split to train on.
+            column: The column of texts; the others are metadata.
+            eval_path: A file, folder or hub id to evaluate on, all of it.
+            eval_split: The split to evaluate on; null: that of the same name in eval_path, or see
+                held_out_share.
+            held_out_share: 0 to below 1: share of the prompts, by a hash, to evaluate on where
+                there is no eval_path or eval_split.
+            image_column: The column of pictures to be edited; null: none.
+            skip_empty: columns, [prompt,answer]: rows with nothing in one of them are left out;
+                null: refused.
+        """
         reader = RowReader(column, image_column, skip_empty=skip_empty or ())
         prompts = _load(path, split, reader)
         if eval_path is not None or eval_split is not None:

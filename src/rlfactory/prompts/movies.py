@@ -47,6 +47,11 @@ class Movies(PromptList):
     media = "texts"
 
     def __init__(self, *, starts: list[str] | None = None, held_out_share: Fraction = 0.0) -> None:
+        """
+        Args:
+            starts: A list of texts to continue; null: the 24 that ship.
+            held_out_share: 0 to below 1: share of them, the last ones, held out for evaluation.
+        """
         texts = list(STARTS) if starts is None else list(dict.fromkeys(starts))
         if not texts or not all(text.strip() for text in texts):
             raise PromptError("prompts.starts must be texts, at least one, and none of them blank")

@@ -90,6 +90,10 @@ class Preferences(PromptList):
     media = "images"
 
     def __init__(self, *, styles: list[str] | None = None) -> None:
+        """
+        Args:
+            styles: A list of styles, [an oil painting, pixel art]; null: the 13 that ship.
+        """
         styles = list(STYLES) if styles is None else list(dict.fromkeys(styles))
         if not styles or not all(style.strip() for style in styles):
             raise PromptError("prompts.styles must be texts, at least one, and none of them blank")

@@ -35,6 +35,11 @@ class ShapesPrompts(Prompts):
     media = "images"
 
     def __init__(self, *, categories: list[Category] | None = None) -> None:
+        """
+        Args:
+            categories: Some of single_object, two_object, counting, colors, position, color_attr;
+                null: all.
+        """
         if categories is not None and not categories:
             raise ValueError(f"prompts.categories is empty; give some of {', '.join(CATEGORIES)}")
         self.categories: Sequence[Category] = CATEGORIES if categories is None else categories

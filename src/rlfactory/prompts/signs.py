@@ -50,6 +50,10 @@ class Signs(PromptList):
     media = "images"
 
     def __init__(self, *, words: list[str] | None = None) -> None:
+        """
+        Args:
+            words: A list of words or phrases; null: the two hundred that ship.
+        """
         words = list(WORDS) if words is None else list(dict.fromkeys(words))
         if not words or not all(word.strip() and '"' not in word for word in words):
             raise PromptError("prompts.words must be texts, at least one, without quotes or blank")

@@ -46,6 +46,12 @@ class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):
         compare: Literal["prediction", "surrogate"] = "prediction",
         estimator: Literal["k2", "k3"] = "k2",
     ) -> None:
+        """
+        Args:
+            compare: prediction (clean samples, of `old`) | surrogate (log-likelihoods; a hundredth
+                of the pull).
+            estimator: k2 | k3: estimator of the surrogate's divergence.
+        """
         self.coefficient = coefficient
         self.compare = compare
         self.estimator: Literal["k2", "k3"] = estimator

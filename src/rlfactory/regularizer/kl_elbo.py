@@ -38,6 +38,7 @@ class KLELBO(Regularizer[ImageModel, Batch, Outputs]):
 
     Args:
         noise_level: See `sde_std`; AWM: 0.7.
+        low: Lower bound of the time, since at 0 the weight is infinite.
     """
 
     requires = "velocity"

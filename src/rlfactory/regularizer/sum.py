@@ -20,7 +20,7 @@ class Sum(Regularizer[ImageModel, Batch, Outputs]):
     as `kl/<name>/coefficient`. Terms with the same weight set share its forward pass.
 
     Args:
-        terms: Regularizers by name.
+        terms: Regularizers by name: each logged as kl/NAME.
     """
 
     requires = "terms"

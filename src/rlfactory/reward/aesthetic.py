@@ -61,6 +61,13 @@ class Aesthetic(Reward):
         dtype: Precision = "auto",
         batch_size: PositiveInt = 32,
     ) -> None:
+        """
+        Args:
+            path: the CLIP that the head was trained on: a folder or a hub id.
+            head: The head's weights: a file or OWNER/NAME/FILE.
+            dtype: auto | float32 | float16 | bfloat16, of the CLIP; auto: bfloat16 on a GPU.
+            batch_size: Images in one forward pass.
+        """
         self.head = load_head(read_weights(head, key="reward.head"), head)
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, reads_prompts=False)
         if self.clip.width != WIDTH:

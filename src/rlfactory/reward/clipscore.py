@@ -43,6 +43,14 @@ class ClipScore(Reward):
         dtype: Precision = "auto",
         batch_size: PositiveInt = 32,
     ) -> None:
+        """
+        Args:
+            path: A CLIP of transformers: a folder or a hub id.
+            scale: cosine | logit/30 (Flow-GRPO) | logit/100 (DiffusionNFT).
+            resample: bicubic, as CLIP was trained | bilinear, as Flow-GRPO resizes.
+            dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
+            batch_size: Images in one forward pass.
+        """
         self.scale: Scale = scale
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, resample=resample)
 

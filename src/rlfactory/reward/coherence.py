@@ -64,6 +64,15 @@ class Coherence(Reward):
         batch_size: PositiveInt = 16,
         max_tokens: PositiveInt = 512,
     ) -> None:
+        """
+        Args:
+            path: A causal language model: zoo:NAME, a folder or a hub id.
+            judge: text (the completion after its prompt) | completion (without its prompt).
+            over_tokens: mean | sum.
+            dtype: float32 | float16.
+            batch_size: Texts in one forward pass.
+            max_tokens: >= 2; longer prompts lose their beginning, longer completions their end.
+        """
         if max_tokens < 2:
             raise RewardError(
                 "reward.max_tokens=1: a token is scored after another; type reward.max_tokens=2"

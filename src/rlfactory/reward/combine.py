@@ -91,6 +91,16 @@ class Combine(Reward):
         gates: dict[str, dict[str, float]] | None = None,
         clips: dict[str, list[float | None]] | None = None,
     ) -> None:
+        """
+        Args:
+            of: Names from `rlfactory list reward`, or of your own parts.
+            parts: Their options, reward.parts.NAME.OPTION.
+            weights: By part, 1 by default; 0: reported only.
+            normalise: none | group | running: for all parts, or by part: {NAME: group}.
+            aggregate: sum | gdpo: the advantage combines the parts' scores (advantage=gdpo).
+            gates: {NAME: {OTHER: 0.5}}: NAME counts only where OTHER reaches 0.5, else it is 0.
+            clips: {NAME: [lower, upper]}, null for no bound.
+        """
         self.parts = {name: parts[name] for name in of}
         self.weights = dict.fromkeys(self.parts, 1.0) | (weights or {})
         self.gates, self.clips = gates or {}, clips or {}

@@ -53,6 +53,12 @@ class Diversity(Reward):
         dtype: Literal["float32", "float16"] = "float32",
         batch_size: PositiveInt = 64,
     ) -> None:
+        """
+        Args:
+            path: A hub id, a folder, or package:NAME, see docs/reward/diversity.md.
+            dtype: float32 | float16.
+            batch_size: Texts in one forward pass.
+        """
         self.batch_size = batch_size
         self.model = _load(path, device, getattr(torch, dtype))
 

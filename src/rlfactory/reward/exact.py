@@ -40,6 +40,16 @@ class Exact(Reward):
         ignore_punctuation: bool = False,
         timeout: Positive = 1.0,
     ) -> None:
+        """
+        Args:
+            answer_column: Key of each prompt's answer: a text, a number, or a list of which any is
+                right.
+            extract: A regular expression: its last match, or the match's first group, is compared;
+                null: the completion.
+            ignore_case: Compare without regard to case.
+            ignore_punctuation: Compare without ASCII punctuation.
+            timeout: > 0: seconds for one completion's extract, after which it has no score.
+        """
         self.metadata = (answer_column,)  # type: ignore[misc]
         self.column = answer_column
         self.extract = None if extract is None else compiled(extract, "reward.extract")

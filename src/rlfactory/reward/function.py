@@ -28,7 +28,12 @@ class Function(Reward):
     function_arguments = ("prompts", "completions")
     passes_by_name = True
 
-    def __init__(self, *, function: str, timeout: Positive = 60.0) -> None:
+    def __init__(self, *, function: str, timeout: Positive = 60) -> None:
+        """
+        Args:
+            function: package.module:name or path/to/file.py:name.
+            timeout: > 0: seconds per call, after which its scores count as failed.
+        """
         self.call, self.main = load_function(function)
         self.timeout = timeout
         self._parameters = _keyword_parameters(self.call, self.main)

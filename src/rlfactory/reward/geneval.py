@@ -48,6 +48,19 @@ class GenEval(Reward):
         dtype: Literal["float32", "float16", "bfloat16"] = "float32",
         batch_size: PositiveInt = 8,
     ) -> None:
+        """
+        Args:
+            path: The detector: a folder or a hub id.
+            clip_path: The CLIP for colours: a folder or a hub id.
+            relation_credit: none | flow_grpo: the terms of a wrong relation, see
+                docs/reward/geneval.md.
+            threshold: in [0, 1): objects of lower confidence are ignored.
+            counting_threshold: in [0, 1): the same for prompts tagged `counting`.
+            max_objects: Per class, the most confident.
+            side: Pixels to which an image's shorter side is resized for the detector.
+            dtype: float32 | float16 | bfloat16.
+            batch_size: Images in one forward pass.
+        """
         self.relation_credit: RelationCredit = relation_credit
         self.threshold = threshold
         self.counting_threshold = counting_threshold

@@ -64,11 +64,25 @@ class GenEval2(Reward):
         key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = None,
         concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5.0,
-        timeout: Positive = 120.0,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
+        """
+        Args:
+            url: A server with OpenAI's protocol and log-probabilities: http://HOST:PORT/v1.
+            model: The model's name on the server; published: Qwen/Qwen3-VL-8B-Instruct.
+            mean: geometric | arithmetic: of a prompt's atoms, the benchmark's GM or AM.
+            top: The most likely tokens whose log-probabilities are asked for.
+            key_env: The environment variable with the server's key, if it wants one.
+            image_size: Side of the square that images are resized to, in pixels; null: as they are.
+            concurrency: Simultaneous requests, a question each.
+            connect_timeout: > 0: seconds to connect.
+            timeout: > 0: seconds for one answer.
+            retries: Attempts after the first; then the sample counts as failed.
+            backoff: > 0: seconds before the second attempt, doubled before each further one.
+        """
         self.mean: Literal["geometric", "arithmetic"] = mean
         self.top = top
         self.chat = VisionChat(

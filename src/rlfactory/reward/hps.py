@@ -109,6 +109,15 @@ class HPS(Reward):
         dtype: Precision = "auto",
         batch_size: PositiveInt = 16,
     ) -> None:
+        """
+        Args:
+            version: v2.1 | v2.0: which weights are downloaded where path is null.
+            path: null, or the weights as published: a file or OWNER/NAME/FILE of the hub.
+            processor: The tokenizer: a folder or a hub id.
+            fit: pad (the full image with black padding, as published) | crop (as CLIP).
+            dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
+            batch_size: Images in one forward pass.
+        """
         file = path or FILES[version]
         model = load_open_clip(file, VIT_H_14, key="reward.path", what="ViT-H-14 of open_clip")
         self.clip = Clip(

@@ -94,6 +94,13 @@ class HPSv3(Reward):
         dtype: Precision = "auto",
         batch_size: PositiveInt = 4,
     ) -> None:
+        """
+        Args:
+            path: The weights: a file, or OWNER/NAME/FILE of the hub.
+            processor: Tokenizer and configuration: a folder or a hub id.
+            dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
+            batch_size: Images in one forward pass.
+        """
         self.device, self.batch_size = device, batch_size
         with loading("reward.processor", processor, "a Qwen2-VL") as locate:
             source = locate(processor)

@@ -30,8 +30,15 @@ class ImageFunction(Reward):
         *,
         function: str,
         images: Literal["tensor", "numpy", "pil"] = "tensor",
-        timeout: Positive = 60.0,
+        timeout: Positive = 60,
     ) -> None:
+        """
+        Args:
+            function: package.module:name or path/to/file.py:name.
+            images: tensor | numpy | pil: uint8 [B, F, 3, H, W], uint8 [B, F, H, W, 3], or lists of
+                frames.
+            timeout: > 0: seconds per call, after which its scores count as failed.
+        """
         self.call, self.main = load_function(function)
         self.images: Form = images
         self.timeout = timeout

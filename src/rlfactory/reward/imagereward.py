@@ -42,6 +42,13 @@ class ImageReward(Reward):
         dtype: Precision = "auto",
         batch_size: PositiveInt = 16,
     ) -> None:
+        """
+        Args:
+            path: The weights: a file, or OWNER/NAME/FILE of the hub.
+            tokenizer: BERT's, lower case: a folder or a hub id.
+            dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
+            batch_size: Images in one forward pass.
+        """
         self.device = device
         self.batch_size = batch_size
         self.model = _load_model(path, network_dtype(dtype, device)).to(device)

@@ -43,6 +43,11 @@ class Compressibility(Reward):
     better = {"jpeg_kb": "lower"}
 
     def __init__(self, *, quality: PositiveInt = 95, unit: Positive = 1.0) -> None:
+        """
+        Args:
+            quality: JPEG quality, 1 to 100.
+            unit: > 0: kilobytes that make a score of 1; Flow-GRPO's compressibility takes 500.
+        """
         self.quality = _checked_quality(quality)
         self.unit = unit
 
@@ -64,6 +69,11 @@ class Incompressibility(Reward):
     better = {"jpeg_kb": "higher"}
 
     def __init__(self, *, quality: PositiveInt = 95, unit: Positive = 1.0) -> None:
+        """
+        Args:
+            quality: JPEG quality, 1 to 100.
+            unit: > 0: kilobytes that make a score of 1; Flow-GRPO's compressibility takes 500.
+        """
         self.quality = _checked_quality(quality)
         self.unit = unit
 

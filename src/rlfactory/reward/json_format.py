@@ -120,6 +120,17 @@ class JSONFormat(Reward):
         fenced: bool = False,
         answer_column: str | None = None,
     ) -> None:
+        """
+        Args:
+            root: any | object | array | string | number | integer | boolean | null: type of the
+                top-level value.
+            keys: Required keys of a top-level object: [name, age], or {name: string, age: integer}.
+            other_keys: false: any further key makes the score 0.
+            partial: none | keys: the share of correct keys.
+            fenced: true: a block between ```json and ``` is accepted too.
+            answer_column: Key of each prompt's value, a JSON text or the value itself, that the
+                completion must equal; null: none.
+        """
         if answer_column is not None and (keys or root != "any" or partial == "keys"):
             raise RewardError(
                 f"reward.answer_column={answer_column} compares all of the value; leave out"

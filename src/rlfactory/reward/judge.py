@@ -90,11 +90,24 @@ class UnifiedReward(Reward):
         image_size: PositiveInt | None = 512,
         max_tokens: PositiveInt = 1024,
         concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5.0,
-        timeout: Positive = 120.0,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
+        """
+        Args:
+            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
+            model: The model's name on the server.
+            key_env: The environment variable with the server's key, if it wants one.
+            image_size: Side of the square that images are resized to, in pixels; null: as they are.
+            max_tokens: Of an answer.
+            concurrency: Simultaneous requests, one image each.
+            connect_timeout: > 0: seconds to connect.
+            timeout: > 0: seconds for one answer.
+            retries: Attempts after the first; then the sample counts as failed.
+            backoff: > 0: seconds before the second attempt, doubled before each further one.
+        """
         self.chat = VisionChat(
             url,
             model=model,
@@ -134,18 +147,37 @@ class VLMJudge(Reward):
         model: str,
         question: str,
         pattern: str = r"Score:\s*([-+]?\d+(?:\.\d+)?)",
-        low: float = 0.0,
-        high: float = 10.0,
+        low: float = 0,
+        high: float = 10,
         key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = None,
         shows_source: bool = False,
         max_tokens: PositiveInt = 512,
         concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5.0,
-        timeout: Positive = 120.0,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
+        """
+        Args:
+            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
+            model: The model's name on the server.
+            question: {prompt} is replaced.
+            pattern: Finds the score in the answer: a regular expression with one group.
+            low: The model's lowest score, which becomes 0.
+            high: Its highest score, which becomes 1.
+            key_env: The environment variable with the server's key, if it wants one.
+            image_size: Side of the square that images are resized to, in pixels; null: as they are.
+            shows_source: Send the picture that was edited before each image (prompts with
+                pictures).
+            max_tokens: Of an answer.
+            concurrency: Simultaneous requests, one image each.
+            connect_timeout: > 0: seconds to connect.
+            timeout: > 0: seconds for one answer.
+            retries: Attempts after the first; then the sample counts as failed.
+            backoff: > 0: seconds before the second attempt, doubled before each further one.
+        """
         self.question = question
         self.pattern = _compiled(pattern)
         if not low < high:
@@ -191,18 +223,23 @@ class VideoJudge(VLMJudge):
         model: str,
         question: str,
         pattern: str = r"Score:\s*([-+]?\d+(?:\.\d+)?)",
-        low: float = 0.0,
-        high: float = 10.0,
+        low: float = 0,
+        high: float = 10,
         key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = None,
         frames: PositiveInt = 4,
         max_tokens: PositiveInt = 512,
         concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5.0,
-        timeout: Positive = 120.0,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
+        """
+        Args:
+            frames: Evenly spaced frames of each video that are sent, in order.
+            concurrency: Simultaneous requests, one video each.
+        """
         super().__init__(
             url=url,
             model=model,

@@ -24,6 +24,11 @@ class Length(Reward):
     def __init__(
         self, *, target: PositiveInt, unit: Literal["words", "characters"] = "words"
     ) -> None:
+        """
+        Args:
+            target: >= 1: the target length of a completion.
+            unit: words | characters.
+        """
         self.target = target
         self.unit = unit
 

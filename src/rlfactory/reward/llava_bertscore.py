@@ -47,11 +47,31 @@ class LlavaBertScore(Reward):
         image_size: PositiveInt | None = None,
         max_tokens: PositiveInt = 64,
         concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5.0,
-        timeout: Positive = 120.0,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
+        """
+        Args:
+            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
+            model: The model's name on the server: a LLaVA, or any other vision-language model.
+            question: Asked about each image; {prompt} is replaced.
+            reference: The text that the answer is compared with; {prompt} is replaced.
+            encoder: BERTScore's: a hub id or a folder.
+            layer: Whose output is used: 40 for deberta-xlarge-mnli, 17 for roberta-large, 18 for
+                bert-large-uncased.
+            dtype: float32 | float16, of the encoder.
+            batch_size: Texts in one forward pass.
+            key_env: The environment variable with the server's key, if it wants one.
+            image_size: Side of the square that images are resized to, in pixels; null: as they are.
+            max_tokens: Of an answer.
+            concurrency: Simultaneous requests, one image each.
+            connect_timeout: > 0: seconds to connect.
+            timeout: > 0: seconds for one answer.
+            retries: Attempts after the first; then the sample counts as failed.
+            backoff: > 0: seconds before the second attempt, doubled before each further one.
+        """
         self.question = question
         self.reference = reference
         self.chat = VisionChat(

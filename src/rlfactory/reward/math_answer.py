@@ -41,6 +41,13 @@ class MathAnswer(Reward):
     def __init__(
         self, *, answer_column: str = "answer", timeout: Positive = 5.0, memory: Positive = 2.0
     ) -> None:
+        """
+        Args:
+            answer_column: Key of each prompt's answer, a number or a text in LaTeX or plain
+                notation.
+            timeout: > 0: seconds for one comparison, after which it has no score.
+            memory: > 0: GiB for one comparison, above which it has no score.
+        """
         if importlib.util.find_spec("math_verify") is None:
             raise RewardError(
                 "reward=math needs a package that is not installed; type"

@@ -72,6 +72,11 @@ class OCR(Reward):
     best_score = 1.0
 
     def __init__(self, *, engine: Literal["rapidocr", "paddleocr", "easyocr"] = "rapidocr") -> None:
+        """
+        Args:
+            engine: rapidocr | paddleocr | easyocr: the OCR engine; only the first has its weights
+                in the package.
+        """
         self.read = load_reader(engine)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:

@@ -53,6 +53,14 @@ class PickScore(Reward):
         dtype: Precision = "auto",
         batch_size: PositiveInt = 16,
     ) -> None:
+        """
+        Args:
+            path: The CLIP: a folder or a hub id.
+            processor: Tokenizer and preprocessing; null: those of path.
+            scale: logit/26 (Flow-GRPO) | logit/100 (in tables) | logit | cosine | mixgrpo.
+            dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
+            batch_size: Images in one forward pass.
+        """
         self.scale: Scale = scale
         self.clip = load_clip(path, device, dtype=dtype, batch_size=batch_size, processor=processor)
 

@@ -80,6 +80,17 @@ class PythonCode(Reward):
         packages: bool = False,
         concurrency: PositiveInt = 4,
     ) -> None:
+        """
+        Args:
+            tests_column: Key of each prompt's tests: Python code, or a list of such texts.
+            fenced: Run the last Markdown block of code, where there is one.
+            with_prompt: true: the program is the prompt and the completion.
+            partial: none | tests: the share of tests that pass.
+            timeout: > 0: seconds for a program with its tests.
+            memory: > 0: GiB for a program.
+            packages: Whether installed packages can be imported, not the standard library alone.
+            concurrency: Programs that run at once.
+        """
         self.metadata = (tests_column,)  # type: ignore[misc]
         self.column = tests_column
         self.fenced, self.with_prompt, self.partial = fenced, with_prompt, partial

@@ -44,6 +44,15 @@ class RegexFormat(Reward):
         answer_column: str | None = None,
         timeout: Positive = 1.0,
     ) -> None:
+        """
+        Args:
+            pattern: In the syntax of Python's package regex.
+            match: fullmatch | search | count.
+            limit: >= 1; count: the number of matches for a score of 1.
+            answer_column: Key of each prompt's answer, which {answer} in the pattern stands for;
+                null: none.
+            timeout: > 0: seconds for one completion, after which it has no score.
+        """
         if limit > 1 and match != "count":
             raise RewardError(f"reward.limit={limit} is for match=count; type reward.match=count")
         _check_answer(pattern, answer_column)

@@ -51,11 +51,23 @@ class Remote(Reward):
         encoding: Encoding = "png",
         batch_size: PositiveInt = 32,
         concurrency: PositiveInt = 4,
-        connect_timeout: Positive = 5.0,
-        timeout: Positive = 120.0,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
+        """
+        Args:
+            url: http://HOST:PORT.
+            token_env: The environment variable with the server's token, if it has one.
+            encoding: png | raw: raw takes less time and more bytes.
+            batch_size: Images in a request; a group is never split.
+            concurrency: Simultaneous requests.
+            connect_timeout: > 0: seconds to connect.
+            timeout: > 0: seconds to answer a request.
+            retries: Attempts after the first; then the request's samples count as failed.
+            backoff: > 0: seconds before the second attempt, doubled before each further one.
+        """
         self.encoding: Encoding = encoding
         policy = RetryPolicy(connect_timeout, timeout, retries, backoff)
         self.server = JsonClient(
@@ -118,11 +130,15 @@ class RemoteText(Remote):
         token_env: str = TOKEN,
         batch_size: PositiveInt = 256,
         concurrency: PositiveInt = 4,
-        connect_timeout: Positive = 5.0,
-        timeout: Positive = 120.0,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
+        """
+        Args:
+            batch_size: Texts in a request; a group is never split.
+        """
         super().__init__(
             url=url,
             token_env=token_env,

@@ -27,6 +27,10 @@ class Repetition(Reward):
     best_score = 0.0
 
     def __init__(self, *, ngram: PositiveInt = 3) -> None:
+        """
+        Args:
+            ngram: >= 1: words in an n-gram.
+        """
         self.ngram = ngram
 
     def score(self, samples: Samples) -> dict[str, Tensor]:

@@ -38,6 +38,19 @@ class RewardModel(Reward):
         batch_size: PositiveInt = 64,
         max_tokens: PositiveInt = 512,
     ) -> None:
+        """
+        Args:
+            path: A sequence classifier with one label: zoo:NAME, a folder or a hub id.
+            judge: text (prompt and completion) | completion.
+            use_attention_mask: false: padding is read like text.
+            prefix: Put before each text; null: what it was trained with, by its config.json, or
+                nothing.
+            with_end: true | false: whether the score is read after the end of text that a
+                completion ended with; null: as trained.
+            dtype: float32 | float16.
+            batch_size: Texts in one forward pass.
+            max_tokens: Longer texts are truncated at the end.
+        """
         self.judge = judge
         self.classifier = Classifier(
             path,

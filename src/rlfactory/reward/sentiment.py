@@ -51,6 +51,19 @@ class Sentiment(Reward):
         batch_size: PositiveInt = 64,
         max_tokens: PositiveInt = 512,
     ) -> None:
+        """
+        Args:
+            path: A classifier of texts: zoo:NAME, a folder or a hub id.
+            label: The label, by the classifier's name for it, in upper or lower case.
+            name: The score's name in metrics, tables and figures.
+            output: prob | logit | log_odds.
+            judge: text (prompt and completion) | completion.
+            use_attention_mask: false: padding is read like text, as in a well-known walkthrough.
+            prefix: Put before each text; that walkthrough's texts began with <|endoftext|>.
+            dtype: float32 | float16.
+            batch_size: Texts in one forward pass.
+            max_tokens: Longer texts are truncated at the end.
+        """
         self.main = name
         self.output: Literal["prob", "logit", "log_odds"] = output
         self.judge = judge

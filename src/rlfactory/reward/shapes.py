@@ -33,6 +33,12 @@ class Shapes(Reward):
         relation_credit: Literal["none", "flow_grpo"] = "none",
         blobs: Literal["fault", "ignored"] = "fault",
     ) -> None:
+        """
+        Args:
+            relation_credit: none | flow_grpo: the terms of a wrong relation, see
+                docs/reward/shapes.md.
+            blobs: fault | ignored: whether a blob of no known shape lowers the score.
+        """
         self.relation_credit: RelationCredit = relation_credit
         self.blobs = blobs
 

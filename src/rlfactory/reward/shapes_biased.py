@@ -29,6 +29,10 @@ class ShapesBiased(Reward):
     better = {"shapes": "higher", "shapes_strict": "higher"}
 
     def __init__(self, *, weight: float = 10.0) -> None:
+        """
+        Args:
+            weight: Of the mean chroma, which is in [0, 1].
+        """
         self.weight = weight
         self.gold = Shapes()
 

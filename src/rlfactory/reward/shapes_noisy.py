@@ -39,6 +39,11 @@ class ShapesNoisy(Reward):
     best_score = 1.0
 
     def __init__(self, *, error_rate: Fraction = 0.3, cell: PositiveInt = 8) -> None:
+        """
+        Args:
+            error_rate: [0, 1]: share of the mean colours for which it errs: half score 1, half 0.
+            cell: >= 1: levels of each channel that count as one colour.
+        """
         self.error_rate = error_rate
         self.cell = cell
         self.gold = Shapes()

@@ -44,8 +44,24 @@ def test_torchs_optimisers_as_inspect_sees_them(name: str) -> None:
     parameters = inspect.signature(getattr(torch.optim, name)).parameters
     assert set(read_signature(f"torch.optim.{name}").parameters) == set(parameters) - {"params"}
     assert read_signature(f"torch.optim.{name}").parameters["lr"] == Parameter(
-        float, required=False
+        float, required=False, default=parameters["lr"].default
     )
+
+
+def test_defaults_of_positional_options_and_of_fields(package: Write) -> None:
+    name = package(
+        a="from dataclasses import dataclass, field\n"
+        "class A:\n"
+        "    def __init__(self, device, a, b=2, *, c=3, d=open): ...\n"
+        "@dataclass\n"
+        "class B:\n"
+        "    x: int\n"
+        "    y: int = 4\n"
+        "    z: list[int] = field(default_factory=list)\n"
+    )
+    for target, expected in (("A", [..., 2, 3, ...]), ("B", [..., 4, ...])):
+        found = read_signature(f"{name}.a.{target}").parameters.values()
+        assert [parameter.default for parameter in found] == expected
 
 
 def test_types(package: Write) -> None:

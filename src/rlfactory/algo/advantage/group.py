@@ -44,6 +44,7 @@ class GroupAdvantage(Advantage):
         zero_variance: What is done with groups whose samples all have the same reward: `keep`;
             `drop`, where the loss stays a mean over all samples; `renormalise`, where it is the
             mean over the remaining ones.
+        eps_as: added | floor: std + eps, or max(std, eps).
     """
 
     grouped = True

@@ -8,6 +8,7 @@ import inspect
 import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -64,6 +65,11 @@ class Parameter:
     kind: Any
     required: bool
     default: Any = ...
+
+    @property
+    def plain_default(self) -> Any:
+        """The default as YAML has it: a new list for a tuple; `...` where there is none."""
+        return [*self.default] if isinstance(self.default, tuple | list) else deepcopy(self.default)
 
 
 @dataclass(frozen=True)
@@ -128,23 +134,23 @@ def _read_signature(target: str) -> Signature:
         return Signature(name, _parameters(module, node), {}, node.args.kwarg is not None)
     if not isinstance(node, ast.ClassDef):
         raise TargetError(f"{target} is neither a class nor a function")
-    lineage = _lineage(module, node)
+    ancestors = lineage(module, node)
     traits: dict[str, Any] = {}
-    for owner, ancestor in reversed(lineage):
+    for owner, ancestor in reversed(ancestors):
         traits |= _literals(owner, ancestor)
-    for owner, ancestor in lineage:
+    for owner, ancestor in ancestors:
         for item in statements(ancestor.body):
             if isinstance(item, ast.FunctionDef) and item.name == "__init__":
                 takes_any = item.args.kwarg is not None
                 return Signature(name, _parameters(owner, item), traits, takes_any)
     found: dict[str, Parameter] = {}
-    for owner, ancestor in reversed(lineage):
+    for owner, ancestor in reversed(ancestors):
         if any("dataclass" in ast.unparse(line) for line in ancestor.decorator_list):
             found |= _dataclass_fields(owner, ancestor)
     return Signature(name, found, traits)
 
 
-def _lineage(module: Module, node: ast.ClassDef) -> list[tuple[Module, ast.ClassDef]]:
+def lineage(module: Module, node: ast.ClassDef) -> list[tuple[Module, ast.ClassDef]]:
     """A class and those of its ancestors whose source can be found, nearest first."""
     found = [(module, node)]
     # an optimizer: its own source is enough, and its ancestors are long
@@ -154,7 +160,7 @@ def _lineage(module: Module, node: ast.ClassDef) -> list[tuple[Module, ast.Class
         named = base.value if isinstance(base, ast.Subscript) else base
         where, ancestor = resolve_expression(module, named)
         if isinstance(ancestor, ast.ClassDef) and ancestor is not node:
-            found += _lineage(where, ancestor)
+            found += lineage(where, ancestor)
     return found
 
 
@@ -181,6 +187,7 @@ def _parameters(module: Module, node: ast.FunctionDef) -> dict[str, Parameter]:
     only = [(a, d is None) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
     taken = [(a, required) for a, required in both if a.arg not in _PASSED] + only
     defaults = dict(zip(args.kwonlyargs, args.kw_defaults, strict=True))
+    defaults |= zip(args.args[optional:], args.defaults, strict=True)
     return {
         a.arg: Parameter(_known_type(module, a.annotation), needed, _literal(defaults.get(a)))
         for a, needed in taken
@@ -203,7 +210,8 @@ def _dataclass_fields(module: Module, node: ast.ClassDef) -> dict[str, Parameter
         if {"ClassVar", "KW_ONLY"} & set(_names(item.annotation)) or "init" in options:
             continue
         given = bool({"default", "default_factory", "value"} & options)
-        found[item.target.id] = Parameter(_known_type(module, item.annotation), not given)
+        kind, default = _known_type(module, item.annotation), _literal(item.value)
+        found[item.target.id] = Parameter(kind, not given, default)
     return found
 
 

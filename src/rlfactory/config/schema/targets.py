@@ -14,6 +14,7 @@ from rlfactory.utils.errors import UserError
 from rlfactory.utils.live_objects import is_reference, resolve
 
 PLUGINS = "rlfactory.conf"
+OPTIMIZERS = ("bitsandbytes.optim", "torch.optim")
 # Only packages that hold components: were all of ours allowed, a YAML file could name
 # `rlfactory.config.schema.targets.instantiate`, which calls whatever its arguments say.
 ALLOWED_PACKAGES = (
@@ -27,9 +28,8 @@ ALLOWED_PACKAGES = (
     "rlfactory.regularizer",
     "rlfactory.reward",
     "rlfactory.run.loggers",
-    "bitsandbytes.optim",
     "rlfactory.optimizer",
-    "torch.optim",
+    *OPTIMIZERS,
 )
 
 _EXTRAS = {"bitsandbytes": "gpu"}
@@ -65,6 +65,13 @@ def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
     if is_reference(target):
         return True
     return _below(target, [root for root in allowed_roots(trust) if root != "rlfactory"])
+
+
+def is_foreign_optimizer(target: str) -> bool:
+    """Whether a target is an optimiser of another library, which has more options than a file
+    shows.
+    """
+    return _below(target, OPTIMIZERS)
 
 
 def is_installed(target: str) -> bool:

@@ -87,6 +87,12 @@ class Several(FaultTolerant):
     made_of = "parts"  # the key whose entries are configurations of the same group
 
     def __init__(self, *, of: list[str], parts: Mapping[str, Logger]) -> None:
+        """
+        Args:
+            of: Names from `rlfactory list logger`, or of your own parts.
+            parts: Their own options, logger.parts.NAME.OPTION; a part of your own begins with its
+                _target_.
+        """
         self.parts = {name: parts[name] for name in of}
         super().__init__({n: partial(self.parts.__getitem__, n) for n in of}, log.error)
 

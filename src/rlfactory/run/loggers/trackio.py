@@ -19,6 +19,11 @@ class Trackio(HostedRun):
     package = extra = service = "trackio"
 
     def __init__(self, *, project: str, space: str | None) -> None:
+        """
+        Args:
+            project: what `trackio show --project` opens.
+            space: owner/name of a Hugging Face Space that keeps it; null: this machine.
+        """
         super().__init__()
         self.project, self.space = project, space
         self._last_step = -1

@@ -24,6 +24,13 @@ class Wandb(HostedRun):
         entity: str | None,
         tags: list[str],
     ) -> None:
+        """
+        Args:
+            project: W&B project.
+            mode: online | offline | disabled.
+            entity: W&B team; null: your default.
+            tags: W&B tags.
+        """
         super().__init__()
         self.project, self.mode, self.entity, self.tags = project, mode, entity, tags
 
