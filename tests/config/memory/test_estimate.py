@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import save_file
 
 from rlfactory.config.memory import device_memory
@@ -27,14 +26,13 @@ from rlfactory.config.memory.suggestions import (
 )
 from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.overrides import compose
-from rlfactory.config.paths import packaged_folder
 from rlfactory.hardware.environment import installed_gpus
 
 COMPUTED = ("weights", "rollout", "learning")
 PRECISION = {"_target_": "rlfactory.model.precision.Precision"}
 HALF = PRECISION | dict.fromkeys(COMPUTED, "bfloat16")
 EXACT = PRECISION | dict.fromkeys(COMPUTED, "float32")
-ROOMY = yaml.safe_load((packaged_folder("conf") / "memory" / "roomy.yaml").read_text())["memory"]
+ROOMY = compose(["memory=roomy"]).values["memory"]
 FLUX = 11_901_408_320
 PLAIN = ["prompts=shapes", "reward=compressibility"]
 """Prompts without end, so that text encoders stay; a reward without a network."""
