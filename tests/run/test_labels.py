@@ -1,6 +1,7 @@
 import pytest
 
-from rlfactory.run.labels import metric_name, metric_unit, plural, run_choices
+from rlfactory.run.labels import metric_name, metric_unit, run_choices
+from rlfactory.utils.text import plural
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rlfactory.config.words import typed_value
 from rlfactory.utils.batch_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 from rlfactory.utils.held_out import FEWEST, held_out_texts, sameness
 from rlfactory.utils.live_objects import is_reference, resolve
+from rlfactory.utils.text import plural
 
 
 @dataclass(frozen=True)
@@ -156,11 +157,12 @@ def describe_evaluation(config: Config, traits: Traits) -> str:
     count = wanted if available is None else min(wanted, available)
     counts = counts_of(config["prompts"])
     if is_separate(config, traits):
-        text = f"{count} held-out prompts"
+        text = plural(count, "held-out prompt")
     elif counts is not None and counts.shared < counts.evaluated:
-        text = f"{count} prompts; {counts.shared} of the {counts.evaluated} are trained on too"
+        shared = f"{counts.shared} of the {counts.evaluated} are trained on too"
+        text = f"{plural(count, 'prompt')}; {shared}"
     else:
-        text = f"{count} training prompts{_remedy(config)}"
+        text = f"{plural(count, 'training prompt')}{_remedy(config)}"
     if available is None and config["prompts"].get("path") is not None:
         text = f"at most {text}"
     if (noises := config["evaluation"]["noises"]) > 1:

@@ -18,6 +18,7 @@ from rlfactory.model.lm.live_models import lora_words, model_fault, tokenizer_fa
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
 from rlfactory.utils.live_objects import PREFIX
+from rlfactory.utils.text import plural
 
 NAMES = ("model", "tokenizer", "reward", "prompts", "algo", "dynamics")
 """What can be handed over instead of an option."""
@@ -231,6 +232,6 @@ def _native_size(pipe: Any) -> int | None:
 def _name_of(value: Any) -> str:
     """A short name for the run folder and the plan; of prompts, how many there are."""
     if hasattr(value, "eval_prompts") and isinstance(value, Sized):
-        return f"{len(value)} prompts"
+        return plural(len(value), "prompt")
     named = value if hasattr(value, "__name__") else type(value)
     return str(named.__name__).strip("<>")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rlfactory.report.claim_result import ClaimResult
 from rlfactory.report.table import NONE, TextTable
 from rlfactory.report.verdicts import MIN_SEEDS
-from rlfactory.run.labels import plural
+from rlfactory.utils.text import plural
 
 HEADS = ["claim", "source", "compared", "score", "difference", "95 % interval", "p", "n", "verdict"]
 NOTE = (

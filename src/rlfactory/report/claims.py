@@ -21,9 +21,9 @@ from rlfactory.report.verdicts import (
     less,
     verdict,
 )
-from rlfactory.run.labels import plural
 from rlfactory.sweep.claims import BEFORE, Claim
 from rlfactory.sweep.table import Column
+from rlfactory.utils.text import plural
 
 Measured = Mapping[int, SeedScores]
 

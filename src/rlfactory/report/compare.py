@@ -20,7 +20,7 @@ from rlfactory.run.labels import evaluation_label
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import paired_change
 from rlfactory.utils.console import clock, number
-from rlfactory.utils.markdown import plain
+from rlfactory.utils.text import plain
 
 _TELLTALE = 2  # keys that say what a run is
 FILE, IMAGE = "compare.md", "compare.png"

@@ -28,7 +28,7 @@ from rlfactory.report.table import (
 )
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import TableInfo
-from rlfactory.utils.markdown import plain
+from rlfactory.utils.text import plain
 
 LEADERBOARD_FIGURE = "leaderboard.png"
 _FILE_WIDTH = 160

@@ -79,13 +79,9 @@ def metric_unit(metric: str) -> str:
     return UNITS.get(metric, "score" if is_score else metric)
 
 
-def plural(number: int, thing: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
 def run_choices(config: Mapping[str, Any]) -> str:
     """What a run trains, in a few words: `tiny_sd3, nft, shapes`; empty where nothing says so."""
     chosen = config.get("choices")
     chosen = chosen if isinstance(chosen, Mapping) else {}
-    return ", ".join(str(chosen[key]) for key in ("model", "algo", "reward") if key in chosen)
+    words = [str(chosen[key]) for key in ("model", "algo", "reward") if key in chosen]
+    return ", ".join(word for word in words if word != "none")

@@ -14,12 +14,13 @@ from rlfactory.run.checkpoint.find import all_checkpoints
 from rlfactory.run.environment import Environment, read_environments
 from rlfactory.run.evaluations import SetPairs, read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.labels import evaluation_label, plural
+from rlfactory.run.labels import evaluation_label
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores
 from rlfactory.run.statistics import Array, Change, bootstrap_interval, paired_change
 from rlfactory.utils.console import clock, number, printable
 from rlfactory.utils.data_files import read_shown
+from rlfactory.utils.text import plural
 
 NO_INTERVAL = "–"
 _PHASES = ("sample", "score", "learn")

@@ -17,14 +17,13 @@ from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.image_grid import grid
 from rlfactory.run.figures.sources import beside_sources
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.labels import plural
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.tools.sampling_config import SamplingOptions, sampling_config
 from rlfactory.train.components import Components
 from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.utils.console import printable
 from rlfactory.utils.images import batch_to_pil, save_animation, to_pil
-from rlfactory.utils.markdown import plain
+from rlfactory.utils.text import plain, plural
 
 
 def sample(

@@ -8,7 +8,7 @@ import pytest
 from rlfactory.report.html.plots import count, fixed, interval, plots, rows_with_curves
 from rlfactory.report.html.write import page
 from rlfactory.report.report import Curve
-from rlfactory.run.labels import plural
+from rlfactory.utils.text import plural
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from rlfactory.model.pipelines.scheduler_config import (
     solver_notes,
     timestep_notes,
 )
+from rlfactory.utils.text import plural
 
 
 def cautions(config: Config, traits: Traits) -> Iterator[str]:
@@ -96,7 +97,7 @@ def _repeated_prompts(config: Config, traits: Traits) -> Iterator[str]:
     fitting = (n for n in range(count, 0, -1) if n * size % config["updates_per_iteration"] == 0)
     fix = f"; prompts_per_iteration={n} has none twice" if (n := next(fitting, 0)) else ""
     times = f"each comes up {groups // count} times{fix}"
-    yield f"{count} prompts for {groups} groups an iteration: {times}"
+    yield f"{plural(count, 'prompt')} for {groups} groups an iteration: {times}"
 
 
 def _ignored_by_language_models(config: Config, traits: Traits) -> Iterator[str]:

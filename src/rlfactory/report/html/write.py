@@ -16,11 +16,11 @@ from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
 from rlfactory.report.table import category_tables
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.figures.figure import COLORS
-from rlfactory.run.labels import plural
 from rlfactory.run.page.images import EmbeddedImage, embed
 from rlfactory.run.page.template import asset, fill_page
 from rlfactory.run.statistics import MIN_RUNS
 from rlfactory.sweep.table import Column
+from rlfactory.utils.text import plural
 
 PACKAGE = "rlfactory.report.html"
 FILE = "report.html"

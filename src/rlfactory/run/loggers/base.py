@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 from rlfactory.run.atomic_write import write_text
 from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json, read_text
-from rlfactory.utils.markdown import plain
+from rlfactory.utils.text import plain
 
 Cell = str | float | None
 REMEDY = "remove it: it shows samples, and nothing is computed from it"

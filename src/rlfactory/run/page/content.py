@@ -9,7 +9,7 @@ from typing import Any
 from rlfactory.run.evaluations import read_evaluations, read_sets, set_pairs
 from rlfactory.run.figures.curves import RunCurves
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.run.labels import evaluation_label, plural, run_choices
+from rlfactory.run.labels import evaluation_label, run_choices
 from rlfactory.run.loggers.base import SampleTable
 from rlfactory.run.metrics import Record, read
 from rlfactory.run.samples import SamplePair, choose, evaluated, sample_pairs
@@ -18,6 +18,7 @@ from rlfactory.run.statistics import Change
 from rlfactory.run.summary import changes, cost, provenance, results
 from rlfactory.utils.data_files import FileError, read_shown
 from rlfactory.utils.data_files import read_yaml as read_yaml_file
+from rlfactory.utils.text import plural
 
 
 @dataclass(frozen=True)

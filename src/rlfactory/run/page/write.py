@@ -5,13 +5,13 @@ from pathlib import Path
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.labels import plural
 from rlfactory.run.page.content import RunContent, run_content
 from rlfactory.run.page.images import EmbeddedImage, embed
 from rlfactory.run.page.plots import curve_plots, histogram
 from rlfactory.run.page.template import SHARED, fill_page
 from rlfactory.run.statistics import Change
 from rlfactory.utils.console import number
+from rlfactory.utils.text import plural
 
 _TILE = 320  # pixels of a sample's longer side
 

@@ -16,7 +16,6 @@ from rlfactory.run.evaluations import read_sets, set_pairs
 from rlfactory.run.figures.curves import draw_curves
 from rlfactory.run.figures.gallery import STRIP_PROMPTS, gallery
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.run.labels import plural
 from rlfactory.run.loggers import Logger
 from rlfactory.run.loggers.replay import log_samples
 from rlfactory.run.metrics import read
@@ -29,6 +28,7 @@ from rlfactory.train.components import Components, Metrics
 from rlfactory.train.evaluation.evaluator import Evaluation, Evaluator, evaluation_metrics
 from rlfactory.train.listeners import Iteration, Listener, Summary, is_due
 from rlfactory.utils.fault_injection import fault_point
+from rlfactory.utils.text import plural
 
 
 class EvaluationFiles:

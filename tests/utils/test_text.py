@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfactory.utils.markdown import plain
+from rlfactory.utils.text import plain
 
 
 @pytest.mark.parametrize(

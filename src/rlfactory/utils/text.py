@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, in Markdown."""
+"""Text that somebody else wrote, as plain Markdown, and counts in words."""
 
 MARKS = "\\|<*_`[]"
 
@@ -9,3 +9,8 @@ def plain(text: str) -> str:
     for mark in MARKS:
         escaped = escaped.replace(mark, f"\\{mark}")
     return escaped
+
+
+def plural(number: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
