@@ -4,7 +4,6 @@ Looked for in this order: the table of other libraries' names, the same key else
 configuration, a similar key at the same place, the same key of options that are not chosen.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -164,14 +163,12 @@ def _parameters(node: object) -> Collection[str]:
 def _only_in_other_options(key: str, value: str | None, places: Sequence[str]) -> Problem | None:
     """A key that only options have that are not chosen, of any group."""
     name = key.rpartition(".")[2]
-    pattern = re.compile(rf"^ +{re.escape(name)}:", re.MULTILINE)
     for group in COMPONENTS:
         by_key: dict[str, list[str]] = {}
         for option, path in options(group, places).items():
-            if pattern.search(path.read_text("utf-8")):
-                for own in _option_keys(path, group):
-                    if own.rpartition(".")[2] == name:
-                        by_key.setdefault(own, []).append(option)
+            for own in _option_keys(path, group):
+                if own.rpartition(".")[2] == name:
+                    by_key.setdefault(own, []).append(option)
         if by_key:
             meant = max(sorted(by_key), key=lambda own: len(by_key[own]))
             return _of_options(key, group, meant, value, by_key[meant])
