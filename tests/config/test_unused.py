@@ -31,7 +31,7 @@ def notes(*words: str) -> list[str]:
         (["model.guidance=0"], "model.guidance=0 is no guidance"),
         (["micro_batch=1000"], "has no more effect than 192, all items of an update"),
         ([TEXTS, "prompts=shapes"], "these prompts ask for images, and the model makes texts"),
-        (["model=sd35", "prompts=shapes"], "shapes are captions for the small models"),
+        (["model=sd35", "prompts=shapes"], "captions are for the small models"),
     ],
     ids=str,
 )

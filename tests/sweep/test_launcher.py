@@ -37,7 +37,7 @@ def test_for_real(drive: Drive, tmp_path: Path, name: str) -> None:
     process = drive(f"hydra/launcher={name}", "jobs=2", "gpus=0,1")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
-    assert "v-grpo-one-s1          failed       iteration 2" in out
+    assert "v-grpo-one-s1          failed       iteration 2" in out, err
     assert "two-stages-stage-2-s1  done         iteration 8" in out
     (tmp_path / "fail-v-grpo-one-s1").unlink()
     process = drive(f"hydra/launcher={name}", "jobs=2")

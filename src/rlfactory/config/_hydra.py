@@ -20,10 +20,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.importlib_resources_config_source import (
-    ImportlibResourcesConfigSource,
-)
+from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
@@ -81,14 +78,17 @@ class _InstalledPlugins(SearchPathPlugin):
             search_path.append(provider=name, path=f"pkg://{package}")
 
 
-class _OptionFiles(FileConfigSource):
+# named as Hydra's: a process of a launcher registers those again, and compares the names
+class FileConfigSource(file_config_source.FileConfigSource):
     """Files of options, whose components have the defaults of their signatures beneath."""
 
     def load_config(self, config_path: str) -> ConfigResult:
         return _completed(super().load_config(config_path), config_path)
 
 
-class _OptionPackages(ImportlibResourcesConfigSource):
+class ImportlibResourcesConfigSource(
+    importlib_resources_config_source.ImportlibResourcesConfigSource
+):
     """The same in packages, as plug-ins have them."""
 
     def load_config(self, config_path: str) -> ConfigResult:
@@ -114,7 +114,9 @@ def _register_plugins() -> None:
     Plugins.instance().register(_InstalledPlugins)
     # `register` keeps the first source of a scheme
     types = SourcesRegistry.instance().types
-    types |= {source.scheme(): source for source in (_OptionFiles, _OptionPackages)}
+    types |= {
+        source.scheme(): source for source in (FileConfigSource, ImportlibResourcesConfigSource)
+    }
     OmegaConf.register_new_resolver("oc.env", _typed_variable, replace=True)
 
 

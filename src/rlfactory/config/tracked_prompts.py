@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from rlfactory.config.checks.base import Config
+from rlfactory.config.checks.base import Config, trait
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.utils.errors import UserError
 
-TRACKER = "rlfactory.algo.advantage.tracker.PromptTracker"
 OURS, DOWNLOADED = "rlfactory.prompts.", "rlfactory.prompts.hub."
 """Sources whose draws can be counted: downloads and code of one's own are not run for a plan."""
 MOST = 2000
@@ -20,7 +19,7 @@ FEWEST = 4
 def tracker_notes(config: Config) -> Iterator[str]:
     """A note if most groups will have too few rewards of their own prompt."""
     advantage, size = config["advantage"], config["group_size"]
-    if advantage.get("_target_") != TRACKER or size >= (least := advantage["min_count"]):
+    if not trait(advantage, "tracks_prompts", False) or size >= (least := advantage["min_count"]):
         return
     target = config["prompts"]["_target_"]
     if not target.startswith(OURS) or target.startswith(DOWNLOADED):

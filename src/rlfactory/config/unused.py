@@ -21,7 +21,6 @@ OF_STEPS = ("latent_storage", "tail", "tree.splits", "tree.noise_scale")
 """Keys of the root that only algorithms on sampling steps read."""
 OF_EVALUATION = ("steps", "policy_fraction", "size", "grid")
 OF_IMAGES = (*OF_STEPS, *(f"evaluation.{name}" for name in OF_EVALUATION))
-SHAPES = "rlfactory.prompts.shapes.ShapesPrompts"
 
 
 def unused_notes(
@@ -100,8 +99,8 @@ def _unusual(config: Config, traits: Traits, keys: Sequence[str]) -> Iterator[st
     if "texts" in (media, asked) and None not in (media, asked) and asked != media:
         yield f"these prompts ask for {asked}, and the model makes {media}"
     is_published = published_pipeline(str(config["model"].get("path"))) is not None
-    if is_published and config["prompts"].get("_target_") == SHAPES:
-        yield "shapes are captions for the small models that ship: prompts=preferences has others"
+    if is_published and traits["prompts"].get("for_small_models"):
+        yield "these captions are for the small models that ship: prompts=preferences has others"
 
 
 def _traits(config: Config) -> dict[str, Mapping[str, Any]]:

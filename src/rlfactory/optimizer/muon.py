@@ -33,6 +33,8 @@ class Muon(torch.optim.Optimizer):
         fused: AdamW: whether one kernel moves all tensors.
     """
 
+    whole_matrices = True  # a plan reads it: shards of a matrix have no orthogonal neighbour
+
     def __init__(
         self,
         params: Sequence[Mapping[str, Any]],

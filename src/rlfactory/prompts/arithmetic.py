@@ -24,6 +24,7 @@ class Arithmetic(PromptList):
     metadata = ("answer",)
     features = ()
     media = "texts"
+    longest_tokens = 9
 
     def __init__(
         self,

@@ -82,6 +82,10 @@ class Prompts(ABC):
             (see `config/checks/data.py`); None where only the data can say.
         media: What the prompts ask for, `images` or `texts`; None for either.
         pictures: Whether each prompt has a picture, to be edited; None where only the data can say.
+        endless: Whether they are generated without end, so that text encoders stay loaded.
+        longest_tokens: Tokens of the longest prompt of a language model, with the one before it;
+            None where that is not known.
+        for_small_models: Whether they are made for the small models that ship.
         prompt_files: The options that name a `.txt` or `.jsonl` file of prompts, to be checked
             before a run.
     """
@@ -91,6 +95,9 @@ class Prompts(ABC):
     features: ClassVar[tuple[str, ...] | None] = None
     media: ClassVar[str | None] = None
     pictures: ClassVar[bool | None] = False
+    endless: ClassVar[bool] = False
+    longest_tokens: ClassVar[int | None] = None
+    for_small_models: ClassVar[bool] = False
     prompt_files: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

@@ -37,6 +37,7 @@ class GenEvalPrompts(Prompts):
     separate = True
     features = ("coco_objects",)
     media = "images"
+    endless = True
 
     def __init__(self, *, shares: dict[Category, NonNegative] | None = None) -> None:
         """

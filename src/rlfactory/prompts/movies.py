@@ -45,6 +45,7 @@ class Movies(PromptList):
     metadata = ()
     features = ()
     media = "texts"
+    longest_tokens = 12
 
     def __init__(self, *, starts: list[str] | None = None, held_out_share: Fraction = 0.0) -> None:
         """

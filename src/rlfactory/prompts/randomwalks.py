@@ -13,6 +13,7 @@ class RandomWalkPrompts(Prompts):
     separate = False
     features = ()
     media = "texts"
+    longest_tokens = 2
 
     def draw(self, count: int, *, seed: int, iteration: int) -> list[Prompt]:
         """`count` start nodes, shuffled without replacement, repeated only if there are too few."""

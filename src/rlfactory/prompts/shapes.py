@@ -33,6 +33,7 @@ class ShapesPrompts(Prompts):
     separate = True
     features = ()
     media = "images"
+    endless = for_small_models = True
 
     def __init__(self, *, categories: list[Category] | None = None) -> None:
         """

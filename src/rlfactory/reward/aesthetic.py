@@ -51,6 +51,7 @@ class Aesthetic(Reward):
     media = "images"
     metadata = ()
     main = "aesthetic"
+    image_half = True
 
     def __init__(
         self,

@@ -96,6 +96,9 @@ class Reward(ABC):
             CPU, or that can hang.
         compares_group: Whether a score compares the samples of a group, so that one sample per
             prompt is not enough.
+        published_size: The row of config/memory/rewards.json that has the size of its network,
+            wherever the weights lie; None where options name the network.
+        image_half: Whether the text half of its CLIP is dropped.
         gives_scores: Whether there are scores at all; without any, `score` is not called.
         main: The name of the score that trains; the others are reported only.
         better: Of scores besides `main`, whether higher or lower is better, as reports say it.
@@ -111,6 +114,8 @@ class Reward(ABC):
     best_score: ClassVar[float | None] = None
     wants_subprocess: ClassVar[bool] = False
     compares_group: ClassVar[bool] = False
+    published_size: ClassVar[str | None] = None
+    image_half: ClassVar[bool] = False
     gives_scores: ClassVar[bool] = True
     better: ClassVar[Mapping[str, Direction]] = {}
     main: str

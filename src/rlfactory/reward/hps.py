@@ -97,6 +97,7 @@ class HPS(Reward):
     media = "images"
     metadata = ()
     main = "hps"
+    published_size = "hps"
 
     def __init__(
         self,

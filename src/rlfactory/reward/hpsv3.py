@@ -84,6 +84,7 @@ class HPSv3(Reward):
     media = "images"
     metadata = ()
     main = "hpsv3"
+    published_size = "hpsv3"
 
     def __init__(
         self,

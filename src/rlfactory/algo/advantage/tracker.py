@@ -31,6 +31,7 @@ class PromptTracker(Advantage):
     """
 
     grouped = False
+    tracks_prompts = True
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rlfactory.config.checks.base import Config, Traits, nearest_divisors
+from rlfactory.config.checks.base import Config, Traits, nearest_divisors, trait
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.signature import read_signature
 
@@ -39,8 +39,8 @@ def require_shardable(config: Config, traits: Traits) -> Iterator[Problem]:
     if config["model"].get("finetune") != "lora" and optimizer.startswith("bitsandbytes."):
         message = "fsdp2 with full fine-tuning shards moments in float32; 8-bit ones are for LoRA"
         yield Problem("optimizer", message, "optimizer=adamw")
-    if optimizer == "rlfactory.optimizer.muon.Muon":
-        message = "fsdp2 shards matrices, which muon needs as a whole"
+    if trait(config["optimizer"], "whole_matrices", False):
+        message = "fsdp2 shards matrices, which this optimizer needs as a whole"
         yield Problem("optimizer", message, "optimizer=adamw")
 
 

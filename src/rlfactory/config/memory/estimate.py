@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rlfactory.config.checks.base import Config, Traits, steps_trained
+from rlfactory.config.checks.base import Config, Traits, steps_trained, trait
 from rlfactory.config.evaluation_prompts import evaluation_samples
 from rlfactory.config.memory.activations import (
     PIXELS_TOGETHER,
@@ -44,12 +44,6 @@ from rlfactory.utils.types import Size
 ENCODING = 0.04
 """Activations of encoding a prompt, as a fraction of the encoders' weights: T5-XXL needs 0.3 GiB in
 half precision."""
-
-ENDLESS_PROMPTS = {
-    "rlfactory.prompts.shapes.ShapesPrompts",
-    "rlfactory.prompts.geneval.GenEvalPrompts",
-}
-"""Sources that never run out, so that the text encoders stay loaded."""
 
 
 def estimate(config: Config, traits: Traits) -> Estimate | None:
@@ -127,8 +121,7 @@ def _estimate(config: Config, traits: Traits, parts: Mapping[str, Part], network
 
 def _encodes_ahead(config: Config) -> bool:
     """Whether all prompts are encoded in advance, after which the text encoders are unloaded."""
-    endless = str(config["prompts"].get("_target_")) in ENDLESS_PROMPTS
-    return config["prompt_cache"] is not None and not endless
+    return config["prompt_cache"] is not None and not trait(config["prompts"], "endless", False)
 
 
 def _item_bytes(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from rlfactory.config.checks.base import Config, Traits, penalties
+from rlfactory.config.checks.base import Config, Traits, penalties, trait
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.memory.activations import ComputeOptions
 from rlfactory.config.memory.device_memory import on_gpu
@@ -19,14 +19,8 @@ from rlfactory.config.memory.terms import (
 )
 from rlfactory.model.pipelines.adapter_files import count_targets
 
-PROMPT_TOKENS = {
-    "rlfactory.prompts.movies.Movies": 12,
-    "rlfactory.prompts.arithmetic.Arithmetic": 9,
-    "rlfactory.prompts.randomwalks.RandomWalkPrompts": 2,
-}
-"""Tokens of the longest prompt, where the source is known; with the token before it."""
 OTHER_PROMPT_TOKENS = 512
-"""Tokens assumed of the longest prompt of any other source."""
+"""Tokens assumed of the longest prompt of a source that does not say it."""
 MAX_LOGITS = {False: 2**25, True: 2**28}
 """How many logits are held at once on a CPU and on a GPU (`model.text_base`); of more, a chunk of a
 quarter of them."""
@@ -60,9 +54,8 @@ def text_batches(config: Config) -> TextBatches:
     """The batches of one process."""
     samples = config["prompts_per_iteration"] * config["group_size"]
     own = max(1, int(samples * shares_of(config).samples))
-    target = str(config["prompts"]["_target_"])
     return TextBatches(
-        prompt=PROMPT_TOKENS.get(target, OTHER_PROMPT_TOKENS),
+        prompt=int(trait(config["prompts"], "longest_tokens") or OTHER_PROMPT_TOKENS),
         response=int(config["dynamics"]["length"]),
         sampled=min(config["sample_batch"], own),
         learned=min(config["micro_batch"], own),

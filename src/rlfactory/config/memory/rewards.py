@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.checks.base import Config, Traits, rewards_of
+from rlfactory.config.checks.base import Config, Traits, rewards_of, trait
 from rlfactory.config.memory.language_shapes import language_shape_of
 from rlfactory.config.memory.model_parts import count_parameters
 from rlfactory.model.pipelines.local_models import folder_of
@@ -17,10 +17,6 @@ REWARDS_FILE = Path(__file__).with_name("rewards.json")
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 PATHS = ("path", "clip_path")
 """Options of a reward that name a network."""
-IMAGE_ONLY = {"rlfactory.reward.aesthetic.Aesthetic"}
-"""Rewards that drop the text half of their CLIP."""
-WITHOUT_PATH = {"rlfactory.reward.hps.HPS": "hps", "rlfactory.reward.hpsv3.HPSv3": "hpsv3"}
-"""Rewards whose weights have one published size, wherever they lie."""
 ACTIVATIONS = 14
 """Numbers for each token and channel that a block of a vision transformer holds at most."""
 
@@ -80,14 +76,13 @@ def reward_networks(config: Config, traits: Traits, *, is_gpu: bool) -> list[Rew
 
 
 def _networks(node: Mapping[str, Any], *, is_gpu: bool) -> Iterator[RewardNetwork]:
-    target = str(node.get("_target_"))
     size = BYTES.get(str(node.get("dtype", "auto")), 2 if is_gpu else 4)
     batch = int(node.get("batch_size") or 1)
     names = [str(node[key]) for key in PATHS if node.get(key)]
-    if target in WITHOUT_PATH:
-        names = [WITHOUT_PATH[target]]
+    if published := trait(node, "published_size"):
+        names = [published]
     for name in names:
-        key = f"{name}/image" if target in IMAGE_ONLY else name
+        key = f"{name}/image" if trait(node, "image_half", False) else name
         row = published_rewards().get(key) or published_rewards().get(name)
         if row is not None:
             yield RewardNetwork(element_size=size, batch=batch, **row)
