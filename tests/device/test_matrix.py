@@ -127,6 +127,8 @@ def test_images_train_without_a_mismatch(
         *((*OF_FULL_SIZE, *small(model)) if small(model) else ()),
         *(GRADED if algorithm == "diffusion_dpo" else ()),
         *(("prompts=edits",) if model == "flux_kontext" else ()),
+        # the network would leave the device meanwhile, and come back here as other parameters
+        *(("prompt_cache=null",) if algorithm == "diffusion_dpo_offline" else ()),
         *covering()[row],
     )
     assert found["units"]["update"] == 1

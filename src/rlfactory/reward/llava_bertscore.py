@@ -56,7 +56,7 @@ class LlavaBertScore(Reward):
         Args:
             url: A server with OpenAI's protocol: http://HOST:PORT/v1.
             model: The model's name on the server: a LLaVA, or any other vision-language model.
-            question: Asked about each image; {prompt} is replaced.
+            question: What is asked about each image; {prompt} is replaced.
             reference: The text that the answer is compared with; {prompt} is replaced.
             encoder: BERTScore's: a hub id or a folder.
             layer: Whose output is used: 40 for deberta-xlarge-mnli, 17 for roberta-large, 18 for
