@@ -120,6 +120,10 @@ def test_images_train_without_a_mismatch(
     pretended: Pretended, row: Row, small: Callable[[str], list[str]]
 ) -> None:
     model, algorithm, precision, finetune, memory = row
+    if algorithm == "diffusion_dpo_offline" and precision == "fp16":
+        # while its prompts are encoded the network leaves the device; unlike a real one's, this
+        # one's parameters come back as others, and float16's scaler wants to see their gradients
+        precision = "bf16"
     found = pretended.measure(
         *(f"model={model}", f"algo={algorithm}", "iterations=1"),
         *(SMALL_TREE if algorithm == "branch_grpo" else ()),
@@ -127,8 +131,6 @@ def test_images_train_without_a_mismatch(
         *((*OF_FULL_SIZE, *small(model)) if small(model) else ()),
         *(GRADED if algorithm == "diffusion_dpo" else ()),
         *(("prompts=edits",) if model == "flux_kontext" else ()),
-        # the network would leave the device meanwhile, and come back here as other parameters
-        *(("prompt_cache=null",) if algorithm == "diffusion_dpo_offline" else ()),
         *covering()[row],
     )
     assert found["units"]["update"] == 1
