@@ -114,11 +114,13 @@ IMAGES = [
 ]
 SINGLE_UPDATE = {"ddpo_sf": ["updates_per_iteration=1"]}  # a second is not on-policy: refused
 OF_STEPS = ("kl_gaussian", "kl_x", "kl_flow_grpo")
+ALGORITHMS = ("nft", "awm", "vgrpo", "grpo", "ddpo", "ddpo_sf", "flow_dppo", "grpo_guard")
+PENALTIES = ("none", "kl_v", "kl_elbo", "kl_behaviour", "kl_ema", "kl_awm", *OF_STEPS)
 MORE_IMAGES = [
-    [f"algo={algo}", f"regularizer={regularizer}", *SINGLE_UPDATE.get(algo, []), *more]
-    for algo in ("nft", "awm", "vgrpo", "grpo", "ddpo", "ddpo_sf", "flow_dppo", "grpo_guard")
-    for regularizer in ("none", "kl_v", "kl_elbo", "kl_behaviour", "kl_ema", "kl_awm", *OF_STEPS)
-    for more in ([], [ADAPTERS])
+    [f"algo={algo}", f"regularizer={regularizer}", *SINGLE_UPDATE.get(algo, []), *adapters]
+    for i, algo in enumerate(ALGORITHMS)
+    for j, regularizer in enumerate(PENALTIES)
+    for adapters in [[ADAPTERS] if (i + j) % 2 else []]  # all weights and adapters in turn
     if regularizer not in OF_STEPS or algo not in ("nft", "awm", "vgrpo")
 ]
 
