@@ -67,7 +67,7 @@ def test_the_reference_has_every_option(group: str, config_pages: dict[str, str]
 
 def test_keys_have_their_type_default_and_meaning(config_pages: dict[str, str]) -> None:
     page = config_pages["config/algo.md"]
-    row = "| `algo.weighting` | `none` | none \\| tempflow \\| tempflow_noise | weight of a step"
+    row = "| `algo.weighting` | `none` | none \\| tempflow \\| tempflow_noise | Weight w of a step"
     assert row in page
     assert "Selects `window=fixed`, `advantage=group`, `dynamics=flow_sde`" in page
     assert "Sets `iterations=80`" in page

@@ -64,8 +64,7 @@ class GRPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
     Args:
         clip_range: c: clip of the ratio, whose log is a mean over dimensions.
-        weighting: w, see `step_weight`: none | tempflow | tempflow_noise: weight of a step: 1, 2.25
-            std, 2.25 std / sqrt(-dt).
+        weighting: Weight w of a step, see `step_weight`: 1, 2.25 std, 2.25 std / sqrt(-dt).
         over_steps: Whether the losses of a sample's steps are averaged (DanceGRPO) or summed
             (DRLX).
         step_fraction: Share of a sample's transitions that is trained, drawn for each sample
