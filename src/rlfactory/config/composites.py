@@ -10,8 +10,7 @@ from typing import Any
 from rlfactory.config._hydra import ComposedConfig, Composition, CompositionError, read_option
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, closest
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.signature import trait
 
 COMPOSITE_KEYS = {
     **{"reward": "reward", "eval_rewards": "reward"},
@@ -224,11 +223,7 @@ FUNCTIONS = {
 
 def _media(model: object) -> str:
     """What a model generates, images, videos or texts; empty where its class can't be read."""
-    try:
-        signature = read_signature(str(model["_target_"])) if isinstance(model, Mapping) else None
-    except (KeyError, TargetError):
-        return ""
-    return str(signature.class_constants.get("media", "")) if signature else ""
+    return str(trait(model, "media", ""))
 
 
 def _unnamed_part(key: str, name: str, of: Sequence[str]) -> Problem:

@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rlfactory.config.layers import Layer
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.signature import trait
 
 MEDIA_FORMS = {
     "algo": {
@@ -41,11 +40,7 @@ def media_forms(values: Mapping[str, Any], choices: Mapping[str, str]) -> dict[s
         name != asked[group] for group, forms in MEDIA_FORMS.items() for name, _ in forms
     ):
         return {}
-    try:
-        signature = read_signature(str(node.get("_target_")))
-    except (KeyError, TargetError):
-        return {}
-    media = str(signature.class_constants.get("media"))
+    media = str(trait(node, "media"))
     found = {group: MEDIA_FORMS[group].get((name, media)) for group, name in asked.items()}
     return {group: option for group, option in found.items() if option is not None}
 
@@ -69,9 +64,4 @@ def lacks_reward(
     chosen += [key.partition(".")[0] for key in typed]
     if choices.get("reward") in (None, "none") or "reward" in chosen:
         return False
-    node = values.get("algo")
-    try:
-        signature = read_signature(str(node["_target_"] if isinstance(node, Mapping) else ""))
-    except (KeyError, TargetError):
-        return False
-    return signature.class_constants.get("samples_from") == "data"
+    return bool(trait(values.get("algo"), "samples_from") == "data")

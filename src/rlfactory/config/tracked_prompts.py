@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from rlfactory.config.checks.base import Config, trait
+from rlfactory.config.checks.base import Config
+from rlfactory.config.schema.signature import trait
 from rlfactory.config.schema.targets import instantiate
 from rlfactory.utils.errors import UserError
 

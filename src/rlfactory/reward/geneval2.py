@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.geneval2 import NUMBERS
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import RewardError, Samples, require_images
 from rlfactory.reward.client.http_client import RetryPolicy
-from rlfactory.reward.client.openai_client import API_KEY_ENV, VisionChat
+from rlfactory.reward.client.openai_client import API_KEY_ENV, AskingReward, VisionChat
 from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def combined(scores: Sequence[float], mean: Literal["geometric", "arithmetic"]) 
     return math.prod(scores) ** (1 / len(scores))
 
 
-class GenEval2(Reward):
+class GenEval2(AskingReward):
     """`geneval2`: the mean of the probabilities of the right answers, in [0, 1]: the benchmark's
     Soft-TIFA GM or AM, as `mean` says; `geneval2_atoms`: the arithmetic one.
 
@@ -75,13 +75,7 @@ class GenEval2(Reward):
             model: The model's name on the server; published: Qwen/Qwen3-VL-8B-Instruct.
             mean: geometric | arithmetic: of a prompt's atoms, the benchmark's GM or AM.
             top: The most likely tokens whose log-probabilities are asked for.
-            key_env: The environment variable with the server's key, if it wants one.
-            image_size: Side of the square that images are resized to, in pixels; null: as they are.
             concurrency: Simultaneous requests, a question each.
-            connect_timeout: > 0: seconds to connect.
-            timeout: > 0: seconds for one answer.
-            retries: Attempts after the first; then the sample counts as failed.
-            backoff: > 0: seconds before the second attempt, doubled before each further one.
         """
         self.mean: Literal["geometric", "arithmetic"] = mean
         self.top = top

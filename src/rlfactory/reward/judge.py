@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rlfactory.reward.base import (
-    Reward,
     RewardError,
     Samples,
     require_images,
@@ -21,6 +20,7 @@ from rlfactory.reward.client.http_client import RetryPolicy
 from rlfactory.reward.client.openai_client import (
     API_KEY_ENV,
     PROMPT_FIELD,
+    AskingReward,
     VisionChat,
     alone,
     fill_template,
@@ -69,7 +69,7 @@ def _score(answer: str | None, pattern: re.Pattern[str], low: float, high: float
     return score if low <= score <= high else math.nan
 
 
-class UnifiedReward(Reward):
+class UnifiedReward(AskingReward):
     """`unifiedreward`: UnifiedReward's final score, 1 to 5, divided by 5 (Flow-GRPO).
 
     The question is the published one; images are resized to 512 x 512 by default. NaN without a
@@ -95,19 +95,6 @@ class UnifiedReward(Reward):
         retries: NonNegativeInt = 5,
         backoff: Positive = 0.5,
     ) -> None:
-        """
-        Args:
-            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
-            model: The model's name on the server.
-            key_env: The environment variable with the server's key, if it wants one.
-            image_size: Side of the square that images are resized to, in pixels; null: as they are.
-            max_tokens: Of an answer.
-            concurrency: Simultaneous requests, one image each.
-            connect_timeout: > 0: seconds to connect.
-            timeout: > 0: seconds for one answer.
-            retries: Attempts after the first; then the sample counts as failed.
-            backoff: > 0: seconds before the second attempt, doubled before each further one.
-        """
         self.chat = VisionChat(
             url,
             model=model,
@@ -126,7 +113,7 @@ class UnifiedReward(Reward):
         return {"unifiedreward": parse_scores(answers, self.pattern, 1.0, 5.0) / 5}
 
 
-class VLMJudge(Reward):
+class VLMJudge(AskingReward):
     """`vlm_judge`: a number that a vision-language model writes, from `low` to `high`, in [0, 1].
 
     `question` goes out with each image, `{prompt}` replaced by its prompt; the score is the group
@@ -161,22 +148,12 @@ class VLMJudge(Reward):
     ) -> None:
         """
         Args:
-            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
-            model: The model's name on the server.
             question: {prompt} is replaced.
             pattern: Finds the score in the answer: a regular expression with one group.
             low: The model's lowest score, which becomes 0.
             high: Its highest score, which becomes 1.
-            key_env: The environment variable with the server's key, if it wants one.
-            image_size: Side of the square that images are resized to, in pixels; null: as they are.
             shows_source: Send the picture that was edited before each image (prompts with
                 pictures).
-            max_tokens: Of an answer.
-            concurrency: Simultaneous requests, one image each.
-            connect_timeout: > 0: seconds to connect.
-            timeout: > 0: seconds for one answer.
-            retries: Attempts after the first; then the sample counts as failed.
-            backoff: > 0: seconds before the second attempt, doubled before each further one.
         """
         self.question = question
         self.pattern = _compiled(pattern)

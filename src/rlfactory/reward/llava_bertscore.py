@@ -10,15 +10,21 @@ from transformers import AutoModel
 
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.backbones.pretrained import load_full_model, load_full_tokenizer, loading
-from rlfactory.reward.base import Reward, RewardError, Samples, require_images
+from rlfactory.reward.base import RewardError, Samples, require_images
 from rlfactory.reward.client.http_client import RetryPolicy
-from rlfactory.reward.client.openai_client import API_KEY_ENV, VisionChat, alone, fill_template
+from rlfactory.reward.client.openai_client import (
+    API_KEY_ENV,
+    AskingReward,
+    VisionChat,
+    alone,
+    fill_template,
+)
 from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
 
-class LlavaBertScore(Reward):
+class LlavaBertScore(AskingReward):
     """`llava_bertscore`: BERTScore recall of `reference` by a model's answer to `question`.
 
     The model is any vision-language model on an OpenAI-compatible server; DDPO used LLaVA, and the
@@ -54,7 +60,6 @@ class LlavaBertScore(Reward):
     ) -> None:
         """
         Args:
-            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
             model: The model's name on the server: a LLaVA, or any other vision-language model.
             question: What is asked about each image; {prompt} is replaced.
             reference: The text that the answer is compared with; {prompt} is replaced.
@@ -63,14 +68,6 @@ class LlavaBertScore(Reward):
                 bert-large-uncased.
             dtype: float32 | float16, of the encoder.
             batch_size: Texts in one forward pass.
-            key_env: The environment variable with the server's key, if it wants one.
-            image_size: Side of the square that images are resized to, in pixels; null: as they are.
-            max_tokens: Of an answer.
-            concurrency: Simultaneous requests, one image each.
-            connect_timeout: > 0: seconds to connect.
-            timeout: > 0: seconds for one answer.
-            retries: Attempts after the first; then the sample counts as failed.
-            backoff: > 0: seconds before the second attempt, doubled before each further one.
         """
         self.question = question
         self.reference = reference

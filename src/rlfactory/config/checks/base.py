@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlfactory.config.problems import Problem
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.static_names import TargetError
 
 Config = Mapping[str, Any]
 Traits = Mapping[str, Mapping[str, Any]]
@@ -22,15 +20,6 @@ def penalties(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Map
     for name, term in terms.items() if isinstance(terms, Mapping) else ():
         key = f"regularizer.terms.{name}"
         yield key, term, traits.get(key, {})
-
-
-def trait(node: object, name: str, default: Any = None) -> Any:
-    """A constant of a component's class by its configuration; `default` where it has none."""
-    try:
-        signature = read_signature(str(node["_target_"])) if isinstance(node, Mapping) else None
-    except (KeyError, TargetError):
-        return default
-    return default if signature is None else signature.class_constants.get(name, default)
 
 
 def rewards_of(config: Config, traits: Traits) -> Iterator[tuple[str, Config, Mapping[str, Any]]]:

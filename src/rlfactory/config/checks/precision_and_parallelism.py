@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from rlfactory.config.checks.base import Config, Traits, nearest_divisors, trait
+from rlfactory.config.checks.base import Config, Traits, nearest_divisors
 from rlfactory.config.problems import Problem
-from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.signature import read_signature, trait
 
 DETERMINISTIC_ATTENTION = ("native", "_native_efficient", "_native_flash", "_native_math")
 _BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rlfactory.config.checks.base import Config, Traits, steps_trained, trait
+from rlfactory.config.checks.base import Config, Traits, steps_trained
 from rlfactory.config.evaluation_prompts import evaluation_samples
 from rlfactory.config.memory.activations import (
     PIXELS_TOGETHER,
@@ -39,6 +39,7 @@ from rlfactory.config.memory.terms import (
     training_state,
 )
 from rlfactory.config.nfe import items_per_sample, update_items
+from rlfactory.config.schema.signature import trait
 from rlfactory.utils.types import Size
 
 ENCODING = 0.04

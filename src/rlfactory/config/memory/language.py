@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from rlfactory.config.checks.base import Config, Traits, penalties, trait
+from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.memory.activations import ComputeOptions
 from rlfactory.config.memory.device_memory import on_gpu
@@ -17,6 +17,7 @@ from rlfactory.config.memory.terms import (
     replicated,
     training_state,
 )
+from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.adapter_files import count_targets
 
 OTHER_PROMPT_TOKENS = 512

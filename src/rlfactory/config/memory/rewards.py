@@ -8,9 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.checks.base import Config, Traits, rewards_of, trait
+from rlfactory.config.checks.base import Config, Traits, rewards_of
 from rlfactory.config.memory.language_shapes import language_shape_of
 from rlfactory.config.memory.model_parts import count_parameters
+from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.local_models import folder_of
 
 REWARDS_FILE = Path(__file__).with_name("rewards.json")

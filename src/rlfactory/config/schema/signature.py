@@ -126,6 +126,15 @@ def _live_options(kind: type) -> dict[str, Parameter]:
     return options
 
 
+def trait(node: object, name: str, default: Any = None) -> Any:
+    """A constant of a component's class by its configuration; `default` where it has none."""
+    try:
+        signature = read_signature(str(node["_target_"])) if isinstance(node, Mapping) else None
+    except (KeyError, TargetError):
+        return default
+    return default if signature is None else signature.class_constants.get(name, default)
+
+
 @cache
 def _read_signature(target: str) -> Signature:
     module_name, _, name = target.rpartition(".")

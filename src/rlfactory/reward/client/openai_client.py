@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from PIL import Image
 from torch import Tensor
 
-from rlfactory.reward.base import RewardError
+from rlfactory.reward.base import Reward, RewardError
 from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
 from rlfactory.reward.client.protocol import png, to_json
 from rlfactory.utils.images import from_pil, to_pil
@@ -22,6 +22,23 @@ log = logging.getLogger(__name__)
 API_KEY_ENV = "OPENAI_API_KEY"
 PROMPT_FIELD = "{prompt}"
 _NO_MODEL_LIST = (404, 405, 501)
+
+
+class AskingReward(Reward):
+    """A reward that asks a vision-language model on a server: the options that all of them have.
+
+    Args:
+        url: A server with OpenAI's protocol: http://HOST:PORT/v1.
+        model: The model's name on the server.
+        key_env: The environment variable with the server's key, if it wants one.
+        image_size: Side of the square that images are resized to, in pixels; null: as they are.
+        max_tokens: Of an answer.
+        concurrency: Simultaneous requests, one image each.
+        connect_timeout: > 0: seconds to connect.
+        timeout: > 0: seconds for one answer.
+        retries: Attempts after the first; then the sample counts as failed.
+        backoff: > 0: seconds before the second attempt, doubled before each further one.
+    """
 
 
 class VisionChat:
