@@ -71,6 +71,10 @@ class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
 
     requires = "forward_process"
     has_surrogate_likelihood = True
+    decided_by = {
+        "one_ratio_per_sample": ("ratio", {"sum_first": True}),
+        "skip_old_log_probs": ("shortcut", {True: True}),
+    }
     unstable_unclipped = True
 
     def __init__(

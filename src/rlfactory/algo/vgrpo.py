@@ -80,6 +80,7 @@ class VGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
     requires = "forward_process"
     has_surrogate_likelihood = True
     one_ratio_per_sample = True
+    decided_by = {"skip_old_log_probs": ("shortcut", {True: True})}
 
     def __init__(
         self,

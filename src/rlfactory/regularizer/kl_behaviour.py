@@ -37,6 +37,7 @@ class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):
     """
 
     requires = "velocity"
+    decided_by = {"reference": ("compare", {"prediction": "old"})}
     coefficient: Coefficient
 
     def __init__(

@@ -51,4 +51,4 @@ GPUName = Literal[
     "rtx4090",
     "rtx5090",
 ]
-"""GPUs of config/prediction/devices.yaml; `auto` is the one that nvidia-smi reports."""
+"""GPUs of config/memory/devices.yaml; `auto` is the one that nvidia-smi reports."""
