@@ -13,22 +13,20 @@ That of an autoencoder has the bytes for each pixel that decoding holds.
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from full_size import Changes, a_prompt, adapter
-from ghost import Live, fake_tensors, with_fake_tensors
 from peft import LoraConfig, inject_adapter_in_model
 from published import part
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlfactory.config.memory.model_parts import TABLES
+from rlfactory.config.memory.model_parts import TABLES, Part, architecture
 from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.rollout import Condition
+from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
 
-PUBLISHED_FILE, LANGUAGE_FILE = TABLES / "published.json", TABLES / "language_models.json"
 WAYS = [
     (finetune, dtype, again)
     for finetune in ("lora", "full")
@@ -40,20 +38,43 @@ SIZES, TOKENS = (384, 512), (128, 256)
 FRAMES = (9, 17)
 
 
+Rates = dict[str, torch.Tensor]
+
+
 def word(finetune: str, dtype: str, again: bool) -> str:
-    return " ".join([finetune, "half" if dtype == "bfloat16" else "float", *["checkpointed"] * again])
+    return " ".join(
+        [finetune, "half" if dtype == "bfloat16" else "float", *["checkpointed"] * again]
+    )
 
 
-def counted(predict: Callable[[], Tensor]) -> tuple[int, int]:
-    """The most bytes of a prediction, and of the second of two gradients: the first one stays."""
-    with Live() as live:
+def counted(predict: Callable[[], Tensor]) -> tuple[int, int, int]:
+    """The most bytes of a prediction, what autograd keeps of one, and the most of a gradient."""
+    with Counting() as live:
         with torch.no_grad():
             predict()
-        sampling = live.peak
-        predict().float().pow(2).mean().backward()
-        before, live.peak = live.now, live.now
-        predict().float().pow(2).mean().backward()
-    return sampling, live.peak - before
+        sampling, before = live.peak, live.now
+        loss = predict().float().pow(2).mean()
+        saved, live.peak = live.now - before, live.now
+        loss.backward()
+    return sampling, saved, live.peak - before
+
+
+def with_all_weights(rows: Rates, blocks: int) -> Rates:
+    """Rows of both ways, whose learning is that of adapters but for what autograd keeps.
+
+    With gradients of all weights a pass holds the most at its end, and the plan counts them apart.
+    """
+    found = {}
+    for name, (sampling, saved, learning) in rows.items():
+        if name.startswith("full"):
+            own = rows[name.replace("full", "lora")]
+            plain = name.removesuffix(" checkpointed")
+            more = saved - own[1]
+            if plain != name:
+                more = (rows[plain][1] - rows[plain.replace("full", "lora")][1]) / blocks
+            learning = own[2] + more
+        found[name] = torch.stack([sampling, learning])
+    return found
 
 
 def image_rates(name: str, way: tuple[str, str, bool], changes: Changes) -> list[list[float]]:
@@ -80,11 +101,13 @@ def image_rates(name: str, way: tuple[str, str, bool], changes: Changes) -> list
     def longer(tensor: Tensor, tokens: int) -> Tensor:
         more = tokens - TOKENS[0]
         grows = tensor.ndim > 1 and tensor.shape[1] in (TOKENS[0], TOKENS[0] + 77)
-        shape = [tensor.shape[0], tensor.shape[1] + more, *tensor.shape[2:]] if grows else tensor.shape
+        shape = (
+            [tensor.shape[0], tensor.shape[1] + more, *tensor.shape[2:]] if grows else tensor.shape
+        )
         return torch.ones(shape, dtype=tensor.dtype)
 
-    with fake_tensors():
-        with_fake_tensors(network)
+    with fake_tensors() as mode:
+        with_fake_tensors(network, mode)
 
         def count(shape: Sequence[int], tokens: int) -> tuple[int, int]:
             tensors = {
@@ -118,7 +141,9 @@ def at_full_depth(count: Callable[[Mapping[str, Any]], Any], depth: Mapping[str,
     for key, blocks in depth.items():
         is_list = isinstance(blocks, list)
         further = (len(blocks) if is_list else blocks - 2) / 2
-        total = total + further * (torch.tensor(count(few | {key: [0, 1] if is_list else 4})) - base)
+        total = total + further * (
+            torch.tensor(count(few | {key: [0, 1] if is_list else 4})) - base
+        )
     return total
 
 
@@ -136,35 +161,40 @@ def image_row(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
         rank = next(iter(model.lora.layers[0].r.values()))
         return [sum(p.numel() for p in model.lora.parameters().values()) // rank]
 
-    row: dict[str, Any] = {"lora": int(at_full_depth(lora, depth)[0])}
-    for way in WAYS:
-        rates = at_full_depth(lambda c, way=way: image_rates(name, way, {kind: c}), depth)
-        row[word(*way)] = [[round(float(x)) for x in r] for r in rates]
-        print(name, way, row[word(*way)], flush=True)
-    return row
+    rates = {
+        word(*way): at_full_depth(lambda c, way=way: image_rates(name, way, {kind: c}), depth)
+        for way in WAYS
+    }
+    part = Part(described["parts"][kind]["parameters"], config)
+    return {
+        "size": round(part.size),
+        "lora": int(at_full_depth(lora, depth)[0]),
+        **{
+            way: rows.round().int().tolist()
+            for way, rows in with_all_weights(rates, part.blocks).items()
+        },
+    }
 
 
 def decoding_row(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes for each pixel of an image, and of a further frame of a video."""
+    """Bytes for each pixel of an image; of a video at its beginning, and for each of its frames."""
     vae = part(described).requires_grad_(False).eval()
-    config = vae.config
-    channels = config.get("z_dim") or config["latent_channels"]
-    is_video = "z_dim" in config
-    with fake_tensors():
-        with_fake_tensors(vae)
+    channels = vae.config.get("z_dim") or vae.config["latent_channels"]
+    is_video = "z_dim" in vae.config
+    with fake_tensors() as mode:
+        with_fake_tensors(vae, mode)
 
-        def peak(frames: int, edge: int = 16) -> tuple[float, int]:
-            x = torch.empty(1, channels, *([frames] if is_video else []), edge, edge)
-            with torch.no_grad(), Live() as live:
+        def peak(latents: int) -> float:
+            x = torch.empty(1, channels, *([latents] if is_video else []), 16, 16)
+            with torch.no_grad(), Counting() as live:
                 pixels = vae.decode(x, return_dict=False)[0]
-            return float(live.peak), pixels.shape[-1] * pixels.shape[-2]
+            return live.peak / float(pixels.shape[-1] * pixels.shape[-2])
 
-        first, pixels = peak(1)
-        found = [round(first / pixels, 1)]
-        if is_video:
-            second, third = peak(2)[0], peak(3)[0]
-            found += [round(second / pixels, 1), round((third - second) / pixels, 1)]
-        return {"decoding": found}
+        found = [peak(1)]
+        if is_video:  # each latent after the first is four frames
+            second, third = peak(2), peak(3)
+            found += [second - 5 * (third - second) / 4, (third - second) / 4]
+    return {"size": Part(0, vae.config).size, "decoding": [round(rate) for rate in found]}
 
 
 def language_model(config: Mapping[str, Any]) -> nn.Module:
@@ -176,7 +206,7 @@ def language_model(config: Mapping[str, Any]) -> nn.Module:
         ).eval()
 
 
-def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> list[float]:
+def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> list[list[float]]:
     """Bytes for each token, up to the hidden states."""
     finetune, dtype, again = way
     network = language_model(config)
@@ -193,8 +223,8 @@ def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> lis
         for module in network.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
-    with fake_tensors():
-        with_fake_tensors(network)
+    with fake_tensors() as mode:
+        with_fake_tensors(network, mode)
 
         def count(tokens: int) -> tuple[int, int]:
             ids = torch.zeros(1, tokens, dtype=torch.long)
@@ -209,7 +239,7 @@ def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> lis
             return counted(predict)
 
         small, large = count(256), count(512)
-    return [(b - a) / 256 for a, b in zip(small, large, strict=True)]
+    return [[0.0, (b - a) / 256] for a, b in zip(small, large, strict=True)]
 
 
 def targets_of(config: Mapping[str, Any]) -> list[str]:
@@ -225,42 +255,73 @@ def language_row(config: Mapping[str, Any]) -> dict[str, Any]:
         return [sum(p.numel() for n, p in network.named_parameters() if "lora_" in n) // 16]
 
     depth = {key: config[key]}
-    row: dict[str, Any] = {"lora": int(at_full_depth(lora, depth)[0])}
-    for way in WAYS:
-        rates = at_full_depth(lambda c, way=way: language_rates({**config, **c}, way), depth)
-        row[word(*way)] = [round(float(x)) for x in rates]
-    return row
+    rates = {
+        word(*way): at_full_depth(lambda c, way=way: language_rates({**config, **c}, way), depth)
+        for way in WAYS
+    }
+    part = Part(0, config)
+    return {
+        "size": round(part.size),
+        "lora": int(at_full_depth(lora, depth)[0]),
+        **{
+            way: rows.round().int().tolist()
+            for way, rows in with_all_weights(rates, part.blocks).items()
+        },
+    }
+
+
+def rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of published networks and autoencoders: of the names, or all."""
+    seen = set[str]()
+    for name, described in json.loads((TABLES / "published.json").read_text()).items():
+        parts = described["parts"]
+        network = parts.get("unet") or parts["transformer"]
+        head = {"name": name, "class": network["class"].rpartition(".")[2]}
+        # others have the network of the first one
+        if not names and (head["class"], network["parameters"]) in seen:
+            continue
+        seen.add((head["class"], network["parameters"]))
+        if not names or name in names:
+            yield (
+                head | {"targets": TARGETS.get(head["class"], [8, 16])} | image_row(name, described)
+            )
+        kind = parts["vae"]["class"].rpartition(".")[2]
+        if kind not in seen and (not names or kind in names):
+            seen.add(kind)
+            yield {"name": kind, "class": kind} | decoding_row(parts["vae"])
+    for row in json.loads((TABLES / "language_models.json").read_text()):
+        config, name = row["config"], row["hub"][0]
+        if not names or name in names:
+            kind = architecture(config)
+            targets = [1, 4] if kind == "gpt2" else [2, 7]
+            yield {"name": name, "class": kind, "targets": targets} | language_row(config)
+
+
+TARGETS = {
+    **{"UNet2DConditionModel": [4, 8], "ZImageTransformer2DModel": [4, 8]},
+    "Flux2Transformer2DModel": [9, 18],
+}
+"""Kinds of layers of a block that have adapters by default, and that there are."""
+
+
+def stored() -> list[dict[str, Any]]:
+    """The rows of the table."""
+    found: list[dict[str, Any]] = json.loads((TABLES / "activations.json").read_text())
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--out", type=Path, required=True)
-    a = parser.parse_args()
-    pipelines = json.loads(PUBLISHED_FILE.read_text())
-    rows = json.loads(LANGUAGE_FILE.read_text())
-    found = json.loads(a.out.read_text()) if a.out.exists() else {}
-    for name, described in pipelines.items():
-        if a.names and name not in a.names:
-            continue
-        parts = described["parts"]
-        try:
-            row = {} if name in ("flux_kontext", "flux_schnell") else image_row(name, described)
-            found[name] = {"network": row, "vae": decoding_row(parts["vae"])}
-        except Exception as e:
-            import traceback; traceback.print_exc(); found[name] = {"error": str(e)}
-        a.out.write_text(json.dumps(found, indent=1)); print(name, found[name], flush=True)
-    for row in rows:
-        hub = row["hub"][0]
-        if a.names and hub not in a.names:
-            continue
-        try:
-            found[hub] = language_row(row["config"])
-        except Exception as e:
-            import traceback; traceback.print_exc(); found[hub] = {"error": str(e)}
-        a.out.write_text(json.dumps(found, indent=1)); print(hub, found[hub], flush=True)
+    parser.add_argument("names", nargs="*", help="rows to count anew, all without any")
+    table = TABLES / "activations.json"
+    kept = {row["name"]: row for row in stored()}
+    for row in rows(parser.parse_args().names):
+        kept[row["name"]] = row
+        lines = ",\n".join(f"  {json.dumps(row)}" for row in kept.values())
+        table.write_text(f"[\n{lines}\n]\n")
+        print(row["name"], flush=True)
 
 
 if __name__ == "__main__":

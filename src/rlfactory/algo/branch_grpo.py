@@ -71,7 +71,7 @@ class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
 
     @staticmethod
     def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
-        """Edges that are trained, for each leaf; where pruned steps move, in the first iteration."""
+        """Edges that are trained, for each leaf; of pruned steps that move, in iteration 0."""
         from rlfactory.utils import tree_sizes as tree
 
         every, stop = options.get("slide_every"), options.get("slide_to", 0)

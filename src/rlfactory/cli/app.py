@@ -88,6 +88,7 @@ def dispatch(argv: Sequence[str]) -> int:
     trust_names(names_in(argv))
     subcommands: dict[str, Callable[[Sequence[str]], int]] = {
         "check": check,
+        "estimate": _estimate,
         "list": list_options,
         "evaluate": _evaluate,
         "explain": explain_key,
@@ -122,7 +123,7 @@ def dispatch(argv: Sequence[str]) -> int:
     typed = [word for word in argv if word not in (FORCE, TAKE_OVER)]
     words = normalise_words(typed)
     command = words[0] if words else ""
-    if command == "check" or command not in subcommands:
+    if command in ("check", "estimate") or command not in subcommands:
         refuse_config_files(words)
         if problems := [*flag_problems(words), *plugin_problems(words)]:
             raise PlanError(problems)
@@ -195,6 +196,16 @@ def check(overrides: Sequence[str]) -> int:
     plan = _plan(overrides)
     require_usable(plan)
     print(plan.table(color=sys.stdout.isatty()))
+    return 0
+
+
+def _estimate(overrides: Sequence[str]) -> int:
+    """Print what a run takes, counted on fake tensors."""
+    _refuse_words(overrides)
+    plan = _plan(overrides)
+    from rlfactory.tools.estimate import show
+
+    print(show(plan.config))
     return 0
 
 

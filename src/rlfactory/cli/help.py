@@ -21,13 +21,24 @@ class CommandHelp:
 COMMANDS: Mapping[str, CommandHelp] = {
     "check": CommandHelp(
         "check [OVERRIDES]",
-        "Check an experiment and print its plan: choices, samples, updates, memory and time."
+        "Check an experiment and print its plan: choices, samples, updates and memory."
         " Nothing is written, torch is not imported, and every mistake is reported with a fix."
         " Exit code 2 if there is one.",
         (
             ("check algo=grpo reward=compressibility", "a plan"),
             ("check model=sd35 hardware.memory_gb=24", "will it fit?"),
             ("check experiment=peer/flow_grpo", "a published run"),
+        ),
+    ),
+    "estimate": CommandHelp(
+        "estimate [OVERRIDES]",
+        "Count what a run takes: peak memory, FLOPs, kernels and seconds of each phase. The model"
+        " is built without weights, and a batch and two micro-batches go through the engine on tensors"
+        " that hold nothing; of any model, plug-ins too. Seconds are those of hardware.gpu, else of"
+        " this CPU.",
+        (
+            ("estimate model=flux hardware.gpu=h100", "will it fit, and how long does it take?"),
+            ("estimate memory=low", "what an option saves"),
         ),
     ),
     "list": CommandHelp(
@@ -100,6 +111,7 @@ def show_help(command: str = "") -> int:
     print("  rlfactory algo=grpo reward=compressibility     choose; what goes with them follows")
     print("  rlfactory -m algo=grpo,nft seed=0,1            four runs, one after another")
     print("\n  rlfactory check [-m] [OVERRIDES]               the plan alone; -m: of every job")
+    print("  rlfactory estimate [OVERRIDES]                 memory, FLOPs and seconds, counted")
     print("  rlfactory list [GROUP [OPTION]]                options, a line each")
     print("  rlfactory explain KEY [OVERRIDES]              what a key means, where it is set")
     print("  rlfactory import FILE                          another library's file as a command")

@@ -5,46 +5,32 @@ two micro-batches on it; nothing is computed or downloaded. So it holds for any 
 penalty, plug-ins too. Rewards are not built: their networks are those of the plan.
 """
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import diffusers
 import torch
-import transformers
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
 
 from rlfactory.config.evaluation_prompts import evaluation_draws
 from rlfactory.config.memory.device_memory import GIB, on_gpu
 from rlfactory.config.memory.devices import gpu_of
-from rlfactory.config.memory.estimate import estimate
-from rlfactory.config.memory.model_parts import NETWORKS, Part, parts_of, published
 from rlfactory.config.memory.sharding import processes_of
 from rlfactory.config.memory.suggestions import traits_of, with_changes
 from rlfactory.config.nfe import items_per_sample, update_items
-from rlfactory.model import image_base
-from rlfactory.model.lm import loading
 from rlfactory.model.lm.gpt2_step import GPT2Step
-from rlfactory.model.pipelines.embedding_cache import LENGTHS
-from rlfactory.model.pipelines.loading import load_pipeline
-from rlfactory.model.pipelines.local_models import folder_of, read_json
 from rlfactory.model.text_base import TextModel
-from rlfactory.reward.base import Reward, Samples
-from rlfactory.rollout import Condition, Tokens
-from rlfactory.tools.fake_tensors import Counting, Work, bytes_of, fake_run, with_fake_tensors
+from rlfactory.rollout import Tokens
+from rlfactory.tools.empty_models import empty_models
+from rlfactory.tools.fake_tensors import Counting, Work, bytes_of, fake_run
 from rlfactory.tools.speeds import Speeds, format_seconds, measured_speeds
 from rlfactory.train import build as engine
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.trainer import Trainer
 from rlfactory.train.update_batches import UpdateBatches
-from rlfactory.utils.errors import UserError
 
 Config = Mapping[str, Any]
 MICRO_BATCHES = 2
@@ -106,7 +92,7 @@ def count(config: Config) -> Counted:
         UserError: the model is neither on this machine nor a published one.
     """
     own = _shrunk(config)
-    with fake_run() as (mode, counting), _without_weights(mode):
+    with fake_run() as (mode, counting), empty_models(mode):
         components = engine.build(own, hardware=engine.build_hardware(own))
         return _count(config, own, components, counting)
 
@@ -165,7 +151,9 @@ def _of_run(
     if marks.token is not None:
         each["sampling"] += marks.token * (tokens / drawn)
     each |= {"learning": marks.micro_batch() * (1 / min(size, items))}
-    work = {name: each[name] * samples for name in ("sampling", "decoding", "scoring") if name in each}
+    work = {
+        name: each[name] * samples for name in ("sampling", "decoding", "scoring") if name in each
+    }
     compared = each.get("comparing", Work()) * (samples / 2)
     work["learning"] = each["learning"] * (items / processes * updates) + compared
     work["updating"] = phases.work["updating"] * (0.5 * updates)
@@ -210,7 +198,9 @@ class Marks:
 
 
 @contextmanager
-def _watched(components: Components, phases: "Phases", marks: Marks, counting: Counting) -> Iterator[None]:
+def _watched(
+    components: Components, phases: "Phases", marks: Marks, counting: Counting
+) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
     model, hardware = components.model, components.hardware
     padded, step = UpdateBatches.padded, hardware.step
@@ -219,7 +209,9 @@ def _watched(components: Components, phases: "Phases", marks: Marks, counting: C
         learns = torch.is_grad_enabled()
         if learns:
             phases.enter("learning")
-        for batch in islice(padded(self, items, samples, position), MICRO_BATCHES if learns else None):
+        for batch in islice(
+            padded(self, items, samples, position), MICRO_BATCHES if learns else None
+        ):
             if learns:
                 marks.mark()
             yield batch
@@ -233,8 +225,10 @@ def _watched(components: Components, phases: "Phases", marks: Marks, counting: C
         stack.enter_context(mock.patch.object(UpdateBatches, "padded", two))
         stack.enter_context(mock.patch.object(hardware, "step", stepped))
         if isinstance(model, TextModel):
-            stack.enter_context(mock.patch.object(model, "rollout", _first_tokens(model, marks, counting)))
-            stack.enter_context(mock.patch.object(GPT2Step, "fits", lambda *_: False))
+            stack.enter_context(
+                mock.patch.object(model, "rollout", _first_tokens(model, marks, counting))
+            )
+            stack.enter_context(mock.patch.object(GPT2Step, "fits", return_value=False))
         else:
             decode = model.decode
 
@@ -302,162 +296,32 @@ class _Drawn(Exception):
     """As many tokens were drawn as are counted."""
 
 
-@contextmanager
-def _without_weights(mode: FakeTensorMode) -> Iterator[None]:
-    """Models are made of fake tensors, and rewards of none."""
-
-    def fake(module: nn.Module) -> nn.Module:
-        with _disable_current_modes():
-            return with_fake_tensors(module, mode).requires_grad_(False).eval()
-
-    def opened(kind: Any, path: str, device: Any, precision: Any, memory: Any, cache: Any, encode: Any, **options: Any) -> Any:
-        trained = options.get("trained_part")
-        pipe = _empty_pipeline(kind, path, fake, precision.weights, trained)
-        memory.prepare_vae(pipe.vae)
-        if folder_of(path) is None:
-            encode = _embeddings(path, encode, mode, precision.weights)
-        return pipe, _Encoder(encode)
-
-    def loaded(location: str, dtype: torch.dtype, *_: Any) -> nn.Module:
-        config = transformers.AutoConfig.from_pretrained(location)
-        with _disable_current_modes(), torch.device("meta"):
-            network = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
-        return fake(network)
-
-    def rewards(config: Config, _: Any) -> tuple[Reward, dict[str, Reward]]:
-        return _NoReward(), {name: _NoReward() for name in config["eval_rewards"]["of"]}
-
-    with (
-        mock.patch.object(image_base, "open_pipeline", opened),
-        mock.patch.object(loading, "_load_network", loaded),
-        mock.patch.object(engine, "build_rewards", rewards),
-    ):
-        yield
-
-
-class _NoReward(Reward):
-    """A reward in the place of those that are configured, whose networks aren't counted."""
-
-    media = "images"
-    main = "reward"
-
-    def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Numbers of any size."""
-        return {self.main: torch.rand(len(samples.prompts))}
-
-
-class _Encoder:
-    """Text encoders that encode one prompt, and give its rows to all others."""
-
-    def __init__(self, encode: Callable[[list[str]], Mapping[str, Tensor]]) -> None:
-        self._encode, self._rows = encode, dict[str, Tensor]()
-
-    def __call__(self, prompts: Sequence[str]) -> Condition:
-        if not self._rows:
-            with torch.no_grad():
-                self._rows = {n: rows.clone() for n, rows in self._encode([prompts[0]]).items()}
-        count = len(prompts)
-        return Condition({n: r.expand(count, *r.shape[1:]).clone() for n, r in self._rows.items()})
-
-    def has_new_prompts(self) -> bool:
-        """Whether there is something to encode in advance: nothing."""
-        return False
-
-    def prepare(self, *_: Any) -> None:
-        """Does nothing: there is nothing to encode in advance."""
-
-
-def _empty_pipeline(
-    kind: Any, path: str, fake: Callable[[nn.Module], nn.Module], dtype: torch.dtype, trained: str | None
-) -> Any:
-    """A pipeline of fake tensors, of a folder or in published shapes, then without text encoders.
-
-    Raises:
-        UserError: it is neither here nor published.
-    """
-    folder = folder_of(path)
-    known = next((p for p in published().values() if path in p["hub"]), None)
-    networks: dict[str, Any] = {}
-    if folder is not None:
-        for name, found in read_json(folder / "model_index.json").items():
-            config = read_json(folder / name / "config.json")
-            if isinstance(found, list) and found[0] in ("diffusers", "transformers") and config:
-                library = diffusers if found[0] == "diffusers" else transformers
-                networks[name] = _empty(getattr(library, found[1]), config)
-    elif known is not None:
-        for name in ("unet", "transformer", "vae"):
-            if name in known["parts"]:
-                part = known["parts"][name]
-                networks[name] = _empty(getattr(diffusers, part["class"].split(".")[1]), part["config"])
-    else:
-        raise UserError(f"model.path={path} is not on this machine, and no published model: download it")
-    for name, network in networks.items():
-        networks[name] = fake(network.to(torch.float32 if name in ("vae", trained) else dtype))
-    if folder is not None:
-        return load_pipeline(kind, path, dtype, **networks)
-    scheduler = getattr(diffusers, known["scheduler"]["class"].split(".")[1])
-    networks["scheduler"] = scheduler(**known["scheduler"]["config"])
-    parameters = inspect.signature(kind.__init__).parameters
-    left_out = {n: None for n in parameters if n != "self" and parameters[n].default is inspect._empty}
-    more = {"requires_safety_checker": False} if "requires_safety_checker" in parameters else {}
-    return kind(**{**left_out, **networks, **more})
-
-
-def _empty(kind: Any, config: Config) -> Any:
-    with _disable_current_modes(), torch.device("meta"):
-        if issubclass(kind, transformers.PreTrainedModel):
-            return kind(kind.config_class(**config))
-        return kind.from_config(config)
-
-
-def _embeddings(path: str, encode: Any, mode: FakeTensorMode, dtype: torch.dtype) -> Callable[[list[str]], Any]:
-    """An `encode` that gives embeddings in the shapes of a published model."""
-    known = next(p for p in published().values() if path in p["hub"])
-    model = encode.__self__
-    tokens = model.clip_tokens + getattr(model, "text_tokens", 0)
-
-    def shaped(prompts: list[str]) -> dict[str, Tensor]:
-        found = {}
-        for name, shape in known["text"].items():
-            size = [tokens if length == "tokens" else length for length in shape]
-            if name == LENGTHS:
-                found[name] = torch.full((len(prompts),), tokens)
-            else:
-                with mode:
-                    kind = torch.bool if name == "mask" else dtype
-                    found[name] = torch.ones(len(prompts), *size, dtype=kind)
-        return found
-
-    if not model.pictures:
-        return shaped
-    # a class derived from the text's, which adds the picture
-    first = next(kind for kind in reversed(type(model).__mro__) if "_encode" in vars(kind) and kind is not image_base.PipelineModel)
-    setattr_ = mock.patch.object(first, "_encode", lambda self, prompts: shaped(prompts))
-    setattr_.start()
-    return encode
-
-
 def show(config: Config) -> str:
     """A table of a run's phases, and its sums."""
-    found = count(config)
-    gpu = gpu_of(config["hardware"])
+    found, gpu = count(config), gpu_of(config["hardware"])
     speeds = measured_speeds() if gpu is None else Speeds.of(gpu)
-    names = dict.fromkeys([*found.phases, *found.work])
     rows = [["phase", "peak, GiB", "TFLOP", "moved, GB", "kernels", "seconds"]]
-    for name in names:
+    for name in dict.fromkeys([*found.phases, *found.work]):
         work = found.work.get(name, Work())
         peak = found.resident + found.phases.get(name, 0.0)
         cells = [f"{peak / GIB:.2f}", f"{work.flops / 1e12:,.3g}", f"{work.moved / 1e9:,.3g}"]
         rows.append([name, *cells, f"{work.launches:,.0f}", format_seconds(speeds.seconds(work))])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in rows]
-    each, evaluation = (sum(map(speeds.seconds, of)) for of in (found.work.values(), [found.evaluation]))
+    each = sum(map(speeds.seconds, found.work.values()))
+    evaluation = speeds.seconds(found.evaluation)
     iterations, every = config["iterations"], config["evaluation"]["every"]
     evaluations = 2 + ((iterations - 1) // every if every else 0)
-    hours = (iterations * each + evaluations * evaluation) * processes_of(config) / 3600
+    processes = processes_of(config)
+    hours = (iterations * each + evaluations * evaluation) * processes / 3600
+    device = speeds.name if processes == 1 else f"each of {processes} {speeds.name}"
+    lines = [
+        "".join(f"{cell:<10}" if i == 0 else f"{cell:>14}" for i, cell in enumerate(row))
+        for row in rows
+    ]
     lines += [
-        f"network        {found.parameters:,} parameters, {found.trainable:,} trained",
-        f"peak memory    {found.peak / GIB:.1f} GiB, of which {found.resident / GIB:.1f} all the time",
-        f"time           about {format_seconds(each)} s an iteration on {speeds.name}, {format_seconds(evaluation)} s an evaluation; {iterations} iterations {hours:,.1f} hours of devices",
+        f"network     {found.parameters:,} parameters, {found.trainable:,} trained",
+        f"memory      {found.peak / GIB:.1f} GiB at most, {found.resident / GIB:.1f} all the time",
+        f"time        about {format_seconds(each)} s an iteration on {device},"
+        f" {format_seconds(evaluation)} s an evaluation; {iterations} iterations"
+        f" {hours:,.1f} hours of devices",
     ]
     return "\n".join(lines)

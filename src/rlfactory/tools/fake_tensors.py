@@ -1,5 +1,5 @@
-"""Fake tensors (torch's FakeTensorMode), whose operators derive shapes and compute nothing, and what
-they would take: live bytes, FLOPs, bytes moved and kernels.
+"""Fake tensors (torch's FakeTensorMode), whose operators derive shapes and compute nothing, and
+what they would take: live bytes, FLOPs, bytes moved and kernels.
 
 Weights are fake tensors of the CPU; what an engine computes from them is fake too, and all of its
 bookkeeping stays real. Questions whose answer depends on data are answered as in a run without
@@ -9,7 +9,7 @@ accidents: what is asked for is finite, and small.
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 from unittest import mock
@@ -100,7 +100,13 @@ class Counting(TorchDispatchMode):
         self.peak = max(self.peak, self.now)
 
     def _count_work(
-        self, func: Any, args: Any, kwargs: Any, given: list[Tensor], made: list[Tensor], result: Any
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        given: list[Tensor],
+        made: list[Tensor],
+        result: Any,
     ) -> None:
         name = func._schema.name.removeprefix("aten::")
         if func.is_view or name.startswith(WITHOUT_KERNEL):
@@ -196,15 +202,26 @@ def _real(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def fake_run() -> Iterator[tuple[FakeTensorMode, Counting]]:
-    """What is computed in the `with` from fake tensors is counted, its norms as on CUDA."""
+def as_on_cuda() -> Iterator[None]:
+    """Norms in autocast compute in float32, as on CUDA."""
     norms = {n: _as_on_cuda(getattr(F, n)) for n in ("layer_norm", "group_norm", "rms_norm")}
+    with mock.patch.multiple(F, **norms):
+        yield
+
+
+@contextmanager
+def fake_tensors() -> Iterator[FakeTensorMode]:
+    """Every tensor created within the `with` is a fake one."""
+    with as_on_cuda(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        yield mode
+
+
+@contextmanager
+def fake_run() -> Iterator[tuple[FakeTensorMode, Counting]]:
+    """What is computed in the `with` from fake tensors is counted, and their data can be read."""
     read = {
         "tolist": lambda tensor: _real(tensor).tolist(),
         "numpy": lambda tensor, **_: _real(tensor).numpy(),
     }
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(F, **norms))
-        stack.enter_context(mock.patch.multiple(FakeTensor, create=True, **read))
-        counting = stack.enter_context(Counting())
+    with as_on_cuda(), mock.patch.multiple(FakeTensor, create=True, **read), Counting() as counting:
         yield FakeTensorMode(allow_non_fake_inputs=True), counting

@@ -63,7 +63,9 @@ def measured_speeds() -> Speeds:
     x, small = torch.randn(768, 768), torch.randn(8)
     image, kernel = torch.randn(4, 32, 64, 64), torch.randn(32, 32, 3, 3)
     rate = 2 * 768.0**3 / _seconds(lambda: x @ x)
-    convolved = 2 * image.numel() * 32 * 9.0 / _seconds(lambda: torch.conv2d(image, kernel, padding=1))
+    convolved = (
+        2 * image.numel() * 32 * 9.0 / _seconds(lambda: torch.conv2d(image, kernel, padding=1))
+    )
     wide = torch.randn(2**20)
     moved = 12.0 * wide.numel() / _seconds(lambda: wide + wide)
     launch = _seconds(lambda: small * small)

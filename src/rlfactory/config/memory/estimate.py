@@ -207,7 +207,10 @@ def copied_weights(config: Config, parameters: float, when: str) -> float:
 
 def way(config: Config, when: str) -> str:
     """How a network is used in `rollout` or `learning`, as rows of activations name it."""
-    words = [config["model"]["finetune"], "half" if BYTES[config["precision"][when]] == 2 else "float"]
+    words = [
+        config["model"]["finetune"],
+        "half" if BYTES[config["precision"][when]] == 2 else "float",
+    ]
     if when == "learning" and config["memory"]["gradient_checkpointing"]:
         words.append("checkpointed")
     return " ".join(words)

@@ -35,6 +35,7 @@ BLOCKS = (
 )
 """Keys of configurations that count blocks."""
 
+
 @dataclass(frozen=True)
 class Part:
     """A network: its number of parameters, its configuration, and its architecture by name."""
@@ -114,7 +115,9 @@ def own_tables(target: str, name: str | None) -> tuple[Path, ...]:
         return ()
     if is_reference(target):
         live = resolve(target)
-        return (Path(inspect.getfile(live if isinstance(live, type) else type(live))).with_name(name),)
+        return (
+            Path(inspect.getfile(live if isinstance(live, type) else type(live))).with_name(name),
+        )
     return (module_file(target.rpartition(".")[0]).with_name(name),)
 
 
@@ -134,7 +137,9 @@ def published() -> dict[str, Any]:
 @cache
 def _published_language_models() -> dict[str, Part]:
     rows = _rows(TABLES / "language_models.json")
-    return {hub: _language_part(row["config"], row["parameters"]) for row in rows for hub in row["hub"]}
+    return {
+        hub: _language_part(row["config"], row["parameters"]) for row in rows for hub in row["hub"]
+    }
 
 
 def _published_as(path: str) -> Mapping[str, Any] | None:
@@ -202,8 +207,13 @@ def _folder_parts(folder: Path) -> Mapping[str, Part]:
 
 
 def _language_part(config: Mapping[str, Any], parameters: int) -> Part:
+    return Part(parameters, config, architecture(config))
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    """The name by which rows of activations have a language model's architecture."""
     kind = str(config.get("model_type", ""))
-    return Part(parameters, config, "llama" if kind in LLAMA_LIKE else kind)
+    return "llama" if kind in LLAMA_LIKE else kind
 
 
 def language_model(path: object) -> Part | None:

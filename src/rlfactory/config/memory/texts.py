@@ -56,11 +56,16 @@ def texts_need(config: Config, traits: Traits) -> Need:
 
 
 def _cached(network: Part, element_size: int) -> float:
-    """Bytes of the KV cache for each token of a row, which is allocated for the longest response."""
+    """Bytes of the KV cache for each token of a row."""
     config = network.config
-    hidden, heads = (config.get(a) or config[b] for a, b in (("hidden_size", "n_embd"), ("num_attention_heads", "n_head")))
+    hidden, heads = (
+        config.get(a) or config[b]
+        for a, b in (("hidden_size", "n_embd"), ("num_attention_heads", "n_head"))
+    )
     width = config.get("head_dim") or hidden // heads
-    return 2.0 * network.blocks * (config.get("num_key_value_heads") or heads) * width * element_size
+    return (
+        2.0 * network.blocks * (config.get("num_key_value_heads") or heads) * width * element_size
+    )
 
 
 def _learning(
