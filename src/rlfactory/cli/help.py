@@ -33,9 +33,9 @@ COMMANDS: Mapping[str, CommandHelp] = {
     "estimate": CommandHelp(
         "estimate [OVERRIDES]",
         "Count what a run takes: peak memory, FLOPs, kernels and seconds of each phase. The model"
-        " is built without weights, and a batch and two micro-batches go through the engine on tensors"
-        " that hold nothing; of any model, plug-ins too. Seconds are those of hardware.gpu, else of"
-        " this CPU.",
+        " is built without weights, and a batch and two micro-batches go through the engine on"
+        " tensors that hold nothing; of any model, plug-ins too. Seconds are those of hardware.gpu,"
+        " else of this CPU.",
         (
             ("estimate model=flux hardware.gpu=h100", "will it fit, and how long does it take?"),
             ("estimate memory=low", "what an option saves"),
