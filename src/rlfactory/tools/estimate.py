@@ -253,7 +253,7 @@ def _remembered(model: Any, counting: Counting) -> Callable[..., Tensor]:
         key = (tuple(x.shape), model.weights.in_use)
         if key in known:
             found, work, rows = known[key]
-            counting.work += work
+            counting.add(work)
             model.evaluations.add(rows)
             return found.new_empty(found.shape)
         work, rows = counting.work, model.evaluations.forward
@@ -322,6 +322,6 @@ def show(config: Config) -> str:
         f"memory      {found.peak / GIB:.1f} GiB at most, {found.resident / GIB:.1f} all the time",
         f"time        about {format_seconds(each)} s an iteration on {device},"
         f" {format_seconds(evaluation)} s an evaluation; {iterations} iterations"
-        f" {hours:,.1f} hours of devices",
+        f" {hours:,.1f} {'GPU-' if gpu else ''}hours",
     ]
     return "\n".join(lines)

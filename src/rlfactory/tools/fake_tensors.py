@@ -7,10 +7,9 @@ accidents: what is asked for is finite, and small.
 """
 
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 from unittest import mock
 
@@ -70,8 +69,16 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self._alive: dict[int, weakref.ref[Any]] = {}
         self.now = self.peak = 0
-        self.work = Work()
-        self.by_name = Counter[str]()
+        self._work = Work()
+
+    @property
+    def work(self) -> Work:
+        """All work so far."""
+        return replace(self._work)
+
+    def add(self, work: Work) -> None:
+        """Count work that was counted before, and isn't repeated."""
+        self._work += work
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -111,16 +118,15 @@ class Counting(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         if func.is_view or name.startswith(WITHOUT_KERNEL):
             return
-        self.work.launches += 1
-        self.by_name[name] += 1
+        self._work.launches += 1
         if (flops := _flops(func, name, args, kwargs, given, result)) is None:
-            self.work.moved += sum(t.numel() * t.element_size() for t in (*given, *made))
+            self._work.moved += sum(t.numel() * t.element_size() for t in (*given, *made))
         elif given[0].element_size() == 2:
-            self.work.half += flops
+            self._work.half += flops
         elif name.startswith("convolution"):
-            self.work.convolution += flops
+            self._work.convolution += flops
         else:
-            self.work.single += flops
+            self._work.single += flops
 
 
 def _flops(
