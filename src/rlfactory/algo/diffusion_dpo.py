@@ -125,15 +125,11 @@ class OfflineDiffusionDPO(DiffusionDPO):
         times: Times,
         sigmas: Tensor,
         *,
-        loss_type: LossType = "sigmoid",
-        beta: Positive = 100.0,
-        label_smoothing: BelowHalf = 0.0,
         chosen: str = "chosen",
         rejected: str = "rejected",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            times, sigmas, loss_type=loss_type, beta=beta, label_smoothing=label_smoothing
-        )
+        super().__init__(times, sigmas, **options)
         self.chosen, self.rejected = chosen, rejected
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:

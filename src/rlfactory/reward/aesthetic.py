@@ -49,7 +49,6 @@ class Aesthetic(Reward):
     """
 
     media = "images"
-    metadata = ()
     main = "aesthetic"
     image_half = True
 

@@ -30,7 +30,6 @@ class ClipScore(Reward):
     """
 
     media = "images"
-    metadata = ()
     main = "clipscore"
 
     def __init__(

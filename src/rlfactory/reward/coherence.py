@@ -50,7 +50,6 @@ class Coherence(Reward):
     """
 
     media = "texts"
-    metadata = ()
     main = "coherence"
 
     def __init__(

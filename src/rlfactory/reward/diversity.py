@@ -41,7 +41,6 @@ class Diversity(Reward):
     """
 
     media = "texts"
-    metadata = ()
     compares_group = True
     main = "diversity"
 

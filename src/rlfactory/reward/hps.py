@@ -95,7 +95,6 @@ class HPS(Reward):
     """
 
     media = "images"
-    metadata = ()
     main = "hps"
     published_size = "hps"
 

@@ -82,7 +82,6 @@ class HPSv3(Reward):
     """
 
     media = "images"
-    metadata = ()
     main = "hpsv3"
     published_size = "hpsv3"
 

@@ -22,7 +22,6 @@ class ImageFunction(Reward):
     """
 
     media: ClassVar[Media] = "images"
-    metadata = ()
     function_arguments = ("images", "prompts", "metadata")
 
     def __init__(

@@ -30,7 +30,6 @@ class ImageReward(Reward):
     """
 
     media = "images"
-    metadata = ()
     main = "imagereward"
 
     def __init__(

@@ -40,7 +40,6 @@ class PickScore(Reward):
     """
 
     media = "images"
-    metadata = ()
     main = "pickscore"
 
     def __init__(
