@@ -76,10 +76,7 @@ class Diversity(Reward):
         # a text's rounding depends on its batch: embedded twice, it would differ from itself
         distinct = list(dict.fromkeys(texts))
         embeddings: Tensor = self.model.encode(
-            distinct,
-            batch_size=self.batch_size,
-            convert_to_tensor=True,
-            show_progress_bar=False,
+            distinct, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
         ).cpu()
         row = {text: i for i, text in enumerate(distinct)}
         return embeddings[[row[text] for text in texts]]

@@ -19,10 +19,7 @@ from rlfactory.reward.backbones.pretrained import Precision, loading, read_weigh
 from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
-FILES = {
-    "v2.1": "xswu/HPSv2/HPS_v2.1_compressed.pt",
-    "v2.0": "xswu/HPSv2/HPS_v2_compressed.pt",
-}
+FILES = {"v2.1": "xswu/HPSv2/HPS_v2.1_compressed.pt", "v2.0": "xswu/HPSv2/HPS_v2_compressed.pt"}
 _TOWER = {
     "intermediate_size": 4096,
     "hidden_size": 1024,

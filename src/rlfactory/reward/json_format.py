@@ -41,10 +41,7 @@ def parse(text: str) -> Any:
     try:
         # digits are not converted: JSON allows thousands of them, int() raises an error
         return json.loads(
-            text,
-            parse_constant=_refuse,
-            parse_int=lambda _: 0,
-            parse_float=lambda _: 0.0,
+            text, parse_constant=_refuse, parse_int=lambda _: 0, parse_float=lambda _: 0.0
         )
     except (ValueError, RecursionError) as error:
         raise NoJSONError(str(error)) from error

@@ -17,12 +17,7 @@ from rlfactory.reward.base import (
     require_sources,
     require_videos,
 )
-from rlfactory.reward.client.openai_client import (
-    PROMPT_FIELD,
-    AskingReward,
-    alone,
-    fill_template,
-)
+from rlfactory.reward.client.openai_client import PROMPT_FIELD, AskingReward, alone, fill_template
 from rlfactory.utils.images import evenly_spaced
 from rlfactory.utils.types import PositiveInt
 
