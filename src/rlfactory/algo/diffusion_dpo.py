@@ -143,11 +143,6 @@ class OfflineDiffusionDPO(DiffusionDPO):
             )
         return prompt.text, images[member % PAIR]
 
-    def reward_names(self, main: str) -> list[str]:
-        """None: the scores of the data are reported only."""
-        del main
-        return []
-
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the chosen images, -1 for the rejected ones."""
         del main

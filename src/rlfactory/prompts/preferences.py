@@ -43,7 +43,5 @@ class Preferences(PromptList):
             for scene in TEXTS[scenes]
         ]
         texts = [f"{text}, {styles[i % len(styles)]}" for i, text in enumerate(pairs)]
-        super().__init__(
-            [Prompt(text, {}) for text in texts if not is_held_out(text)],
-            [Prompt(text, {}) for text in texts if is_held_out(text)],
-        )
+        sides = ([t for t in texts if is_held_out(t) == held] for held in (False, True))
+        super().__init__(*([Prompt(text, {}) for text in side] for side in sides))

@@ -27,9 +27,7 @@ class Signs(PromptList):
         if not words or not all(word.strip() and '"' not in word for word in words):
             raise PromptError("prompts.words must be texts, at least one, without quotes or blank")
         texts = [place.format(word) for word in words for place in PLACES]
-        super().__init__(
-            [Prompt(text, {}) for text in texts if not is_held_out(text)],
-            [Prompt(text, {}) for text in texts if is_held_out(text)],
-        )
+        sides = ([t for t in texts if is_held_out(t) == held] for held in (False, True))
+        super().__init__(*([Prompt(text, {}) for text in side] for side in sides))
         if not (self.prompts and self.eval_prompts):
             raise PromptError("prompts.words are too few to train and to evaluate on; add some")

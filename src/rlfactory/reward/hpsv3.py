@@ -1,6 +1,5 @@
 """Human Preference Score v3, HPSv3 (Ma et al. 2025): a vision-language model rates an image."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from rlfactory.reward.backbones.pretrained import (
     loading,
     network_dtype,
     read_weights,
+    renamed,
 )
 from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.reward.client.openai_client import fill_template, resize_to_square
@@ -196,7 +196,11 @@ def load_hpsv3(
     The output layer of the language model is left out. RuntimeError or KeyError where names or
     shapes do not match.
     """
-    weights = {_rename(name): tensor for name, tensor in state.items() if name != "lm_head.weight"}
+    weights = {
+        renamed(name, _RENAMED): tensor
+        for name, tensor in state.items()
+        if name != "lm_head.weight"
+    }
     embedded = weights["model.language_model.embed_tokens.weight"]
     config.text_config.vocab_size = len(embedded)  # cut to the tokenizer's length
     widths = [len(weights[f"{HEAD}{layer}.bias"]) for layer in (0, 3, 5)]
@@ -212,9 +216,3 @@ def load_hpsv3(
     text.rotary_emb = Qwen2VLRotaryEmbedding(config.text_config)
     network.model.visual.rotary_pos_emb = Qwen2VLVisionRotaryEmbedding(config.vision_config)
     return network.eval().requires_grad_(False)
-
-
-def _rename(name: str) -> str:
-    for pattern, replacement in _RENAMED:
-        name = re.sub(pattern, replacement, name)
-    return name
