@@ -71,7 +71,9 @@ class FlowDPPO(StepAlgorithm):
         losses, ratio = clipped_surrogate(log_ratio, batch.advantage, None)
         losses = losses.masked_fill(masked, 0.0)
         metrics = {
-            **{"loss/policy": losses.detach(), **ratio_metrics(ratio, None), **measured},
+            "loss/policy": losses.detach(),
+            **ratio_metrics(ratio, None),
+            **measured,
             "ratio/clip_fraction": masked.float(),
             "kl/step": kl,
         }

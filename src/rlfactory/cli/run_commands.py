@@ -20,10 +20,11 @@ from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import absolute, file_of, path_values
 
-EVALUATION_KEYS = (
-    *("evaluation", "eval_rewards", "eval_sets", "scoring", "seed", "sample_batch", "prompt_cache"),
-    *("reward", "prompts", "hardware", "schedule", "precision", "memory"),
-)
+_EVALUATION = """
+evaluation eval_rewards eval_sets scoring seed sample_batch prompt_cache reward prompts hardware
+schedule precision memory
+"""
+EVALUATION_KEYS = tuple(_EVALUATION.split())
 FORCE = "--force"
 FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
 """What `sample` takes as flags and other commands as keys."""
