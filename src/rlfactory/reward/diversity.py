@@ -35,9 +35,8 @@ def distance_to_others(embeddings: Tensor, groups: Tensor) -> Tensor:
 class Diversity(Reward):
     """`diversity`: one minus the mean cosine similarity of a completion to the others of its group.
 
-    `path` is a model of sentence-transformers: a hub id, a folder, or `package:NAME`, an installed
-    package that contains one. A text of white space alone is NaN, and is not compared with others.
-    RewardError where the model can't be loaded, or without the extra `embeddings`.
+    A text of white space alone is NaN, and is not compared with others. RewardError where the model
+    can't be loaded, or without the extra `embeddings`.
     """
 
     media = "texts"
@@ -54,7 +53,8 @@ class Diversity(Reward):
     ) -> None:
         """
         Args:
-            path: A hub id, a folder, or package:NAME, see docs/reward/diversity.md.
+            path: A model of sentence-transformers: a hub id, a folder, or package:NAME, see
+                docs/reward/diversity.md.
             dtype: float32 | float16.
             batch_size: Texts in one forward pass.
         """

@@ -16,12 +16,9 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 class Exact(AnswerReward):
     """`exact`: 1 where the completion equals the answer of its prompt, otherwise 0.
 
-    The answer is the prompt's `answer_column`: a text, a number, or a list of those of which any is
-    right. Both are compared in Unicode's form NFKC without white space around them, white space
-    within as one space; `ignore_case` and `ignore_punctuation` (of ASCII) ignore more. With
-    `extract`, a regular expression, what its last match says is compared: its first group, or all
-    of it without one; without a match the score is 0. A search that takes longer than `timeout`
-    seconds scores NaN. RewardError for an invalid pattern, or prompts without answers.
+    Both are compared in Unicode's form NFKC without white space around them, white space within as
+    one space. With `extract`, a completion without a match scores 0. RewardError for an invalid
+    pattern, or prompts without answers.
     """
 
     metadata_options = ("answer_column",)

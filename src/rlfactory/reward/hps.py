@@ -86,8 +86,6 @@ def resize_and_pad(images: Tensor, side: int = 224) -> Tensor:
 class HPS(Reward):
     """`hps`: the cosine of image and prompt by the network of HPS v2.1, or v2.0.
 
-    `path` is the file of weights, or `OWNER/NAME/FILE` of the hub; None: that of `version`.
-    `processor` has the tokenizer. `fit="pad"` is the published preprocessing, "crop" CLIP's.
     RewardError where the network can't be loaded.
     """
 

@@ -76,9 +76,8 @@ _RENAMED = (
 class HPSv3(Reward):
     """`hpsv3`: HPSv3's mean score of prompt and image.
 
-    `path` is the file of weights, or `OWNER/NAME/FILE` of the hub; `processor` has the tokenizer
-    and the configuration of Qwen2-VL-7B, a folder or a hub id. NaN where a prompt has the token of
-    the score itself, or `dtype` overflows. RewardError where either can't be loaded.
+    NaN where a prompt has the token of the score itself, or `dtype` overflows. RewardError where
+    network or processor can't be loaded.
     """
 
     media = "images"
@@ -97,7 +96,7 @@ class HPSv3(Reward):
         """
         Args:
             path: The weights: a file, or OWNER/NAME/FILE of the hub.
-            processor: Tokenizer and configuration: a folder or a hub id.
+            processor: Tokenizer and configuration of Qwen2-VL-7B: a folder or a hub id.
             dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
             batch_size: Images in one forward pass.
         """

@@ -91,13 +91,8 @@ class JSONFormat(AnswerReward):
     """`json`: 1 where the completion is JSON as required, otherwise 0; `json_parsed`: 1 where it is
     any JSON.
 
-    `root` is the required type of the top-level value. `keys` are the keys that a top-level object
-    must have, with their types if given as a mapping; `other_keys=False` forbids further ones. With
-    `partial="keys"` the score is the share of correct keys. `fenced` also accepts a Markdown code
-    block. With `answer_column` the value must equal that of the prompt under this key, a JSON
-    text or another value as it is; the order of an object's keys does not count, and a sample
-    without one scores NaN. RewardError for options that contradict each other, or prompts without
-    answers.
+    Where values are compared, the order of an object's keys does not count. RewardError for options
+    that contradict each other, or prompts without answers.
     """
 
     metadata_options = ("answer_column",)

@@ -26,11 +26,9 @@ _GIB = 2**30
 class MathAnswer(AnswerReward):
     """`math`: 1 where the last answer in the completion equals that of its prompt, otherwise 0.
 
-    The answer is the prompt's `answer_column`, a number, or a text in LaTeX or plain notation. Each
-    comparison is made in a process of its own: one that takes longer than `timeout` seconds or more
-    than `memory` GiB kills it, and scores NaN, as does one that raises an exception. RewardError
-    without the package math-verify (the extra `math`), or where prompts lack answers that can be
-    read.
+    Each comparison is made in a process of its own: one that takes too long or too much memory
+    kills it, and scores NaN, as does one that raises an exception. RewardError without the package
+    math-verify (the extra `math`), or where prompts lack answers that can be read.
     """
 
     metadata_options = ("answer_column",)

@@ -51,15 +51,10 @@ class Limits:
 class PythonCode(AnswerReward):
     """`python`: 1 where the program passes all tests of its prompt, otherwise 0.
 
-    The tests are the prompt's `tests_column`: Python code, such as asserts, or a list of such
-    texts; each is run after the program, with its names. With `partial="tests"` the score is the
-    share of tests that pass. The program is the completion; with `fenced` its last Markdown block
-    of code, where it has one; with `with_prompt` the prompt and the completion.
-
-    Each program runs in a process of its own, without network, in an empty folder, for at most
-    `timeout` seconds and with at most `memory` GiB; `concurrency` run at once. A program that
-    raises, exits or breaks a limit passes no test. What could not be run at all scores NaN.
-    RewardError where prompts lack tests that are Python.
+    Each test, such as some asserts, is run after the program, with its names. Each program runs in
+    a process of its own, without network, in an empty folder. One that raises, exits or breaks a
+    limit passes no test. What could not be run at all scores NaN. RewardError where prompts lack
+    tests that are Python.
     """
 
     metadata_options = ("tests_column",)

@@ -22,10 +22,8 @@ class RegexFormat(AnswerReward):
     """`regex`: 1 where `pattern` matches the completion, otherwise 0.
 
     With `match="count"` the score is `min(n, limit) / limit`, `n` the non-overlapping, non-empty
-    matches. With `answer_column`, `{answer}` in the pattern stands for the prompt's text or number
-    under that key, whose characters are matched as they are; a sample without one scores NaN.
-    `timeout` is in seconds for one completion, which scores NaN beyond it. RewardError for an
-    invalid pattern, or prompts without answers.
+    matches. The characters of an answer are matched as they are. RewardError for an invalid
+    pattern, or prompts without answers.
     """
 
     metadata_options = ("answer_column",)

@@ -14,11 +14,8 @@ from rlfactory.reward.base import RewardError, Samples, require_texts
 class RewardModel(ClassifierReward):
     """`reward_model`: the only logit of a sequence classifier, as preference training leaves it.
 
-    `judge` is the text that is scored: "text", the prompt and the completion, or "completion".
-    `with_end`: whether the end of text follows a completion that ended, so that the score is read
-    after it. What `prefix` and `with_end` leave open (null) is as the model was trained, if its
-    config.json says so. A conversation is scored as the classifier's own chat template writes it,
-    if it has one. RewardError where the classifier can't be loaded, has several labels, or should
+    A conversation is scored as the classifier's own chat template writes it, if it has one.
+    RewardError where the classifier can't be loaded, has several labels, or should
     read an end of text and is not causal.
     """
 

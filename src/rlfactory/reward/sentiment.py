@@ -26,8 +26,7 @@ class Sentiment(ClassifierReward):
 
     Choose a name that rises with what is rewarded: `negative_sentiment` for negative texts.
 
-    `judge` is the text that is scored: "text", the prompt and the completion, or "completion". A
-    well-known walkthrough of PPO calls its classifier with `prefix="<|endoftext|>"`, no attention
+    A well-known walkthrough of PPO calls its classifier with `prefix="<|endoftext|>"`, no attention
     mask and float16; a float16 probability is rounded as there. RewardError where the classifier
     can't be loaded or has no such label.
     """
