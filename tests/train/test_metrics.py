@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from rlfactory.train.metrics import MetricAccumulator, pairwise_distance
+from rlfactory.train.metrics import MetricAccumulator, check_initial_ratio, pairwise_distance
+from rlfactory.utils.errors import TrainingError
 
 BLACK, WHITE = (torch.full((3, 4, 4), value, dtype=torch.uint8) for value in (0, 255))
 
@@ -94,3 +95,24 @@ def test_the_latest_of_a_family() -> None:
         metrics.extend({"kl/a": torch.tensor([value]), "loss/b": torch.tensor([value])})
     metrics.extend({"kl/c": torch.tensor([3.0, 5.0])})
     assert metrics.latest_of("kl/") == {"kl/a": 2.0, "kl/c": 4.0}
+
+
+@pytest.mark.parametrize(("deviation", "fails"), [(0.9e-5, False), (1.1e-5, True)])
+def test_replay_is_exact_or_the_run_ends(deviation: float, fails: bool) -> None:
+    metrics = MetricAccumulator()
+    metrics.extend({"ratio/max_dev": torch.tensor([0.0, deviation])})
+    if fails:
+        with pytest.raises(TrainingError, match="tenth of the clip range"):
+            check_initial_ratio(metrics, 1e-5)
+    else:
+        check_initial_ratio(metrics, 1e-5)
+        assert metrics.means()["ratio/first_max_dev"] == pytest.approx(deviation)
+
+
+def test_an_algorithm_whose_loss_forgets_its_ratios_is_told() -> None:
+    with pytest.raises(TrainingError, match="returned no metric ratio/max_dev"):
+        check_initial_ratio(MetricAccumulator(), 1e-5)
+
+
+def test_an_algorithm_without_ratios_has_nothing_to_replay() -> None:
+    check_initial_ratio(MetricAccumulator(), None)

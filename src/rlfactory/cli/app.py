@@ -67,7 +67,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        from rlfactory.utils.users_code import explained
+        from rlfactory.utils.errors import explained
 
         told = explained(error)
         if told is error:

@@ -1,4 +1,4 @@
-"""Diversity of samples, and the accumulator that averages metrics once per iteration."""
+"""Diversity of samples, the accumulator that averages metrics of updates, the first ratio."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import to_device
 
 THUMBNAIL = 64
@@ -126,3 +127,32 @@ def _read(scalars: Mapping[str, Tensor]) -> dict[str, float]:
         )
     }
     return {name: found[name] for name in scalars}
+
+
+def check_initial_ratio(
+    metrics: MetricAccumulator, tolerance: float | None, remedy: str = "precision=fp32"
+) -> None:
+    """Check that before the first update likelihoods are those recorded while sampling.
+
+    Records the largest deviation of a ratio from 1 as `ratio/first_max_dev`. Does nothing where
+    `tolerance` is None, as for algorithms without a ratio. `remedy` is what the error advises.
+
+    Raises:
+        TrainingError: it is larger than `tolerance`, so sampling and training disagree; or the
+            algorithm's loss returned no ratios to check.
+    """
+    if tolerance is None:
+        return
+    if "ratio/max_dev" not in metrics:
+        raise TrainingError(
+            "the algorithm's loss returned no metric ratio/max_dev, which its ratio_tolerance"
+            " limits; add ratio_metrics(ratio, clip_range) to the metrics, or set ratio_tolerance"
+            " to None"
+        )
+    deviation = metrics.largest("ratio/max_dev")
+    metrics.add("ratio/first_max_dev", deviation)
+    if deviation > tolerance:
+        raise TrainingError(
+            f"before any update a ratio is off 1 by {deviation:.2e}, more than a tenth of the"
+            f" clip range ({tolerance:.1e}): sampling and training disagree; try {remedy}"
+        )

@@ -15,7 +15,7 @@ class SharedRows(ABC):
     """Data whose rows refer to values that several of them share, such as a prompt's embedding."""
 
     @abstractmethod
-    def select(self, index: Tensor) -> Self:
+    def select(self, index: Tensor) -> "SharedRows":
         """The rows `index` `[n]`."""
 
     @classmethod

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Loss
-from rlfactory.batch import Batch, Outputs, ReplayedSteps, TokenBatch, TokenOutputs
+from rlfactory.batch import Batch, Outputs, TokenBatch, TokenOutputs
 from rlfactory.dynamics.base import Step
-from rlfactory.rollout import Condition, Tokens
+from rlfactory.rollout import Condition, Tokens, Transitions
 from rlfactory.train.guards.nonfinite import UpdateChecks, details, find_nonfinite, rows
 
 INF, NAN = torch.inf, torch.nan
@@ -29,7 +29,7 @@ def batch() -> Batch:
         sample=torch.arange(3),
         condition=Condition({}),
         advantage=torch.zeros(3),
-        replayed=ReplayedSteps(torch.zeros(3), PIXELS, torch.zeros(3)),
+        replayed=Transitions(torch.zeros(3), torch.zeros(3), PIXELS, PIXELS, torch.zeros(3)),
         old_log_prob=torch.zeros(3),
     )
 

@@ -18,7 +18,7 @@ from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.dynamics.window import FixedSteps
 from rlfactory.model.base import ImageModel
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import Condition, PromptConditions, Rollout
+from rlfactory.rollout import Condition, Rollout
 from rlfactory.train.sampling.base import computed_ahead
 from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
 from rlfactory.train.sampling.tree import TreeSpec
@@ -267,7 +267,7 @@ def test_a_prompt_is_encoded_and_stored_once(
     monkeypatch.setattr(made.model, "encode", encode)
     condition = made.rollout(PROMPTS, GROUPS, seed=0, iteration=0).condition
     assert asked == ["one", "another"]
-    assert isinstance(condition, PromptConditions)
+    assert condition.prompt is not None
     assert condition.tensors["length"].tolist() == [3.0, 7.0]
     assert condition.rows(torch.arange(4)).tensors["length"].tolist() == [3.0, 3.0, 7.0, 7.0]
 

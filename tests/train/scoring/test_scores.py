@@ -1,16 +1,18 @@
 """What becomes of rewards between the reward and the loss."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
+from rlfactory.reward.ops.python_function import call_with_timeout
 from rlfactory.rollout import Rollout
-from rlfactory.train.metrics import MetricAccumulator
 from rlfactory.train.scoring.scores import (
-    check_initial_ratio,
+    REWARD_ERRORS,
     drop_unscored,
+    require_scored,
     reward_metrics,
     zero_variance_groups,
 )
@@ -78,29 +80,42 @@ def test_groups_without_variance_are_counted(rollout: Rollout) -> None:
     assert zero_variance_groups(steady, ["a", "b"]) == {"advantage/zero_groups": 0.5}
 
 
-@pytest.mark.parametrize(("deviation", "fails"), [(0.9e-5, False), (1.1e-5, True)])
-def test_replay_is_exact_or_the_run_ends(deviation: float, fails: bool) -> None:
-    metrics = MetricAccumulator()
-    metrics.extend({"ratio/max_dev": torch.tensor([0.0, deviation])})
-    if fails:
-        with pytest.raises(TrainingError, match="tenth of the clip range"):
-            check_initial_ratio(metrics, 1e-5)
-    else:
-        check_initial_ratio(metrics, 1e-5)
-        assert metrics.means()["ratio/first_max_dev"] == pytest.approx(deviation)
-
-
-def test_an_algorithm_whose_loss_forgets_its_ratios_is_told() -> None:
-    with pytest.raises(TrainingError, match="returned no metric ratio/max_dev"):
-        check_initial_ratio(MetricAccumulator(), 1e-5)
-
-
-def test_an_algorithm_without_ratios_has_nothing_to_replay() -> None:
-    check_initial_ratio(MetricAccumulator(), None)
-
-
 def test_without_any_score_there_are_no_quantiles(rollout: Rollout) -> None:
     failed = replace(rollout, rewards={"main": torch.full((4,), NAN)})
     metrics = reward_metrics(failed)
     assert metrics["reward/main/failed"] == 1
     assert "reward/main/p10" not in metrics
+
+
+NONE = {"mine": torch.tensor([torch.nan, torch.nan])}
+
+
+def fail() -> None:
+    raise TypeError("mine() takes 1\n positional argument")
+
+
+def test_the_first_exception_is_the_cause() -> None:
+    REWARD_ERRORS.take()
+    call_with_timeout(fail, 5.0, "mine", 2)
+    logging.getLogger("rlfactory.reward.other").error("and then %d more", 3)
+    with pytest.raises(TrainingError, match="from reward mine, more than") as raised:
+        require_scored(NONE, ["mine"], 0.05)
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
+def test_an_error_of_an_earlier_batch_is_not() -> None:
+    call_with_timeout(fail, 5.0, "mine", 2)
+    require_scored({"mine": torch.zeros(2)}, ["mine"], 0.05)
+    with pytest.raises(TrainingError, match="from reward mine, more than"):
+        require_scored(NONE, ["mine"], 0.05)
+
+
+def test_a_message_without_an_exception() -> None:
+    REWARD_ERRORS.take()
+    logging.getLogger("rlfactory.reward.remote").error("no answer from %s", "there")
+    logging.getLogger("rlfactory.train").error("something else")
+    assert REWARD_ERRORS.take() == ("no answer from there", None)
+    assert REWARD_ERRORS.take() == ("", None)
+    logging.getLogger("rlfactory.reward.remote").error("no answer from %s", "there")
+    with pytest.raises(TrainingError, match=r"mine \(no answer from there\), more than"):
+        require_scored(NONE, ["mine"], 0.05)

@@ -28,8 +28,7 @@ from rlfactory.train.process.own_code import untrusted_code
 from rlfactory.train.process.signals import Stop
 from rlfactory.train.session import Session
 from rlfactory.utils.console import print_error, print_status
-from rlfactory.utils.errors import UserError
-from rlfactory.utils.users_code import explained
+from rlfactory.utils.errors import UserError, explained
 
 log = logging.getLogger(__name__)
 

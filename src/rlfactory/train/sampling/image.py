@@ -17,7 +17,6 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import (
     Condition,
     GeneratedSamples,
-    PromptConditions,
     Rollout,
     Transitions,
     Tree,
@@ -135,7 +134,7 @@ class ImageSampler(Sampler):
         prompts: Sequence[Prompt],
         groups: Tensor,
         selected: Tensor,
-        conditions: PromptConditions,
+        conditions: Condition,
         seed: int,
         iteration: int,
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
@@ -170,12 +169,12 @@ class ImageSampler(Sampler):
                 },
             )
 
-    def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> PromptConditions:
+    def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> Condition:
         """The encoded prompts of samples with these rows in `prompts`; each prompt once."""
         texts = [prompts[group].text for group in groups.tolist()]
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         tensors = self.model.encode([*row_of]).tensors
-        return PromptConditions(tensors, torch.tensor([row_of[text] for text in texts]))
+        return Condition(tensors, torch.tensor([row_of[text] for text in texts]))
 
     def _samples_per_start(self, steps: Sequence[int]) -> int:
         """How many consecutive samples start from the same noise."""

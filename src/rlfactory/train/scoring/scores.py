@@ -1,5 +1,6 @@
-"""The scores of a rollout: dropping samples without one, the metrics of both, the ratio check."""
+"""The scores of a rollout: their metrics, and dropping samples without one."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -11,10 +12,37 @@ from rlfactory.algo.ops.rollout_correction import mismatch_metrics
 from rlfactory.reward.base import Samples
 from rlfactory.reward.repetition import repeated_share
 from rlfactory.rollout import Rollout
-from rlfactory.train.metrics import MetricAccumulator, distinct, pairwise_distance
-from rlfactory.train.scoring.reward_errors import REWARD_ERRORS
+from rlfactory.train.metrics import distinct, pairwise_distance
 from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import require
+
+
+class FirstError(logging.Handler):
+    """Keeps the first error that is logged until it is taken."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._first: tuple[str, BaseException | None] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the exception of a record, or its message if it has none."""
+        if self._first is None:
+            error = record.exc_info[1] if record.exc_info else None
+            text = f"{type(error).__name__}: {error}" if error else record.getMessage()
+            self._first = " ".join(text.split()), error
+
+    def take(self) -> tuple[str, BaseException | None]:
+        """The first error since the last call, as one line, and the exception if there was one;
+        empty if there was none.
+        """
+        first, self._first = self._first, None
+        return first or ("", None)
+
+
+REWARD_ERRORS = FirstError()
+"""The errors of rewards of this process, and of those that their subprocesses tell it."""
+for _package in ("rlfactory.reward", "rlfactory.train.scoring"):
+    logging.getLogger(_package).addHandler(REWARD_ERRORS)
 
 
 def samples_of(rollout: Rollout) -> Samples:
@@ -133,32 +161,3 @@ def _mean_group_std(values: Tensor, groups: Tensor) -> float:
     # group_std has a value per sample; each group is to count once
     per_group = group_sum(group_std(values, groups), member, len(size)) / size
     return float(per_group.mean())
-
-
-def check_initial_ratio(
-    metrics: MetricAccumulator, tolerance: float | None, remedy: str = "precision=fp32"
-) -> None:
-    """Check that before the first update likelihoods are those recorded while sampling.
-
-    Records the largest deviation of a ratio from 1 as `ratio/first_max_dev`. Does nothing where
-    `tolerance` is None, as for algorithms without a ratio. `remedy` is what the error advises.
-
-    Raises:
-        TrainingError: it is larger than `tolerance`, so sampling and training disagree; or the
-            algorithm's loss returned no ratios to check.
-    """
-    if tolerance is None:
-        return
-    if "ratio/max_dev" not in metrics:
-        raise TrainingError(
-            "the algorithm's loss returned no metric ratio/max_dev, which its ratio_tolerance"
-            " limits; add ratio_metrics(ratio, clip_range) to the metrics, or set ratio_tolerance"
-            " to None"
-        )
-    deviation = metrics.largest("ratio/max_dev")
-    metrics.add("ratio/first_max_dev", deviation)
-    if deviation > tolerance:
-        raise TrainingError(
-            f"before any update a ratio is off 1 by {deviation:.2e}, more than a tenth of the"
-            f" clip range ({tolerance:.1e}): sampling and training disagree; try {remedy}"
-        )
