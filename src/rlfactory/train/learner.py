@@ -35,8 +35,7 @@ from rlfactory.train.data_parallel import (
     local_row_numbers,
 )
 from rlfactory.train.guards.failure_dump import UpdatePosition, report_first, report_gradient
-from rlfactory.train.guards.nonfinite import UpdateChecks, find_nonfinite
-from rlfactory.train.guards.update_guard import Guard, NonFiniteReport
+from rlfactory.train.guards.update_guard import Guard, NonFiniteReport, UpdateChecks, find_nonfinite
 from rlfactory.train.metrics import MetricAccumulator, check_initial_ratio
 from rlfactory.utils import rng
 from rlfactory.utils.errors import TrainingError

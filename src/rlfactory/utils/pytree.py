@@ -59,6 +59,11 @@ def _index(value: T, index: Tensor, copies: dict[torch.device, Tensor]) -> T:
     return picked  # type: ignore[no-any-return]
 
 
+def row_numbers(count: int, rows: Tensor | None) -> Tensor:
+    """`rows`, or all of `count` rows where that is None."""
+    return torch.arange(count) if rows is None else rows
+
+
 def row_chunks(count: int, size: int) -> Iterator[Tensor]:
     """Yield the row numbers 0 to `count - 1` in order, at most `size` at a time."""
     for start in range(0, count, size):

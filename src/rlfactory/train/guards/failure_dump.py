@@ -17,8 +17,13 @@ from torch import Tensor
 from rlfactory.algo.base import Loss
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
-from rlfactory.train.guards.nonfinite import CheckedMicroBatch, Masks, details, rows
-from rlfactory.train.guards.update_guard import NonFiniteReport
+from rlfactory.train.guards.update_guard import (
+    CheckedMicroBatch,
+    Masks,
+    NonFiniteReport,
+    details,
+    rows,
+)
 
 MAX_FOLDERS = 3
 """Dumps that a run keeps: the first two, which show how it began, and the newest."""

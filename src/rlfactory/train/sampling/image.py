@@ -21,7 +21,7 @@ from rlfactory.rollout import (
     Transitions,
     Tree,
 )
-from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead, row_numbers
+from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead
 from rlfactory.train.sampling.trajectories import (
     TrajectorySpec,
     integrate_ode,
@@ -33,7 +33,7 @@ from rlfactory.train.sampling.trajectories import (
 from rlfactory.train.sampling.tree import TreeSpec, sample_tree
 from rlfactory.utils import rng
 from rlfactory.utils.batch_sizes import samples_per_start, samples_together
-from rlfactory.utils.pytree import row_chunks, to_device
+from rlfactory.utils.pytree import row_chunks, row_numbers, to_device
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
-from rlfactory.train.scoring.scores import REWARD_ERRORS
+from rlfactory.train.metrics import REWARD_ERRORS
 from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
 from rlfactory.utils.pytree import index_rows, row_chunks
