@@ -16,8 +16,8 @@ from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.train.sampling.trajectories import TrajectorySpec
-from rlfactory.train.sampling.tree import TreeSpec, sample_tree
+from rlfactory.train.sampling.trajectories import RolloutSpec
+from rlfactory.train.sampling.tree import sample_tree
 
 MakeModel = Callable[..., ImageModel]
 REWARDS = [1.0, 3.0, 2.0, 8.0, 0.0, 0.0, 4.0, 8.0]
@@ -38,13 +38,14 @@ def rolled(model: ImageModel, branches: int = 4, splits: tuple[int, ...] = (0, 2
         condition,
         torch.randn(8 // branches, *shape, generator=generator),
         uniform_sigmas(6, 3.0),
-        TrajectorySpec(
+        RolloutSpec(
             FlowSDE(noise_level=0.7),
             [0, 1, 2, 3],
             torch.randn(8, 4, *shape, generator=generator),
-            keeps_mean=True,
+            mean=True,
+            branches=branches,
+            splits=splits,
         ),
-        TreeSpec(branches, splits),
     )
     return Rollout(
         prompts=["prompt"] * 8,

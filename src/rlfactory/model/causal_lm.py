@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import call
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,7 +103,7 @@ class CausalLM(TokenizedModel):
         # Passes call `base_model` and the output projection, not the network's own forward, which
         # would trigger FSDP's all-gather. So hardware=fsdp2 replaces this by a method of the
         # network within which its parameters are gathered.
-        self.inside = _call
+        self.inside: Callable[..., Any] = call
         self.begin_with_end = (
             begins_with_end(tokenizer) if begin_with_end == "auto" else begin_with_end
         )
@@ -137,8 +138,14 @@ class CausalLM(TokenizedModel):
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None
         if finetune == "lora":
-            options = {"rank": lora_rank, "alpha": lora_alpha, "targets": lora_targets}
-            self.lora = Lora(self.network, **options, seed=seed, device=device)
+            self.lora = Lora(
+                self.network,
+                rank=lora_rank,
+                alpha=lora_alpha,
+                targets=lora_targets,
+                seed=seed,
+                device=device,
+            )
         else:
             self.network.requires_grad_(True)
         self._prepare_passes(memory)
@@ -187,21 +194,19 @@ class CausalLM(TokenizedModel):
             return self._logits(hidden), hidden if has_head else hidden.new_zeros(len(hidden))
 
         stop = to_device(self.stop_ids(dynamics), self.device)
-        pad = int(self.tokenizer.pad_token_id)
         # one context for all tokens, within which autocast casts each trained weight once
         with self.precision.sampling(), self.precision.autocast(self.device):
             fits = GPT2Step.fits(self.network, cache)
             step = GPT2Step(self.network, cache) if fits else None
-            keep = cache.batch_select_indices
             tokens = decode(
                 read,
-                keep,
+                cache.batch_select_indices,
                 prompt,
                 prompt_mask,
                 dynamics,
                 uniform,
                 stop=stop,
-                pad=pad,
+                pad=int(self.tokenizer.pad_token_id),
                 stop_texts=self.stop_texts(dynamics),
                 **critic,
             )
@@ -342,7 +347,3 @@ class CausalLM(TokenizedModel):
         self.tokenizer.save_pretrained(folder)
         if self.critic is not None:
             save_critic(self.critic, folder, values)
-
-
-def _call(work: Callable[..., Any], *arguments: Any) -> Any:
-    return work(*arguments)

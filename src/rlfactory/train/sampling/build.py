@@ -14,8 +14,8 @@ from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.train.evaluation.build import policy_fraction
 from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.train.sampling.given_image import GivenImageSampler
-from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
-from rlfactory.train.sampling.tree import TreeSpec
+from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.trajectories import RolloutSpec
 
 Config = Mapping[str, Any]
 
@@ -60,7 +60,7 @@ def build_sampler(
     resolution = model.resolution if size is None else model.resolution_of(size)
     transitions = None
     if algo.requires == "transitions":
-        transitions = _transition_spec(config, algo.stores_step_mean)
+        transitions = _rollout_spec(config, dynamics, algo.stores_step_mean)
     options = {
         "dynamics": dynamics,
         "sigmas": sigmas,
@@ -82,17 +82,15 @@ def build_sampler(
     return ImageSampler(model, **options)
 
 
-def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
-    """The transitions that a step-wise algorithm learns from."""
-    tree = None
-    if config["branch_at"] == "tree":
-        tree = TreeSpec(config["branches"], **config["tree"])
-    return TransitionSpec(
-        instantiate(config["window"], "window"),
+def _rollout_spec(config: Config, dynamics: Any, mean: bool) -> RolloutSpec:
+    """The trajectories that a step-wise algorithm learns from."""
+    return RolloutSpec(
+        dynamics,
+        window=instantiate(config["window"], "window"),
         branches=config["branches"],
         branch_at=config["branch_at"],
         mean=mean,
         dtype=getattr(torch, config["latent_storage"]),
         tail=config["tail"],
-        tree=tree,
+        **(config["tree"] if config["branch_at"] == "tree" else {}),
     )
