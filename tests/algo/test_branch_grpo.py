@@ -16,8 +16,8 @@ from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
+from rlfactory.train.sampling.branch_tree import sample_tree
 from rlfactory.train.sampling.trajectories import RolloutSpec
-from rlfactory.train.sampling.tree import sample_tree
 
 MakeModel = Callable[..., ImageModel]
 REWARDS = [1.0, 3.0, 2.0, 8.0, 0.0, 0.0, 4.0, 8.0]

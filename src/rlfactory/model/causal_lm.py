@@ -14,13 +14,13 @@ from transformers import DynamicCache, PreTrainedModel
 from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
 from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_windowed
-from rlfactory.model.lm.chat import PromptFormat, TextRole
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.kv_cache import preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
+from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
 from rlfactory.model.lm.tokenized import LongPrompts, TokenizedModel
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory

@@ -32,7 +32,7 @@ from rlfactory.train.components import (
 )
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
 from rlfactory.train.sampling.base import Advance
-from rlfactory.train.sampling.build import build_sampler
+from rlfactory.train.sampling.choose import build_sampler
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
 from rlfactory.train.stopping import RunStop
 from rlfactory.utils.live_objects import is_reference, resolve

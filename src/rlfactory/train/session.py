@@ -49,7 +49,7 @@ from rlfactory.train.listeners import (
     Summary,
     as_listener,
 )
-from rlfactory.train.process.distributed import is_peer_lost
+from rlfactory.train.process.ranks import is_peer_lost
 from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgress
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.errors import TrainingError

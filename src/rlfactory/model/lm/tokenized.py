@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.token import Token
-from rlfactory.model.lm.chat import PromptFormat
+from rlfactory.model.lm.prompt_format import PromptFormat
 from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Tokens

@@ -20,7 +20,7 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
-from rlfactory.train.evaluation.given import GivenEvaluation
+from rlfactory.train.evaluation.held_out_loss import GivenEvaluation
 from rlfactory.train.metrics import diversity, require_scored
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer

@@ -21,6 +21,7 @@ from rlfactory.rollout import (
     Tree,
 )
 from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead
+from rlfactory.train.sampling.branch_tree import sample_tree
 from rlfactory.train.sampling.trajectories import (
     RolloutSpec,
     integrate_ode,
@@ -29,7 +30,6 @@ from rlfactory.train.sampling.trajectories import (
     sample_branched_per_step,
     sample_stochastic,
 )
-from rlfactory.train.sampling.tree import sample_tree
 from rlfactory.utils import rng
 from rlfactory.utils.batch_sizes import samples_per_start, samples_together
 from rlfactory.utils.pytree import row_chunks, row_numbers, to_device

@@ -12,8 +12,8 @@ from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Condition, Transitions, Tree
+from rlfactory.train.sampling.branch_tree import sample_tree
 from rlfactory.train.sampling.trajectories import RolloutSpec, sample_branched
-from rlfactory.train.sampling.tree import sample_tree
 
 SIGMAS = uniform_sigmas(6, 3.0)
 STARTS = torch.randn(2, 1, 2, 2, generator=torch.Generator().manual_seed(0))
