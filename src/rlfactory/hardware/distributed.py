@@ -3,7 +3,7 @@
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rlfactory.hardware.base import AllRanksError, Hardware, HardwareError, PeerLostError
+from rlfactory.hardware.base import AllRanksError, HardwareError, PeerLostError
 from rlfactory.hardware.environment import AUTO, ProcessInfo, process_info
 from rlfactory.hardware.local import Local
 from rlfactory.hardware.sum_gradients import sum_gradients
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _NO_BYTES = torch.empty(0, dtype=torch.uint8)
 
 
-class Distributed(Hardware):
+class Distributed(Local):
     """`processes` in all, started by torchrun or SLURM, or by the command through torchrun.
 
     Each rank samples whole groups and computes the gradient of its own samples; gradients are
@@ -83,10 +83,8 @@ class Distributed(Hardware):
                 f"hardware.processes={processes}, but the launcher has started {info.world_size};"
                 f" type hardware.processes={info.world_size}, or have it start {processes}"
             )
-        self._local = Local(
-            loss_scaling, device=device, threads=threads, deterministic=deterministic
-        )
-        self.device = self._local.device = _device_of(self._local.device, info)
+        super().__init__(loss_scaling, device=device, threads=threads, deterministic=deterministic)
+        self.device = _device_of(self.device, info)
         self._connect(info, timeout)
         self._defer = defer_reduce
         self._sharded = _fsdp_parameters(shard_size, offload) if strategy == "fsdp2" else None
@@ -114,10 +112,6 @@ class Distributed(Hardware):
         if self._sharded is not None:
             self._sharded.shard_model(model, self.device.type)
 
-    def backward(self, loss: Tensor) -> None:
-        """Plain backward; sharded parameters sum their gradients meanwhile."""
-        self._local.backward(loss)
-
     def step(
         self,
         optimizer: torch.optim.Optimizer,
@@ -127,15 +121,15 @@ class Distributed(Hardware):
         """Sum the gradients of all ranks, then clip by the global norm."""
         if self._sharded is not None:
             with _communicating():
-                norm = self._sharded.clip(parameters, max_grad_norm, self._local.unscale)
-            return self._local.step_if_finite(optimizer, norm)
+                norm = self._sharded.clip(parameters, max_grad_norm, self.unscale)
+            return self.step_if_finite(optimizer, norm)
         with _communicating():
             sum_gradients(parameters)
-        return self._local.step(optimizer, parameters, max_grad_norm)
+        return super().step(optimizer, parameters, max_grad_norm)
 
     def close(self) -> None:
         """Leave the process group, and restore torch's settings."""
-        self._local.close()
+        super().close()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -211,22 +205,6 @@ class Distributed(Hardware):
         own = json.dumps(value) if self.rank == source else ""
         received: T = json.loads(self.all_gather_strings([own])[source])
         return received
-
-    def peak_memory(self) -> float:
-        """That of this process, or of its GPU."""
-        return self._local.peak_memory()
-
-    def take_peak_memory(self) -> dict[str, float]:
-        """That of this process's GPU."""
-        return self._local.take_peak_memory()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the loss scaler, the same in all ranks."""
-        return self._local.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the loss scaler."""
-        self._local.load_state_dict(state)
 
     def _all_reduce(self, value: float, operation: Any) -> float:
         # float64 on the CPU: sums of counts stay exact, and no GPU is waited for
