@@ -1,6 +1,6 @@
 """BranchGRPO on trees whose numbers are known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.branch_grpo import BranchGRPO
 from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.ops.old_log_probs import with_old_log_probs
-from rlfactory.batch import Batch
+from rlfactory.batch import Batch, TrainingItems
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
@@ -187,15 +187,13 @@ def test_advantages_stay_with_their_edges_in_small_batches(linear: MakeModel) ->
 def test_recomputed_likelihoods_are_those_of_the_edges(linear: MakeModel) -> None:
     model, algo = linear(), make(old_log_probs="recomputed")
     rollout = algo.compute_advantages(rolled(model), "main")
-    found = with_old_log_probs(
-        algo,
-        model,
-        rollout,
-        [torch.tensor([3, 0, 1]), torch.tensor([2])],
-        lambda items, samples: ((batch, True) for batch in items.split(5)) if items else iter(()),
-        seed=0,
-        iteration=0,
-    )
+
+    def passes(samples: Rollout) -> tuple[TrainingItems, Iterator[tuple[Batch, bool]]]:
+        items = algo.training_items(samples, model, seed=0, iteration=0)
+        return items, ((batch, True) for batch in items.split(5))
+
+    rows = [torch.tensor([3, 0, 1]), torch.tensor([2])]
+    found = with_old_log_probs(algo, model, rollout, rows, passes)
     assert found.old_log_prob is not None
     assert rollout.tree is not None
     assert rollout.tree.trained is not None

@@ -157,26 +157,15 @@ class Learner:
         if self._first_is_on_policy:
             minibatches = minibatches[1:]
 
-        def passes(items: Items | None, samples: Rollout) -> Iterator[tuple[Any, bool]]:
-            return self._passes(items, samples, iteration)
+        def passes(samples: Rollout) -> tuple[Any, Iterator[tuple[Any, bool]]]:
+            items = self._items(samples, iteration)
+            return items, self._passes(items, samples, iteration)
 
         if algo.requires == "tokens":
             return old_token_log_probs.with_old_token_log_probs(
-                model,
-                algo.dynamics,
-                rollout,
-                minibatches,
-                lambda samples: passes(self._items(samples, iteration), samples),
+                model, algo.dynamics, rollout, minibatches, passes
             )
-        return old_log_probs.with_old_log_probs(
-            algo,
-            model,
-            rollout,
-            minibatches,
-            passes,
-            seed=self.budget.seed,
-            iteration=iteration,
-        )
+        return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, passes)
 
     def _needs_old_log_probs(self, rollout: Rollout, minibatches: Sequence[Tensor]) -> bool:
         """Whether old log-likelihoods are computed, the same on all ranks."""
