@@ -13,7 +13,6 @@ from rlfactory.model.pipelines.local_models import image_size
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.train.evaluation.build import policy_fraction
 from rlfactory.train.sampling.base import Advance, Sampler
-from rlfactory.train.sampling.given_image import GivenImageSampler
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.train.sampling.trajectories import RolloutSpec
 
@@ -72,6 +71,8 @@ def build_sampler(
         "advance": advance,
     }
     if algo.samples_from == "data":
+        from rlfactory.train.sampling.given_image import GivenImageSampler
+
         return GivenImageSampler(
             model,
             completion=algo.completion,
