@@ -116,7 +116,8 @@ class ImageSampler(Sampler):
         if self.transitions is not None:
             steps = self.transitions.steps_of(total, seed=seed, iteration=iteration)
         unit = self._samples_per_start(steps)  # branches of a start are drawn together
-        chunks = [*row_chunks(len(selected), samples_together(self.batch, unit))]
+        size = samples_together(self.batch, unit) if unit > 1 else self.batch
+        chunks = [*row_chunks(len(selected), size)]
         drawn = (partial(self._noise, selected[chunk], steps, seed, iteration) for chunk in chunks)
         # keys make it safe to draw the next batch's noise while a GPU computes this one's images
         noises = computed_ahead(drawn) if self._on_gpu else (draw() for draw in drawn)
