@@ -41,7 +41,7 @@ from rlfactory.utils import rng
 from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.fault_injection import fault_point
 
-Items = TrainingItems | TokenBatch
+UpdateItems = TrainingItems | TokenBatch
 
 
 @dataclass
@@ -232,22 +232,22 @@ class Learner:
             metrics.add(name, decay)
         self._update_coefficients("step", metrics.latest_of("kl/"), everyone)
 
-    def _items(self, samples: Rollout, iteration: int) -> Items | None:
+    def _items(self, samples: Rollout, iteration: int) -> UpdateItems | None:
         """The training items of samples; None where this rank has no sample of the minibatch."""
         if not len(samples):
             return None
         components, seed = self.components, self.budget.seed
-        items: Items = components.algo.training_items(
+        items: UpdateItems = components.algo.training_items(
             samples, components.model, seed=seed, iteration=iteration
         )
         return items
 
-    def _micro_batches(self, items: Items | None) -> Iterator[Batch | TokenBatch]:
+    def _micro_batches(self, items: UpdateItems | None) -> Iterator[Batch | TokenBatch]:
         """The micro-batches of this rank's items."""
         return iter(()) if items is None else items.split(self.budget.micro_batch)
 
     def _passes(
-        self, items: Items | None, samples: Rollout, iteration: int
+        self, items: UpdateItems | None, samples: Rollout, iteration: int
     ) -> Iterator[tuple[Any, bool]]:
         """This rank's micro-batches; and padding, with `False`, where another rank has more."""
 
@@ -261,8 +261,8 @@ class Learner:
         return hardware.pad_micro_batches(self._micro_batches(items), padding)
 
     def _with_sample_ratios(
-        self, items: Items | None, samples: Rollout, position: UpdatePosition
-    ) -> Items | None:
+        self, items: UpdateItems | None, samples: Rollout, position: UpdatePosition
+    ) -> UpdateItems | None:
         """The items with the ratios of whole samples, where micro-batches divide samples.
 
         It takes a forward pass more of each item, but in an on-policy update.
@@ -296,7 +296,7 @@ class Learner:
 
     def _accumulate_gradient(
         self,
-        batch: Items | None,
+        batch: UpdateItems | None,
         samples: Rollout,
         position: UpdatePosition,
         penalised: bool,
