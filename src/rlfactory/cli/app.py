@@ -67,7 +67,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        from rlfactory.utils.users_code import explained
+        from rlfactory.utils.errors import explained
 
         told = explained(error)
         if told is error:
@@ -152,8 +152,8 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     """
     from rlfactory.cli.new_run import create_run
     from rlfactory.cli.resume import existing_config, replaces, resume_run, unfinished_run
-    from rlfactory.train.process.arguments import RunArguments
     from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices
 
     if is_non_main(plan.config["hardware"]):

@@ -9,7 +9,7 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import keep_inputs
-from rlfactory.train.process.own_code import sign_run
+from rlfactory.train.process.signed_run import sign_run
 
 
 def create_run(

@@ -14,7 +14,7 @@ from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
-from rlfactory.train.process.own_code import sign_run, untrusted_code
+from rlfactory.train.process.signed_run import sign_run, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
@@ -232,8 +232,8 @@ def resume(words: Sequence[str]) -> int:
     """Resume a run from its newest checkpoint."""
     from rlfactory.cli.resume import is_done, require_unlocked
     from rlfactory.tools.extend import extended, write_iterations
-    from rlfactory.train.process.arguments import RunArguments
     from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
 
     a = parsed("resume", words)
     frozen = require_run(a.run)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlfactory.algo.advantage.base import Advantage
 from rlfactory.algo.base import Algorithm, OldLogProbs
-from rlfactory.batch import Batch, ReplayedSteps, TrainingItems
+from rlfactory.batch import Batch, TrainingItems
 from rlfactory.dynamics.base import Dynamics, Step
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Transitions
@@ -59,9 +59,7 @@ def transition_items(rollout: Rollout, model: ImageModel) -> TrainingItems:
         x0=require(rollout.latents, "latents"),
         condition=require(rollout.condition, "a condition"),
         advantage=to_device(require(rollout.advantage, "advantages"), model.device),
-        replayed=ReplayedSteps(
-            transitions.t_next, transitions.next, transitions.log_prob, transitions.mean
-        ),
+        replayed=transitions,
         old_log_prob=rollout.old_log_prob,
     )
 

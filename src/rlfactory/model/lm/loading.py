@@ -20,9 +20,9 @@ from transformers import (
 from transformers.activations import NewGELUActivation
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from rlfactory.model.lm.live_models import is_lora, unwrapped
 from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.lm.model_folder import gguf_of
+from rlfactory.model.lm.trainable import is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import network_device, no_bars
 from rlfactory.model.pipelines.local_models import resolve

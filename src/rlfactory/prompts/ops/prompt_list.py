@@ -9,9 +9,9 @@ import yaml
 
 from rlfactory.prompts.base import Prompt, PromptError, Prompts, item_indices, spread_indices
 from rlfactory.prompts.ops.data_rows import Placed
+from rlfactory.prompts.ops.held_out import held_out_texts, sameness
 from rlfactory.prompts.ops.pictured import pictured
 from rlfactory.prompts.ops.row_forms import EmptyCellError, is_left_out, read_row, same_form
-from rlfactory.utils.held_out import held_out_texts, sameness
 
 log = logging.getLogger(__name__)
 TEXTS = Path(__file__).parents[1] / "texts"
