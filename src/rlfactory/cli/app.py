@@ -307,11 +307,12 @@ def import_config(words: Sequence[str]) -> int:
 
 def import_parser() -> argparse.ArgumentParser:
     """The arguments of `rlfactory import`."""
+    from rlfactory.config.peers.files import kinds
+
     parser = argparse.ArgumentParser(
         prog="rlfactory import",
-        description="Print the rlfactory command for a configuration file of Flow-Factory (YAML),"
-        " flow_grpo or ddpo-pytorch (FILE.py:NAME, which is read and not run), or TRL (YAML, JSON)."
-        " What has no counterpart is listed in comments.",
+        description="Print the rlfactory command for a configuration file of another library:"
+        f" {kinds()}. What has no counterpart is listed in comments.",
         epilog="example: rlfactory import config/grpo.py:pickscore_sd3",
     )
     parser.add_argument("file", metavar="FILE")

@@ -12,11 +12,6 @@ from typing import Any
 import yaml
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-[^}]*)?\}|(\w+))")
-TRAINERS = {
-    **{"GRPOConfig": "grpo_token", "RLOOConfig": "rloo", "DPOConfig": "dpo", "PPOConfig": "ppo"},
-    **{"SFTConfig": "sft", "DDPOConfig": "ddpo"},
-}
-"""Configurations of TRL, and our algorithms."""
 LAUNCHED = ("nproc[_-]per[_-]node", "num[_-]processes", "nnodes")
 """Options of launchers whose product is the number of processes."""
 SET = ("NPROC_PER_NODE", "NNODES")
@@ -114,7 +109,7 @@ def _read(text: str) -> Any:
         return text
 
 
-def of_script(file: Path) -> Options | None:
+def of_script(file: Path, trainers: Mapping[str, str]) -> Options | None:
     """The options of a script that trains by TRL, which is read and not run; None if none does.
 
     Understood are constants, names of constants, `load_dataset` and the names of functions.
@@ -126,10 +121,10 @@ def of_script(file: Path) -> Options | None:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 constants[name] = value
     calls = {_called(node): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    config = next((name for name in calls if name in TRAINERS), None)
+    config = next((name for name in calls if name in trainers), None)
     if config is None:
         return None
-    made = Options(file.name, trainer=TRAINERS[config])
+    made = Options(file.name, trainer=trainers[config])
     for name, given in _keywords(calls[config], constants, made):
         made.values[name] = given
     for name, call in calls.items():

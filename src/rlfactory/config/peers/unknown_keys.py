@@ -13,8 +13,7 @@ import yaml
 
 from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.options import options
-from rlfactory.config.peers.name import OTHER, filled
-from rlfactory.config.peers.names import find, nearest
+from rlfactory.config.peers.names import OTHER, filled, find, nearest
 from rlfactory.config.peers.values import number, prompts
 from rlfactory.config.problems import (
     MISSPELT,

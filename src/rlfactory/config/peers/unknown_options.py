@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.peers import values
-from rlfactory.config.peers.names_file import option_words, our_option
+from rlfactory.config.peers.names import option_words, our_option
 from rlfactory.config.peers.unknown_keys import FEW, UnknownKey
 from rlfactory.config.problems import MISSPELT, Problem, closest
 
