@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from rlfactory.config.peers import computed, values
-from rlfactory.config.peers.importer import Importer, flat, libraries
+from rlfactory.config.peers.importer import Importer, flat
+from rlfactory.config.peers.library import libraries
 from rlfactory.config.peers.translation import Translation
 
 KNOWN = {

@@ -1,8 +1,6 @@
-"""Configuration files of other libraries as commands, by the data of `libraries/*.yaml`.
+"""The interpreter of the rows of `libraries/*.yaml`, which translate options into words.
 
-A library's file has `defaults` (of options that a file leaves out, dotted), `words` (typed in any
-case), `rows` (applied in order), then the table of names for what is left, and `last` rows;
-`nothing` says why keys have no counterpart, by the end of their names. A row may have:
+A row may have:
 
 - there: the key, a list of which the first that is given counts, or a pattern; they then count as
   understood, whatever is typed. Without it, the row is of the values of all keys
@@ -17,17 +15,14 @@ case), `rows` (applied in order), then the table of names for what is left, and 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from rlfactory.config.peers.names import OTHER, filled, find, row_of
 from rlfactory.config.peers.translation import Translation
+from rlfactory.config.peers.values import candidates
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.words import typed_value
 
@@ -37,58 +32,6 @@ SAME = ("seed", "group_size", "max_grad_norm")
 DEEPEST = 4
 """Dots of a key below which values are not flattened."""
 Row = Mapping[str, Any]
-
-
-@cache
-def libraries() -> Mapping[str, Mapping[str, Any]]:
-    """The data of each library, by its name."""
-    files = sorted((Path(__file__).parent / "libraries").glob("*.yaml"))
-    found = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
-    for data in found.values():
-        if other := found.get(data.get("like")):
-            data["rows"] = [*data.get("first", ()), *other["rows"]]
-            data["nothing"] = other["nothing"]
-        if other := found.get(data.get("like_nothing")):
-            data["nothing"] = {**other["nothing"], **data["nothing"]}
-        if other := found.get(data.get("like_last")):
-            data["last"] = other["last"]
-    return {data["library"]: data for data in found.values()}
-
-
-def translate(
-    library: str,
-    content: Mapping[str, Any],
-    processes: int = 1,
-    trainer: str | None = None,
-    peer: str | None = None,
-) -> Translation:
-    """Translate the options of a library, nested or dotted.
-
-    Args:
-        library: its name.
-        content: its options.
-        processes: the number of GPUs that they are for.
-        trainer: the option of `algo`, where the options do not say it.
-        peer: the library, where it has the names of another.
-
-    Raises:
-        PlanError: a choice is none that is here.
-    """
-    data = libraries()[library]
-    renamed = data.get("renamed", {})
-    given = {renamed.get(key, key): value for key, value in flat(content)}
-    own = data.get("trainers", {}).get(trainer, {}).get("defaults", {})
-    base = libraries()["TRL"]["trainers"].get(trainer, {}).get("defaults", {})
-    given = {**base, **data.get("defaults", {}), **own, **given}
-    into = Translation(peer or library)
-    into.type(*data.get("words", "").split(), *([f"algo={trainer}"] if trainer else []))
-    made = Importer(into, given, {**given, "library": library, "processes": processes})
-    for row in data["rows"]:
-        made.apply(row)
-    made.translate_rest([*data.get("names", [library]), into.peer], data.get("nothing", {}))
-    for row in data.get("last", ()):
-        made.apply(row)
-    return into
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -108,11 +51,13 @@ class Importer:
         into: receives the words.
         left: the options that are not yet understood.
         given: all of them, with the library and the number of processes.
+        calls: functions of `computed.py`, by name.
     """
 
     into: Translation
     left: dict[str, Any]
     given: Mapping[str, Any] = field(default_factory=dict)
+    calls: Mapping[str, "Callable[[Any, Importer], None]"] = field(default_factory=dict)
 
     def take(self, key: str, default: Any = None) -> Any:
         """The value of a key, which then counts as understood; `default` if it is not there."""
@@ -144,10 +89,8 @@ class Importer:
 
     def _say(self, row: Row, key: str, value: Any) -> None:
         """What a row says of a value."""
-        from rlfactory.config.peers import computed  # which types words by this module's functions
-
         if "call" in row:
-            getattr(computed, row["call"])(value, self)
+            self.calls[row["call"]](value, self)
         choices = {
             str(typed_value(k)).strip("'"): words for k, words in row.get("choices", {}).items()
         }
@@ -160,7 +103,7 @@ class Importer:
             self.into.drop(key, value, row["other"])
         elif "ours" in row or "choices" in row:
             named = row_of(key, {**row, "choices": choices})
-            found = named.candidates(typed_value(value), self.sizes())
+            found = candidates(named, typed_value(value), self.sizes())
             self.into.type(*(self._filled(word) for word in next(iter(found), ())))
         self.into.type(*map(self._filled, row.get("type", "").split()))
         if "note" in row and chosen is None:
@@ -244,7 +187,7 @@ class Importer:
             if reason is None and row is not None and value is not None:
                 if row.choices and isinstance(value, list) and len(value) == 1:
                     value = value[0]
-                found = row.candidates(typed_value(value), self.sizes())
+                found = candidates(row, typed_value(value), self.sizes())
                 if words := next((w for c in found if (w := filled(c, typed))), ()):
                     self.into.type(*(w for w in words if not w.startswith("model=tiny_")))
                     continue

@@ -51,26 +51,6 @@ class Name:
         """Whether the name has this meaning in a configuration."""
         return not self.when or value_at(config, self.when) is not None
 
-    def candidates(self, value: str, config: Mapping[str, Any]) -> list[Words]:
-        """What to type for a value, most fitting first; nothing for a value that has no like."""
-        from rlfactory.config.peers import values  # which reads this table
-
-        if (chosen := self.choices.get(value.lower())) is not None:
-            found: str | list[Words] = value
-        else:
-            found = getattr(values, self.by)(value, config) if self.by else value
-        if not isinstance(found, str):
-            return found
-        if chosen is None and self.choices and not self.words:
-            return []
-        made = []
-        for alternative in (self.words if chosen is None else chosen).split(" | "):
-            words = tuple(word.replace("{value}", found) for word in alternative.split())
-            own = {override_key(word) for word in words}
-            bases = [[w for w in base.split() if override_key(w) not in own] for base in self.bases]
-            made += [tuple([*base, *words]) for base in ([], *bases)]
-        return made
-
     def meaning(self, value: str = "") -> str:
         """What to type, for a reader: for a value, or for any."""
         if words := self.choices.get(value.lower()):

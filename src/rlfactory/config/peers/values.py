@@ -10,10 +10,27 @@ from typing import Any
 
 from rlfactory.config.named_models import is_hub_id, option_of
 from rlfactory.config.options import options
-from rlfactory.config.peers.names import option_words, our_option
+from rlfactory.config.peers.names import Name, Words, option_words, our_option
+from rlfactory.config.problems import override_key
 
 Config = Mapping[str, Any]
-Words = tuple[str, ...]
+
+
+def candidates(row: Name, value: str, config: Config) -> list[Words]:
+    """What to type for a value of a name, most fitting first; nothing for one that has no like."""
+    chosen = row.choices.get(value.lower())
+    found = globals()[row.by](value, config) if row.by and chosen is None else value
+    if not isinstance(found, str):
+        return list(found)
+    if chosen is None and row.choices and not row.words:
+        return []
+    made = []
+    for alternative in (row.words if chosen is None else chosen).split(" | "):
+        words = tuple(word.replace("{value}", found) for word in alternative.split())
+        own = {override_key(word) for word in words}
+        bases = [[w for w in base.split() if override_key(w) not in own] for base in row.bases]
+        made += [tuple([*base, *words]) for base in ([], *bases)]
+    return made
 
 
 def number(text: str) -> float | None:
