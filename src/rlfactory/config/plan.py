@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.checks.base import Traits
+from rlfactory.config.checks.base import Traits, unread_groups
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
-from rlfactory.config.checks.rules import RULES
+from rlfactory.config.checks.rules import rule_problems
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
@@ -134,10 +134,7 @@ def checked_traits(
     traits = {key: signature.class_constants for key, signature in signatures.items()}
     # rules can't read the traits of a component without a signature
     faulty = [*(p.key for p in problems), *(key for key in COMPONENTS if key not in signatures)]
-    for rule, reads in RULES.items():
-        # a rule does not run on keys that already have a problem
-        if not any(_overlaps(key, read) for key in faulty for read in reads):
-            problems += rule(config, traits)
+    problems += rule_problems(config, traits, faulty)
     if problems:
         raise PlanError([_with_default(problem, defaults or {}) for problem in problems])
     return traits
@@ -151,20 +148,9 @@ def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
 
 
 def _visible_choices(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
-    """The choices that have an effect.
-
-    Language models have no noise levels, and their algorithms have their own advantages. Algorithms
-    on sampling steps learn at the times of these steps.
-    """
-    image_groups = {"schedule", "window", "advantage"}
-    hidden = image_groups if traits["model"].get("process") == "tokens" else set()
-    hidden |= {"times"} if traits["algo"].get("requires") != "forward_process" else {"window"}
+    """The choices that have an effect."""
+    hidden = unread_groups(traits)
     return {group: option for group, option in choices.items() if group not in hidden}
-
-
-def _overlaps(one: str, other: str) -> bool:
-    """Whether two keys are the same, or one lies below the other."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _with_default(problem: Problem, defaults: Config) -> Problem:

@@ -29,23 +29,3 @@ def require_engine_of_texts(config: Config, traits: Traits) -> Iterator[Problem]
     if config["hardware"].get("processes", 1) != 1 or "strategy" in config["hardware"]:
         message = "is driven by one process; with several the model's own loop draws"
         yield Problem("engine", message, OWN)
-
-
-def require_engine_draws_whole_distribution(config: Config, traits: Traits) -> Iterator[Problem]:
-    """What an engine draws is of the distribution that the trainer computes likelihoods of."""
-    dynamics = config["dynamics"]
-    if traits["engine"].get("draws_by") != "engine" or "top_k" not in dynamics:
-        return
-    for key, whole in (("top_k", 0), ("top_p", 1.0), ("stop_after", 0)):
-        if dynamics[key] != whole:
-            message = (
-                f"is {dynamics[key]}, and an engine draws from the whole distribution, up to"
-                " the first end; with it, engine=own draws"
-            )
-            yield Problem(f"dynamics.{key}", message, f"dynamics.{key}={whole}")
-    if dynamics["log_prob_of"] == "untempered" and dynamics["temperature"] != 1:
-        message = (
-            "is untempered, and an engine's log-probabilities are those at the temperature;"
-            " with it, engine=own draws"
-        )
-        yield Problem("dynamics.log_prob_of", message, "dynamics.log_prob_of=full")
