@@ -39,7 +39,7 @@ class Window(ABC):
         steps, low, chosen = run["schedule"]["steps"], options.get("low", 0), options.get("steps")
         high = options.get("high") or max(steps - options["margin"], 1)
         if outside := [step for step in chosen or () if step >= steps]:
-            inside = ",".join(str(step) for step in chosen if step < steps)
+            inside = ",".join(str(step) for step in chosen or () if step < steps)
             message = f"{outside} lie outside the {steps} steps, 0 to {steps - 1}"
             yield "steps", message, f"window.steps=[{inside}]"
         if chosen == []:

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.peers.commands import Options, of_script, of_shell
+from rlfactory.config.peers.commands import Options, of_shell
 from rlfactory.config.peers.library import libraries, translate
-from rlfactory.config.peers.python_config import functions, read
+from rlfactory.config.peers.python_config import functions, of_script, read
 from rlfactory.config.peers.translation import Translation
 from rlfactory.config.problems import PlanError, Problem, closest
 
