@@ -16,7 +16,6 @@ from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets, row_notes
-from rlfactory.config.live_rows import described_choice
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
 from rlfactory.config.problems import PlanError, Problem
@@ -32,6 +31,7 @@ from rlfactory.config.schema_problems import (
 )
 from rlfactory.config.settings_rows import describe_draws, describe_learning, describe_sample
 from rlfactory.config.tracked_prompts import tracker_notes
+from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
@@ -69,7 +69,7 @@ class Plan:
     def table(self, *, color: bool = False) -> str:
         """The printed plan: choices, derived rows and the run folder, a line each."""
         chosen = {group: self.choices[group] for group in GROUPS if group in self.choices}
-        rows = {g: described_choice(name, self.config.get(g)) for g, name in chosen.items()}
+        rows = {g: _described_choice(name, self.config.get(g)) for g, name in chosen.items()}
         if self.model != self.choices["model"]:
             rows["model"] = f"{self.choices['model']}: {self.model}"
         if rows.get("recipe") == "none":
@@ -83,6 +83,21 @@ class Plan:
             start = style.get(name, "")
             lines.append(f"{start}{name:<{width}}  {text}{reset if start else ''}")
         return "\n".join(lines)
+
+
+def _described_choice(choice: str, node: Any) -> str:
+    """An option, or what of its group is in memory.
+
+    Args:
+        choice: the option's name, or that of the object.
+        node: the group's values, which may refer to live objects.
+    """
+    names = references_in(node)
+    if "model" in names:
+        return f"in memory, with the settings of {choice}"
+    if parts := [name.partition(".")[2] for name in names if "." in name]:
+        return f"{choice}: {', '.join(parts)} in memory"
+    return f"{choice}, in memory" if names else choice
 
 
 def make_plan(

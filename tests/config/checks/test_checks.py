@@ -1020,10 +1020,10 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "logger.parts.b",
     ),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": NOWHERE}, "logger"),
-    (checks.engine.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
-    (checks.engine.require_engine_of_texts, {}, ENGINE, "engine"),
+    (checks.composites.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
+    (checks.precision_and_parallelism.require_engine_of_texts, {}, ENGINE, "engine"),
     (
-        checks.engine.require_engine_of_texts,
+        checks.precision_and_parallelism.require_engine_of_texts,
         {"hardware": {"processes": 1}},
         ENGINE | {"model": {"process": "flow"}},
         "engine",
@@ -1388,7 +1388,7 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     ),
     (checks.composites.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": {"package": None}}),
-    (checks.engine.require_installed_engine, {}, {"engine": {"package": "torch"}}),
+    (checks.composites.require_installed_engine, {}, {"engine": {"package": "torch"}}),
     (DRAWING, {"dynamics": WHOLE}, ENGINE),
     (
         DRAWING,

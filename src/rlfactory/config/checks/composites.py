@@ -82,3 +82,14 @@ def _is_installed(package: Any) -> bool:
     spec = find_spec(package)
     # a folder of that name without __init__.py has no origin
     return spec is not None and spec.origin is not None
+
+
+def require_installed_engine(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The package that an engine imports is installed."""
+    package = traits["engine"].get("package")
+    if package is not None and find_spec(package) is None:
+        message = (
+            f"needs the package {package}, which is not installed; type pip install {package},"
+            " or serve the model elsewhere and take engine=vllm_server"
+        )
+        yield Problem("engine", message, "engine=own")

@@ -90,3 +90,14 @@ def require_guidance_above_one(config: Config, traits: Traits) -> Iterator[Probl
     elif negative:
         message = f"is {guidance:g}, no guidance, so model.negative_prompt={negative} is not read"
         yield Problem("model.guidance", message, "model.guidance=4.5")
+
+
+def require_engine_of_texts(config: Config, traits: Traits) -> Iterator[Problem]:
+    """An engine draws the texts of a single process."""
+    if traits["engine"].get("draws_by") != "engine":
+        return
+    if traits["model"].get("process") != "tokens":
+        yield Problem("engine", "draws texts, and the model draws none", "engine=own")
+    if config["hardware"].get("processes", 1) != 1 or "strategy" in config["hardware"]:
+        message = "is driven by one process; with several the model's own loop draws"
+        yield Problem("engine", message, "engine=own")

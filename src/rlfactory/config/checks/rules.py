@@ -13,7 +13,6 @@ from rlfactory.config.checks import (
     chats,
     composites,
     data,
-    engine,
     eval_sets,
     few_steps,
     model_files,
@@ -37,7 +36,7 @@ from rlfactory.config.schema.signature import read_signature
 _MODULES = (
     *(optimisation, sampling, regularizer, tree, few_steps, data, composites, prompt_files, chats),
     *(vocabulary, pictures, model_files, networks, precision_and_parallelism, user_functions),
-    *(eval_sets, engine),
+    eval_sets,
 )
 
 
