@@ -24,6 +24,10 @@ Order of calls in each iteration:
        `normalise_update`     on the update's samples, of all ranks
        `training_items`       on this rank's samples of the update
        `loss`                 on each micro-batch of those items; then the regularizer's `penalty`
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod

@@ -1,5 +1,6 @@
 """BranchGRPO (arXiv 2509.06040): GRPO on trees of trajectories, with a reward for every edge."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Tree
 from rlfactory.utils.pytree import require
 from rlfactory.utils.tree_sizes import skipped_steps
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 
 class BranchGRPO(StepAlgorithm):
@@ -63,6 +64,16 @@ class BranchGRPO(StepAlgorithm):
         self.width_kept = width_kept
         self.skip_steps = skip_steps or []
         self.slide_every, self.slide_to = slide_every, slide_to
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Depth pruning leaves out sampling steps."""
+        steps, skipped = int(run["schedule"]["steps"]), options["skip_steps"] or []
+        inside = sorted({step for step in skipped if step < steps})
+        if len(inside) != len({*skipped}):
+            message = f"is {skipped}; allowed are steps from 0 to {steps - 1}"
+            typed = ",".join(map(str, inside))
+            yield "skip_steps", message, f"algo.skip_steps=[{typed}]"
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Advantages of edges, `[B, T]`, and which of them are trained."""

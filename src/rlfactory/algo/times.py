@@ -6,6 +6,7 @@ slot of them at a time. Where an algorithm divides by the time, keep `low` above
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from rlfactory.dynamics.schedule import shifted
 from rlfactory.utils import rng
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import Fraction, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils.types import Faults, Fraction, Positive, PositiveFraction, PositiveInt
 
 Shared = Literal["sample", "group", "batch"]
 Toward = Literal["noisy", "clean"]
@@ -37,6 +38,25 @@ class Times(ABC):
     from_schedule: ClassVar[bool] = False
     count: int
     shared: Shared
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """The range of times is not empty, and the schedule has enough steps to draw from."""
+        low, high = options.get("low") or 0.0, options.get("high") or 1.0
+        if low >= high:
+            yield "low", f"is {low}, but the range of times ends at {high}", "times.low=0"
+        # a fraction of the noise levels never draws its last step, whichever that is
+        steps, count = run["schedule"]["steps"], options.get("count", 0)
+        in_sigmas = options.get("space") == "sigma"
+        end = steps - 1 if in_sigmas else int(steps * (options.get("fraction") or 1))
+        drawable = end - (options.get("first") == "never")
+        if options["from_schedule"] and count > drawable:
+            message = (
+                f"is {count}, more training steps than sampled ones:"
+                f" {max(drawable, 0)} of {steps} can be drawn"
+            )
+            remedy = f"times.count={drawable}" if drawable > 0 else f"schedule.steps={10 * count}"
+            yield "count", message, remedy
 
     @abstractmethod
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:

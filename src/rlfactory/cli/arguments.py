@@ -18,13 +18,17 @@ def command_table() -> dict[str, dict[str, Any]]:
     return table
 
 
-def parsed(command: str, words: Sequence[str]) -> argparse.Namespace:
-    """The values of a command's flags; PlanError where one does not pass its check."""
+def parsed(command: str, words: Sequence[str], **facts: str) -> argparse.Namespace:
+    """The values of a command's flags; PlanError where one does not pass its check.
+
+    Args:
+        facts: What the command's purpose names in braces.
+    """
     table = command_table()
     flags = dict(table["flags"][command])
     parser = argparse.ArgumentParser(
         prog=f"rlfactory {command}",
-        description=flags.pop("purpose"),
+        description=flags.pop("purpose").format(**facts),
         epilog=flags.pop("epilog", None),
     )
     rows = {flag: {**table["shared"].get(row.get("is"), {}), **row} for flag, row in flags.items()}

@@ -152,9 +152,9 @@ def reward_model(words: Sequence[str]) -> int:
 
 def import_config(words: Sequence[str]) -> int:
     """Print the command that is equivalent to a configuration file of another library."""
-    from rlfactory.config.peers.files import translate_file
+    from rlfactory.config.peers.files import kinds, translate_file
 
-    a = parsed("import", words)
+    a = parsed("import", words, kinds=kinds())
     print(translate_file(a.file, a.gpus).text(a.file))
     return 0
 

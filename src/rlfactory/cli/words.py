@@ -141,9 +141,9 @@ def plugin_problems(words: Sequence[str]) -> Iterator[Problem]:
     """The problems of launchers and sweepers that are not installed, or can't work here."""
     for word in words:
         key, value = override_key(word), word.partition("=")[2]
-        packages = {"hydra/launcher": _launchers(), "hydra/sweeper": SWEEPER_PACKAGES}.get(key)
-        if packages is None or value == "basic":
+        if key not in ("hydra/launcher", "hydra/sweeper") or value == "basic":
             continue
+        packages = _launchers() if key == "hydra/launcher" else SWEEPER_PACKAGES
         if value not in packages:
             known = ["basic", *packages]
             guess = closest(value, known) or "basic"

@@ -8,6 +8,10 @@ Order of calls. When the run is built, the weight sets in `references` are creat
 iteration `shape_reward` is called once, after scoring and before the advantages; `penalty` for each
 micro-batch, after `Algorithm.loss` and on its outputs; `update_coefficients` after each update with
 `moment="step"`, and after the iteration's last update with `moment="iteration"`.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod

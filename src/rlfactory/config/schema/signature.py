@@ -136,6 +136,14 @@ def trait(node: object, name: str, default: Any = None) -> Any:
     return default if signature is None else signature.class_constants.get(name, default)
 
 
+def parameters_of(node: object) -> Mapping[str, Parameter]:
+    """The parameters of a component's class; none where it can't be read."""
+    try:
+        return read_signature(str(node["_target_"])).parameters if isinstance(node, Mapping) else {}
+    except (KeyError, TargetError):
+        return {}
+
+
 @cache
 def _read_signature(target: str) -> Signature:
     module_name, _, name = target.rpartition(".")
