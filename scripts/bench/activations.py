@@ -167,7 +167,7 @@ def image_row(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
     }
     part = Part(described["parts"][kind]["parameters"], config)
     return {
-        "size": round(part.size),
+        "size": round(part.size, 4),
         "lora": int(at_full_depth(lora, depth)[0]),
         **{
             way: rows.round().int().tolist()
@@ -261,7 +261,7 @@ def language_row(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     part = Part(0, config)
     return {
-        "size": round(part.size),
+        "size": round(part.size, 4),
         "lora": int(at_full_depth(lora, depth)[0]),
         **{
             way: rows.round().int().tolist()
