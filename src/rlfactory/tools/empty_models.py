@@ -95,7 +95,9 @@ class OneEncoder:
 
 
 def _published(path: str) -> Mapping[str, Any]:
-    found = next((p for p in published().values() if path in p["hub"]), None)
+    found: Mapping[str, Any] | None = next(
+        (p for p in published().values() if path in p["hub"]), None
+    )
     if found is None:
         raise UserError(
             f"model.path={path} is neither on this machine nor known: download it first"

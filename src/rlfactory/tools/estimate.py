@@ -30,7 +30,6 @@ from rlfactory.tools.speeds import Speeds, format_seconds, measured_speeds
 from rlfactory.train import build as engine
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.trainer import Trainer
-from rlfactory.train.update_batches import UpdateBatches
 
 Config = Mapping[str, Any]
 MICRO_BATCHES = 2
@@ -147,13 +146,11 @@ def _of_run(
     items, size = update_items(config, traits)
     updates = config["updates_per_iteration"] * config["epochs"]
     each = {name: work * (1 / drawn) for name, work in phases.work.items()}
-    tokens = config["dynamics"]["length"] - TOKENS if marks.token is not None else 0
     if marks.token is not None:
-        each["sampling"] += marks.token * (tokens / drawn)
+        each["sampling"] += marks.token * (config["dynamics"]["length"] - TOKENS)
     each |= {"learning": marks.micro_batch() * (1 / min(size, items))}
-    work = {
-        name: each[name] * samples for name in ("sampling", "decoding", "scoring") if name in each
-    }
+    drawn_in = [name for name in ("sampling", "decoding", "scoring") if name in each]
+    work = {name: each[name] * samples for name in drawn_in}
     compared = each.get("comparing", Work()) * (samples / 2)
     work["learning"] = each["learning"] * (items / processes * updates) + compared
     work["updating"] = phases.work["updating"] * (0.5 * updates)
@@ -203,15 +200,13 @@ def _watched(
 ) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
     model, hardware = components.model, components.hardware
-    padded, step = UpdateBatches.padded, hardware.step
+    padded, step = hardware.pad_micro_batches, hardware.step
 
-    def two(self: UpdateBatches, items: Any, samples: Any, position: Any) -> Iterator[Any]:
+    def two(own: Any, padding: Any) -> Iterator[Any]:
         learns = torch.is_grad_enabled()
         if learns:
             phases.enter("learning")
-        for batch in islice(
-            padded(self, items, samples, position), MICRO_BATCHES if learns else None
-        ):
+        for batch in islice(padded(own, padding), MICRO_BATCHES if learns else None):
             if learns:
                 marks.mark()
             yield batch
@@ -222,7 +217,7 @@ def _watched(
         return step(*arguments)
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(UpdateBatches, "padded", two))
+        stack.enter_context(mock.patch.object(hardware, "pad_micro_batches", two))
         stack.enter_context(mock.patch.object(hardware, "step", stepped))
         if isinstance(model, TextModel):
             stack.enter_context(
@@ -232,7 +227,7 @@ def _watched(
         else:
             decode = model.decode
 
-            def decoded(latents: Tensor) -> Tensor:
+            def decoded(latents: Tensor) -> Any:
                 phases.enter("decoding")
                 images = decode(latents)
                 phases.enter("sampling")
@@ -243,11 +238,11 @@ def _watched(
         yield
 
 
-def _remembered(model: Any, counting: Counting) -> Callable[..., Tensor]:
+def _remembered(model: Any, counting: Counting) -> Callable[..., Any]:
     """A model's `predict` that makes each pass without a gradient once, and counts it again."""
     predict, known = model.predict, dict[Any, tuple[Tensor, Work, int]]()
 
-    def remembered(x: Tensor, t: Tensor, condition: Any) -> Tensor:
+    def remembered(x: Tensor, t: Tensor, condition: Any) -> Any:
         if torch.is_grad_enabled():
             return predict(x, t, condition)
         key = (tuple(x.shape), model.weights.in_use)
@@ -264,14 +259,14 @@ def _remembered(model: Any, counting: Counting) -> Callable[..., Tensor]:
     return remembered
 
 
-def _first_tokens(model: Any, marks: Marks, counting: Counting) -> Callable[..., Tokens]:
+def _first_tokens(model: Any, marks: Marks, counting: Counting) -> Callable[..., Any]:
     """A language model's `rollout` that draws the first tokens only, into a whole cache."""
     rollout, hidden = model.rollout, model._hidden
 
-    def first(prompt: Tensor, prompt_mask: Tensor, dynamics: Any, uniform: Tensor) -> Tokens:
+    def first(prompt: Tensor, prompt_mask: Tensor, dynamics: Any, uniform: Tensor) -> Any:
         passes = list[Work]()
 
-        def passed(*arguments: Any) -> Tensor:
+        def passed(*arguments: Any) -> Any:
             passes.append(counting.work)
             if len(passes) > TOKENS:
                 raise _Drawn
@@ -281,7 +276,7 @@ def _first_tokens(model: Any, marks: Marks, counting: Counting) -> Callable[...,
             try:
                 return rollout(prompt, prompt_mask, dynamics, uniform)
             except _Drawn:
-                marks.token = passes[-1] - passes[-2]
+                marks.token = (passes[-1] - passes[-2]) * (1 / len(prompt))
         shape, device = uniform.shape, prompt.device
         response = torch.zeros(shape, dtype=torch.long, device=device)
         mask = torch.ones(shape, dtype=torch.bool, device=device)

@@ -66,7 +66,7 @@ class Counting(TorchDispatchMode):
     """Counts bytes of storages created within it, `now` and at their `peak`, and `work`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._alive: dict[int, weakref.ref[Any]] = {}
         self.now = self.peak = 0
         self._work = Work()
@@ -133,10 +133,12 @@ def _flops(
     func: Any, name: str, args: Any, kwargs: Any, given: list[Tensor], result: Any
 ) -> float | None:
     """FLOPs of a matrix product, convolution or attention; None of other operators."""
+    attention: Any = sdpa_flop_count
+    backward: Any = sdpa_backward_flop_count
     if name == "_scaled_dot_product_flash_attention_for_cpu":
-        return float(sdpa_flop_count(*(t.shape for t in given[:3])))
+        return float(attention(*(t.shape for t in given[:3])))
     if name == "_scaled_dot_product_flash_attention_for_cpu_backward":
-        return float(sdpa_backward_flop_count(*(t.shape for t in given[:4])))
+        return float(backward(*(t.shape for t in given[:4])))
     if name == "convolution_backward":
         # torch's formula takes a grouped convolution's weight gradient for that of a full one
         outputs = args[0].shape[0] * args[0].shape[2:].numel()
@@ -210,7 +212,9 @@ def _real(tensor: Tensor) -> Tensor:
 @contextmanager
 def as_on_cuda() -> Iterator[None]:
     """Norms in autocast compute in float32, as on CUDA."""
-    norms = {n: _as_on_cuda(getattr(F, n)) for n in ("layer_norm", "group_norm", "rms_norm")}
+    norms: dict[str, Any] = {
+        n: _as_on_cuda(getattr(F, n)) for n in ("layer_norm", "group_norm", "rms_norm")
+    }
     with mock.patch.multiple(F, **norms):
         yield
 
@@ -225,7 +229,7 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
 @contextmanager
 def fake_run() -> Iterator[tuple[FakeTensorMode, Counting]]:
     """What is computed in the `with` from fake tensors is counted, and their data can be read."""
-    read = {
+    read: dict[str, Any] = {
         "tolist": lambda tensor: _real(tensor).tolist(),
         "numpy": lambda tensor, **_: _real(tensor).numpy(),
     }

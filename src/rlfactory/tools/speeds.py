@@ -47,8 +47,8 @@ class Speeds:
         matmul = RUN_EFFICIENCY * MATMUL_EFFICIENCY
         moved = RUN_EFFICIENCY * BANDWIDTH_EFFICIENCY * gpu.bandwidth
         launch = LAUNCH_SECONDS / RUN_EFFICIENCY
-        peaks = (matmul * peak for peak in (gpu.half, gpu.single, gpu.tf32))
-        return cls(gpu.name, *peaks, moved, launch)
+        half, single, convolution = (matmul * x for x in (gpu.half, gpu.single, gpu.tf32))
+        return cls(gpu.name, half, single, convolution, moved, launch)
 
     def seconds(self, work: Work) -> float:
         """Of some work, whose kernels run one after another."""

@@ -58,7 +58,7 @@ class Part:
             return float(widths[min(1, len(widths) - 1)])
         if hidden := self.config.get("hidden_size", self.config.get("n_embd")):
             return float(hidden * self.blocks)
-        return math.sqrt(self.parameters * self.blocks)
+        return float(math.sqrt(self.parameters * self.blocks))
 
 
 def autoencoder_widths(config: Mapping[str, Any]) -> list[int]:
@@ -79,7 +79,7 @@ class Activations:
         if not own or not part.size:
             raise LookupError(part.kind)
         self.row = min(own, key=lambda row: abs(math.log(part.size / row["size"])))
-        self.scale = part.size / self.row["size"]
+        self.scale = float(part.size / self.row["size"])
 
     def learning(self, way: str, latents: float, tokens: float) -> float:
         """The most that a forward and backward pass of an item hold, without its gradient."""
@@ -87,7 +87,7 @@ class Activations:
 
     def sampling(self, way: str, latents: float, tokens: float) -> float:
         """The most that a forward pass of an item without a gradient holds: of its widest block."""
-        return math.sqrt(self.scale) * self._bytes(way, 0, latents, tokens)
+        return float(math.sqrt(self.scale)) * self._bytes(way, 0, latents, tokens)
 
     def _bytes(self, way: str, phase: int, latents: float, tokens: float) -> float:
         of_latent, of_token = self.row[way][phase]
@@ -149,7 +149,7 @@ def _published_as(path: str) -> Mapping[str, Any] | None:
 def published_pipeline(path: str) -> str | None:
     """The pipeline class of a published hub id; None for any other path."""
     found = _published_as(path)
-    return found and str(found["pipeline"]).rpartition(".")[2]
+    return None if found is None else str(found["pipeline"]).rpartition(".")[2]
 
 
 def published_part(path: str, pipeline: str, name: str) -> Mapping[str, Any]:

@@ -63,9 +63,8 @@ def _cached(network: Part, element_size: int) -> float:
         for a, b in (("hidden_size", "n_embd"), ("num_attention_heads", "n_head"))
     )
     width = config.get("head_dim") or hidden // heads
-    return (
-        2.0 * network.blocks * (config.get("num_key_value_heads") or heads) * width * element_size
-    )
+    kept = int(config.get("num_key_value_heads") or heads) * int(width)
+    return 2.0 * network.blocks * kept * element_size
 
 
 def _learning(
@@ -82,7 +81,7 @@ def _learning(
     at_once = answered
     if answered * vocabulary > limit:
         at_once = max(1, limit // 4 // vocabulary)
-    hidden = network.config.get("hidden_size") or network.config["n_embd"]
+    hidden = int(network.config.get("hidden_size") or network.config["n_embd"])
     compared = any(True for _ in penalties(config, traits))
     found = activations.learning(way(config, "learning"), 0, rows * (prompt + response))
     found += 4.0 * answered * hidden * 2 * (1 + compared)
