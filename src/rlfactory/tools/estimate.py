@@ -150,7 +150,7 @@ def _of_run(
         each["sampling"] += marks.token * (config["dynamics"]["length"] - TOKENS)
     each |= {"learning": marks.micro_batch() * (1 / min(size, items))}
     drawn_in = [name for name in ("sampling", "decoding", "scoring") if name in each]
-    work = {name: each[name] * samples for name in drawn_in}
+    work: dict[str, Work] = {name: each[name] * samples for name in drawn_in}
     compared = each.get("comparing", Work()) * (samples / 2)
     work["learning"] = each["learning"] * (items / processes * updates) + compared
     work["updating"] = phases.work["updating"] * (0.5 * updates)

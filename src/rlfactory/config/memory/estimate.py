@@ -88,8 +88,9 @@ def estimate(config: Config, traits: Traits) -> Estimate | None:
 
     if not {"finetune", "lora_rank", "path"} <= config["model"].keys():
         return None  # a plug-in adapter that is configured in another way
-    config = _within_run(config, traits)
-    needs = texts_need if traits["model"].get("media") == "texts" else images_need
+    is_text = traits["model"].get("media") == "texts"
+    config = config if is_text else _within_run(config, traits)
+    needs = texts_need if is_text else images_need
     try:
         return _estimate(config, traits, needs(config, traits))
     except LookupError:

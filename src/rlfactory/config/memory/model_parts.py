@@ -79,7 +79,7 @@ class Activations:
         if not own or not part.size:
             raise LookupError(part.kind)
         self.row = min(own, key=lambda row: abs(math.log(part.size / row["size"])))
-        self.scale = float(part.size / self.row["size"])
+        self.scale = round(float(part.size / self.row["size"]), 6)
 
     def learning(self, way: str, latents: float, tokens: float) -> float:
         """The most that a forward and backward pass of an item hold, without its gradient."""

@@ -83,7 +83,7 @@ def _learning(
         at_once = max(1, limit // 4 // vocabulary)
     hidden = int(network.config.get("hidden_size") or network.config["n_embd"])
     compared = any(True for _ in penalties(config, traits))
-    found = activations.learning(way(config, "learning"), 0, rows * (prompt + response))
+    found: float = activations.learning(way(config, "learning"), 0, rows * (prompt + response))
     found += 4.0 * answered * hidden * 2 * (1 + compared)
     found += 4.0 * LEARNING_LOGITS * vocabulary * at_once
     return found + copied_weights(config, network.parameters, "learning")
