@@ -276,6 +276,7 @@ WORDS = [
     *("model=sd35", "algo=grpo", "reward=compressibility", "hardware=cpu", "iterations=1"),
     *("prompts_per_iteration=2", "group_size=4", "updates_per_iteration=1", "schedule.steps=4"),
     *("window.steps=[0]", "sample_batch=8", "micro_batch=8", "model.size=64"),
+    *("evaluation.prompts=2", "evaluation.preview_every=0"),
 ]
 
 
