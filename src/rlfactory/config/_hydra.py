@@ -4,13 +4,14 @@ Composes configurations, lists the search path, runs launcher plug-ins and Hydra
 """
 
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -212,7 +213,7 @@ class Composition:
         config = self._own()
         ConfigLoaderImpl._apply_overrides_to_config(list(overrides), config)
         _record_overrides(config.hydra, self._chosen, overrides)
-        HydraConfig.instance().set_config(config)
+        HydraConfig.instance().cfg = config  # `set_config` copies it, for a tenth of a plan's time
         self._merge = _Merge(config)
         return ComposedConfig(_plain(config), self.choices)
 
@@ -221,7 +222,7 @@ class Composition:
         if not self._is_shared:
             return self._merge.config
         self._is_shared = False
-        config = deepcopy(self._merge.config)
+        config: DictConfig = pickle.loads(self._merge.pickled)
         config.hydra.runtime.cwd = os.getcwd()
         return config
 
@@ -235,6 +236,11 @@ class _Merge:
     @cached_property
     def values(self) -> dict[str, Any]:
         return _unresolved(self.config)
+
+    @cached_property
+    def pickled(self) -> bytes:
+        """What copies are made of, in half the time of `deepcopy`."""
+        return pickle.dumps(self.config, pickle.HIGHEST_PROTOCOL)
 
     @cached_property
     def choices(self) -> dict[str, str]:
@@ -354,13 +360,16 @@ def _resolved(config: DictConfig, key: Any) -> Any:
 
 def search_path() -> list[str | None]:
     """The entries of Hydra's search path: our `conf`, the plug-ins' packages and Hydra's own."""
+    return [*_search_path(packaged_folder("conf"), *plugins().items())]
 
+
+@cache
+def _search_path(*_of: object) -> tuple[str | None, ...]:
     def work() -> list[str | None]:
         loader = GlobalHydra.instance().config_loader()
         return [entry.path for entry in loader.get_search_path().get_path()]
 
-    entries: list[str | None] = _initialised(work)
-    return entries
+    return tuple(_initialised(work))
 
 
 def defaults_list(overrides: Sequence[str]) -> list[tuple[str, str]]:
