@@ -82,9 +82,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs the cases which repeat others' paths too."""
+    parser.addoption("--whole", action="store_true", help="cases marked `whole` too")
+
+
+def _leave_out_repeated(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect cases marked `whole`, without `--whole`."""
+    if config.option.whole:
+        return
+    repeated = [item for item in items if item.get_closest_marker("whole") is not None]
+    if repeated:
+        config.hook.pytest_deselected(items=repeated)
+        items[:] = [item for item in items if item.get_closest_marker("whole") is None]
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what tests texts, data files and scripts; notebooks have a marker of their own."""
+    _leave_out_repeated(config, items)
     others = tuple(f"tests/{name}" for name in NOT_PAGES)
     for item in items:
         is_page = _is_below(item.path, PAGES) and not item.nodeid.startswith(others)
