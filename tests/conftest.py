@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -140,19 +141,34 @@ def _kept_apart() -> Iterator[None]:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def _not_drawn() -> Iterator[None]:
-    """A run of a test's own draws no curves and no page, which take longer than all else.
-
-    One that a file's tests share does, as fixtures of a wider scope come first.
-    """
+@contextmanager
+def not_drawn() -> Iterator[None]:
+    """Let runs draw no curves and no page, which take longer than all else."""
     from rlfactory.train.evaluation import schedule as reporter
 
     draw, write = reporter.draw_run, reporter.write_run_page
     reporter.draw_run = lambda _: None
     reporter.write_run_page = lambda folder, *_: folder.page
-    yield
-    reporter.draw_run, reporter.write_run_page = draw, write
+    try:
+        yield
+    finally:
+        reporter.draw_run, reporter.write_run_page = draw, write
+
+
+@pytest.fixture(autouse=True)
+def _not_drawn() -> Iterator[None]:
+    """A run of a test's own isn't drawn; one that a file's tests share is, unless it is `undrawn`:
+    fixtures of a wider scope come first.
+    """
+    with not_drawn():
+        yield
+
+
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Runs that a file's tests share aren't drawn either."""
+    with not_drawn():
+        yield
 
 
 @pytest.fixture
