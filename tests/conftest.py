@@ -52,10 +52,10 @@ RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
 
 PAGES = (
     *("docs", "scripts", "sweeps", "config/peers", "report/test_sweep_results.py"),
-    *("config/test_recipes.py", "test_readme.py", "test_vocabulary.py"),
+    *("config/test_companions.py", "test_readme.py", "test_vocabulary.py"),
 )
 """Tests of texts, data files and scripts, which change by themselves: marked `pages`."""
-NOT_PAGES = ("scripts/test_suggestions.py", "config/test_recipes.py::test_the_nearest_is_chosen")
+NOT_PAGES = ("scripts/test_suggestions.py", "config/test_companions.py::test_the_nearest_is_chosen")
 
 
 TESTS = Path(__file__).parent
@@ -191,7 +191,7 @@ def roll() -> "Callable[..., Rollout]":
     from rlfactory.dynamics.flow_sde import FlowSDE
     from rlfactory.dynamics.schedule import uniform_sigmas
     from rlfactory.rollout import Rollout
-    from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
+    from rlfactory.train.sampling.trajectories import RolloutSpec, sample_with_transitions
 
     def make(
         model: "ImageModel", advantage: Sequence[float], dynamics: "Dynamics | None" = None
@@ -207,11 +207,11 @@ def roll() -> "Callable[..., Rollout]":
             condition,
             torch.randn(shape, generator=generator),
             uniform_sigmas(6, 3.0),
-            TrajectorySpec(
+            RolloutSpec(
                 dynamics or FlowSDE(noise_level=0.7),
                 window,
                 torch.randn(step_shape, generator=generator),
-                keeps_mean=True,
+                mean=True,
             ),
         )
         return Rollout(
