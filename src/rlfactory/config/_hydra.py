@@ -213,7 +213,8 @@ class Composition:
         config = self._own()
         ConfigLoaderImpl._apply_overrides_to_config(list(overrides), config)
         _record_overrides(config.hydra, self._chosen, overrides)
-        HydraConfig.instance().cfg = config  # `set_config` copies it, for a tenth of a plan's time
+        # `set_config` copies it, for a tenth of a plan's time
+        HydraConfig.instance().cfg = config  # type: ignore[assignment]
         self._merge = _Merge(config)
         return ComposedConfig(_plain(config), self.choices)
 
