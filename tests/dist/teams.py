@@ -1,7 +1,8 @@
 """Runs of one and of several processes, forked off one that has imported what they need.
 
-`python teams.py` reads a JSON list of attempts on its standard input, each with `words` (a
-command line) and `processes`, does them in turn, and prints one JSON object for each. Not a test.
+`python teams.py` reads JSON objects on its standard input, a line each: a `folder`, and `attempts`
+with `words` (a command line) and `processes`. It does them in turn in the folder, and prints one
+JSON object for each. Not a test.
 """
 
 import json
@@ -92,8 +93,11 @@ def main() -> None:
     # what draws takes longer than what trains
     reporter.draw_run = lambda _: None  # type: ignore[assignment]
     reporter.write_run_page = lambda folder, *_: folder.page  # type: ignore[assignment]
-    for asked in json.load(sys.stdin):
-        print(json.dumps(attempt(asked)), flush=True)
+    for line in sys.stdin:
+        given = json.loads(line)
+        os.chdir(given["folder"])
+        for asked in given["attempts"]:
+            print(json.dumps(attempt(asked)), flush=True)
 
 
 if __name__ == "__main__":
