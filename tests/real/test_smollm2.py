@@ -24,7 +24,7 @@ pytestmark = [
 SMALL = (
     *("model=smollm2", "iterations=2", "prompts_per_iteration=2", "group_size=2"),
     *("dynamics.length=6", "evaluation.prompts=2", "evaluation.grid=2", "hardware=cpu"),
-    *("prompts.largest=9", "checkpoint.every=1", "evaluation.preview_every=0"),
+    *("prompts.count=50", "checkpoint.every=1", "evaluation.preview_every=0"),
 )
 LETTERS = "reward=length"
 """Differs among samples, where a right answer may be none."""
