@@ -45,7 +45,7 @@ from rlfactory.train import build as build_module
 from rlfactory.train.build import build, instantiate_group, training_budget
 from rlfactory.train.components import NoProgress
 from rlfactory.train.evaluation import schedule as reporter
-from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
+from rlfactory.train.sampling.trajectories import RolloutSpec, sample_with_transitions
 from rlfactory.train.scoring import build as scoring_build
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.current_folder import TRUST
@@ -203,11 +203,11 @@ def roll() -> Callable[..., Rollout]:
             condition,
             torch.randn(shape, generator=generator),
             uniform_sigmas(6, 3.0),
-            TrajectorySpec(
+            RolloutSpec(
                 dynamics or FlowSDE(noise_level=0.7),
                 window,
                 torch.randn(step_shape, generator=generator),
-                keeps_mean=True,
+                mean=True,
             ),
         )
         return Rollout(

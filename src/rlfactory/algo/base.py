@@ -185,6 +185,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         Returns:
             The scores that a sample must have to be trained on.
         """
+        if self.samples_from == "data":  # whose scores are reported only
+            return []
         return [main] if self.advantage is None else self.advantage.names(main)
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:

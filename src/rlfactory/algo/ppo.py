@@ -353,10 +353,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             **measured,
         }
         if self.needs_critic(vars(self)):
-            metrics |= {
-                "loss/value": value_losses.detach(),
-                "value/mean": outputs.value.detach(),
-            }
+            metrics |= {"loss/value": value_losses.detach(), "value/mean": outputs.value.detach()}
         return Loss(loss.mean(), outputs, metrics)
 
     def _entropy(self, step: TokenStep) -> Tensor:

@@ -14,7 +14,7 @@ from rlfactory.config.live_rewards import RewardPart, are_several, reward_fault,
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key
 from rlfactory.config.schema.signature import live_signature
-from rlfactory.model.lm.live_models import lora_words, model_fault, tokenizer_fault, unwrapped
+from rlfactory.model.lm.trainable import lora_words, model_fault, tokenizer_fault, unwrapped
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
 from rlfactory.utils.live_objects import PREFIX

@@ -23,16 +23,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.model.pipelines.loading import no_bars
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.types import Faults
+
+if TYPE_CHECKING:
+    from rlfactory.model.causal_lm import CausalLM
 
 
 class EngineError(UserError, RuntimeError):
@@ -109,7 +111,7 @@ class Engine(ABC):
             yield "dynamics.log_prob_of", message, "dynamics.log_prob_of=full"
 
     @abstractmethod
-    def open(self, model: CausalLM) -> None:
+    def open(self, model: "CausalLM") -> None:
         """Start the engine for a model, or connect to it; called once.
 
         Raises:
@@ -117,7 +119,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def load(self, model: CausalLM) -> None:
+    def load(self, model: "CausalLM") -> None:
         """Take over the weights that are in use; called before each rollout.
 
         Raises:
@@ -147,7 +149,7 @@ class Engine(ABC):
 
 
 @contextmanager
-def plain_weights(model: CausalLM) -> Iterator[dict[str, Tensor]]:
+def plain_weights(model: "CausalLM") -> Iterator[dict[str, Tensor]]:
     """The network's tensors by the names of a network without adapters, which are merged within
     the `with`. They are not copied.
     """
@@ -160,7 +162,7 @@ def plain_weights(model: CausalLM) -> Iterator[dict[str, Tensor]]:
         }
 
 
-def save_plain(model: CausalLM, folder: Path) -> None:
+def save_plain(model: "CausalLM", folder: Path) -> None:
     """Write the weights in use, configuration and tokenizer as a transformers folder.
 
     An output projection that is tied to the embedding is written apart from it: vLLM 0.32 reloads
@@ -180,7 +182,7 @@ def save_plain(model: CausalLM, folder: Path) -> None:
     model.tokenizer.save_pretrained(folder)
 
 
-def _output_name(model: CausalLM) -> str:
+def _output_name(model: "CausalLM") -> str:
     """The name of the output projection's weight."""
     project = model.network.get_output_embeddings()
     return next(f"{name}.weight" for name, m in model.network.named_modules() if m is project)

@@ -245,9 +245,7 @@ class Combine(Reward):
 
 
 def merge_directions(
-    parts: Mapping[str, Reward],
-    existing: Mapping[str, Direction],
-    subtracted: Collection[str] = (),
+    parts: Mapping[str, Reward], existing: Mapping[str, Direction], subtracted: Collection[str] = ()
 ) -> dict[str, Direction]:
     """What is better of each score that `merge_scores` names, as far as the rewards say it.
 

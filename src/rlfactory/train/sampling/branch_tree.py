@@ -1,7 +1,7 @@
 """Trees of trajectories, which share their steps up to where they split (BranchGRPO)."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -11,7 +11,7 @@ from rlfactory.dynamics.ode import ODE
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Condition, Transitions, Tree
 from rlfactory.train.sampling.trajectories import (
-    TrajectorySpec,
+    RolloutSpec,
     draw,
     integrate_tail,
     stack,
@@ -22,29 +22,13 @@ from rlfactory.utils.pytree import index_rows, row_chunks, to_device
 from rlfactory.utils.tree_sizes import branching_factor
 
 
-@dataclass(frozen=True)
-class TreeSpec:
-    """How trajectories split.
-
-    Attributes:
-        branches: The leaves of a tree, all from the same noise.
-        splits: The sampling steps in which each node gets children, all equally many.
-        noise_scale: Factor on the noise of these steps, which their log-probability leaves out.
-    """
-
-    branches: int
-    splits: Sequence[int]
-    noise_scale: float = 1.0
-
-
 @torch.no_grad()
 def sample_tree(
     model: ImageModel,
     condition: Condition,
     starts: Tensor,
     times: Tensor,
-    spec: TrajectorySpec,
-    tree: TreeSpec,
+    spec: RolloutSpec,
 ) -> tuple[Tensor, Transitions, Tree]:
     """Draw a tree from each of `starts` `[S, C, h, w]`; its leaves are consecutive samples.
 
@@ -55,15 +39,15 @@ def sample_tree(
         condition: one row per leaf.
         starts: the roots.
         times: noise levels `[n + 1]`.
-        spec: the stochastic steps, with those that split among them, and noise for each leaf.
-        tree: how trajectories split.
+        spec: the stochastic steps, with those that split among them, noise for each leaf, and how
+            many of these there are.
 
     Returns:
         The latents of the leaves, their transitions with a row for each leaf, and the trees; nodes
         are numbered by rows.
     """
-    factor = branching_factor(tree.branches, len(tree.splits))
-    below = tree.branches  # leaves below each node of now
+    factor = branching_factor(spec.branches, len(spec.splits))
+    below = spec.branches  # leaves below each node of now
     first = torch.arange(0, len(starts) * below, below)  # of each node the first leaf
     x, times_there = starts, to_device(times, starts.device)
     transitions, nodes, ode = [], [_leaves(first, below)], ODE(model.forward_process)
@@ -76,13 +60,13 @@ def sample_tree(
         if i not in spec.steps:
             x = ode.step(x, prediction, t.expand(len(x)), t_next.expand(len(x))).next
             continue
-        children = factor if i in tree.splits else 1
+        children = factor if i in spec.splits else 1
         below //= children
         # a child begins where its parent is, and needs no prediction of its own
         x, prediction, first = (v.repeat_interleave(children, 0) for v in (x, prediction, first))
         first = first + below * (torch.arange(len(first)) % children)
         now, then = t.expand(len(x)), t_next.expand(len(x))
-        step = draw(spec, x, prediction, now, then, _noise(spec, tree, i, first))
+        step = draw(spec, x, prediction, now, then, _noise(spec, i, first))
         # parents passed the network, in batches that no update has
         taken = replace(transition(spec, x, now, then, step), pass_rows=None)
         # a row for each leaf, as replays and ranks need them
@@ -96,14 +80,14 @@ def sample_tree(
     return latents, stacked, Tree(torch.stack(nodes, 1), numbers, stacked.log_prob)
 
 
-def _noise(spec: TrajectorySpec, tree: TreeSpec, step: int, first: Tensor) -> Tensor:
+def _noise(spec: RolloutSpec, step: int, first: Tensor) -> Tensor:
     """The noise of a stochastic step, for nodes with the `first` leaves."""
     noise = index_rows(spec.noise[:, spec.steps.index(step)], first)
-    return noise * tree.noise_scale if step in tree.splits else noise
+    return noise * spec.noise_scale if step in spec.splits else noise
 
 
 def _ends(
-    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: TrajectorySpec
+    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: RolloutSpec
 ) -> Tensor:
     """The final latents of leaves, from `x` after the last stochastic step."""
     at = spec.steps[-1] + 1

@@ -14,7 +14,7 @@ from rlfactory.hardware.local import Local
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
-from rlfactory.train.evaluation.given import GivenEvaluation
+from rlfactory.train.evaluation.held_out_loss import GivenEvaluation
 from rlfactory.train.sampling.given import GivenSampler
 
 ROWS = [

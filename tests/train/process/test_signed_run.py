@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.run.folder import RunFolder
-from rlfactory.train.process.own_code import is_signed, sign
+from rlfactory.train.process.signed_run import is_signed, sign
 
 NAMED = [("reward.function", "judge.py:score")]
 

@@ -7,7 +7,7 @@ import pytest
 from tiny_language_models import KINDS, TEMPLATES, tiny_tokenizer
 from transformers import AutoTokenizer
 
-from rlfactory.model.lm.chat import PromptFormat
+from rlfactory.model.lm.prompt_format import PromptFormat
 from rlfactory.prompts.ops.chat import ChatText
 from rlfactory.utils.errors import ModelError
 

@@ -6,7 +6,7 @@ import pytest
 
 from rlfactory.hardware.base import AllRanksError, Hardware, PeerLostError
 from rlfactory.run.folder import RunFolder
-from rlfactory.train.process.distributed import (
+from rlfactory.train.process.ranks import (
     as_peer_lost,
     require_same_config,
     single_process_config,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlfactory.utils.held_out import held_out_count, held_out_texts
+from rlfactory.prompts.ops.held_out import held_out_count, held_out_texts
 
 
 @pytest.mark.parametrize(
