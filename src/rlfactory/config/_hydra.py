@@ -33,6 +33,7 @@ from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
 from rlfactory.config.paths import packaged_folder, yaml_files
@@ -309,8 +310,8 @@ def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
 @lru_cache(maxsize=512)
 def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     """The content of a file. `state` is part of the cache key, since the file may be edited."""
-    with _fast_yaml():
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    with _fast_yaml(), path.open(encoding="utf-8") as file:
+        content = yaml.load(file, Loader=get_yaml_loader())
     named = {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
     return with_defaults(named, group)
 
