@@ -67,10 +67,10 @@ RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
 
 PAGES = (
     *("docs", "scripts", "sweeps", "config/peers", "report/test_sweep_results.py"),
-    *("config/test_recipes.py", "test_readme.py", "test_vocabulary.py"),
+    *("config/test_companions.py", "test_readme.py", "test_vocabulary.py"),
 )
 """Tests of texts, data files and scripts, which change by themselves: marked `pages`."""
-NOT_PAGES = ("scripts/test_suggestions.py", "config/test_recipes.py::test_the_nearest_is_chosen")
+NOT_PAGES = ("scripts/test_suggestions.py", "config/test_companions.py::test_the_nearest_is_chosen")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

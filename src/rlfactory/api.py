@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfactory.config.composites import is_function
-from rlfactory.config.live import NAMES, LiveArguments, apply_live
-from rlfactory.config.live_options import live_options
+from rlfactory.config.live import NAMES, LiveArguments, apply_live, live_options
 from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem

@@ -13,11 +13,7 @@ from rlfactory.train.process.signed_run import sign_run
 
 
 def create_run(
-    plan: Plan,
-    command: str,
-    objects: Mapping[str, str] | None = None,
-    *,
-    replace: bool = False,
+    plan: Plan, command: str, objects: Mapping[str, str] | None = None, *, replace: bool = False
 ) -> None:
     """Make a plan's run folder, with the plan, the command and the frozen configuration.
 

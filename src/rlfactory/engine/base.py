@@ -11,15 +11,19 @@ A run calls the methods in this order:
 
 The trainer computes likelihoods and values of the drawn tokens itself, in a pass over whole texts,
 so an engine may draw from a slightly different distribution (`engine/log_prob_mismatch_mean`).
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +31,7 @@ from torch import Tensor
 from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.model.pipelines.loading import no_bars
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.types import Faults
 
 if TYPE_CHECKING:
     from rlfactory.model.causal_lm import CausalLM
@@ -84,6 +89,26 @@ class Engine(ABC):
 
     draws_by: ClassVar[str] = "engine"
     package: ClassVar[str | None] = None
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """What it draws is of the distribution that the trainer computes likelihoods of."""
+        dynamics = run["dynamics"]
+        if options["draws_by"] != "engine" or "top_k" not in dynamics:
+            return
+        for key, whole in (("top_k", 0), ("top_p", 1.0), ("stop_after", 0)):
+            if dynamics[key] != whole:
+                message = (
+                    f"is {dynamics[key]}, and an engine draws from the whole distribution, up to"
+                    " the first end; with it, engine=own draws"
+                )
+                yield f"dynamics.{key}", message, f"dynamics.{key}={whole}"
+        if dynamics["log_prob_of"] == "untempered" and dynamics["temperature"] != 1:
+            message = (
+                "is untempered, and an engine's log-probabilities are those at the temperature;"
+                " with it, engine=own draws"
+            )
+            yield "dynamics.log_prob_of", message, "dynamics.log_prob_of=full"
 
     @abstractmethod
     def open(self, model: "CausalLM") -> None:

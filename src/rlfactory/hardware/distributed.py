@@ -3,7 +3,7 @@
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -16,7 +16,7 @@ from rlfactory.hardware.base import AllRanksError, HardwareError, PeerLostError
 from rlfactory.hardware.environment import AUTO, ProcessInfo, process_info
 from rlfactory.hardware.local import Local
 from rlfactory.hardware.sum_gradients import sum_gradients
-from rlfactory.utils.types import GPUName, NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import Faults, GPUName, NonNegativeInt, Positive, PositiveInt
 
 if TYPE_CHECKING:
     from rlfactory.hardware.fsdp import FSDPParameters
@@ -88,6 +88,39 @@ class Distributed(Local):
         self._connect(info, timeout)
         self._defer = defer_reduce
         self._sharded = _fsdp_parameters(shard_size, offload) if strategy == "fsdp2" else None
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Every process samples the same number of groups; shards are those of whole processes."""
+
+        def nearest(number: int, wanted: int) -> list[int]:
+            divisors = [n for n in range(1, number + 1) if number % n == 0]
+            return sorted(divisors, key=lambda n: abs(n - wanted))[:3]
+
+        prompts, processes, size = (
+            run["prompts_per_iteration"],
+            options["processes"],
+            options["shard_size"],
+        )
+        if prompts % processes:
+            near, more = nearest(prompts, processes), -(-prompts // processes) * processes
+            message = (
+                f"is {processes}, which does not divide the {prompts} groups of an iteration;"
+                f" nearest are {', '.join(map(str, sorted(near)))}, or prompts_per_iteration={more}"
+            )
+            yield "processes", message, f"hardware.processes={near[0]}"
+        if options["strategy"] != "fsdp2":
+            for key, default in (("shard_size", None), ("offload", False), ("defer_reduce", False)):
+                if options[key] != default:
+                    message = f"is {options[key]}, and hardware.strategy=ddp shards nothing"
+                    yield key, message, "hardware.strategy=fsdp2"
+        elif size is not None and processes % size:
+            near = nearest(processes, size)
+            listed = ", ".join(map(str, sorted(near)))
+            message = (
+                f"is {size}, which does not divide the {processes} processes; nearest: {listed}"
+            )
+            yield "shard_size", message, f"hardware.shard_size={near[0]}"
 
     def _connect(self, info: ProcessInfo, timeout: float) -> None:
         if dist.is_initialized():  # by an earlier run in this process

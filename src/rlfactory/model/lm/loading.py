@@ -162,6 +162,17 @@ def _load_network(
     return network
 
 
+def save_plain(path: str, folder: str) -> None:
+    """Save a language model and its tokenizer into a folder, by transformers' own code, in float32.
+
+    Raises:
+        ModelError: `path` is no language model.
+    """
+    network, tokenizer = load_language_model(path)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def _dequantised(network: PreTrainedModel) -> PreTrainedModel:
     """A network from a GGUF file, whose weights are plain by now, as one that can be saved."""
     config = copy.deepcopy(network.config)

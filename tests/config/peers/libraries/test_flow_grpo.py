@@ -6,7 +6,7 @@ import pytest
 
 from rlfactory.config.diff import differences
 from rlfactory.config.overrides import compose, plan_composed
-from rlfactory.config.peers.flow_grpo import translate
+from rlfactory.config.peers.files import of_function
 from rlfactory.config.problems import PlanError
 
 BASE = """
@@ -115,7 +115,7 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_they_are_their_presets(folder: Path, file: str, name: str, gpus: int, preset: str) -> None:
-    translation = translate(folder / file, name, gpus)
+    translation = of_function(folder / file, name, gpus)
     made = plan_composed(compose(translation.command()))
     wanted = plan_composed(compose([f"experiment=peer/{preset}", "recipe=none"]))
     found = {key: (theirs, ours) for key, theirs, ours in differences(wanted.config, made.config)}
@@ -128,23 +128,23 @@ def test_they_are_their_presets(folder: Path, file: str, name: str, gpus: int, p
 
 def test_what_is_no_configuration_is_refused(folder: Path) -> None:
     with pytest.raises(PlanError, match="has no function genevall; functions are") as refused:
-        translate(folder / "grpo.py", "genevall", 1)
+        of_function(folder / "grpo.py", "genevall", 1)
     assert refused.value.problems[0].fix.endswith("grpo.py:geneval")
     with pytest.raises(PlanError, match="no configuration of flow_grpo"):
-        translate(folder / "grpo.py", "not_one", 1)
+        of_function(folder / "grpo.py", "not_one", 1)
     (folder / "broken.py").write_text("def f(:")
     with pytest.raises(PlanError, match="can't be read"):
-        translate(folder / "broken.py", "f", 1)
+        of_function(folder / "broken.py", "f", 1)
     (folder / "base.py").unlink()
     with pytest.raises(PlanError, match=r"not understood: config = base.get_config"):
-        translate(folder / "grpo.py", "geneval", 1)
+        of_function(folder / "grpo.py", "geneval", 1)
 
 
 def test_other_models_are_refused(folder: Path) -> None:
     text = BASE.replace("stabilityai/stable-diffusion-3.5-medium", "hf_cache/HunyuanVideo")
     (folder / "base.py").write_text(text)
     with pytest.raises(PlanError, match="is of a kind that is not trained here"):
-        translate(folder / "grpo.py", "geneval", 1)
+        of_function(folder / "grpo.py", "geneval", 1)
 
 
 def test_wan_is_translated_with_its_sampler_and_its_size(folder: Path) -> None:
@@ -154,7 +154,7 @@ def test_wan_is_translated_with_its_sampler_and_its_size(folder: Path) -> None:
     text = text.replace("config.resolution = 512", "config.height = 240; config.width = 416")
     text = text.replace("    return config", "    config.frames = 33\n    return config")
     (folder / "base.py").write_text(text)
-    words = translate(folder / "grpo.py", "geneval", 8).words
+    words = of_function(folder / "grpo.py", "geneval", 8).words
     assert words["model"] == "model=wan"
     assert words["dynamics"] == "dynamics=linear_sde"
     assert words["schedule"] == "schedule=unipc"

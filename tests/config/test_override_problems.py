@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory.config.override_problems import explain_option, words_together
 from rlfactory.config.overrides import compose
-from rlfactory.config.peers.unknown_options import explain_option, words_together
 from rlfactory.config.problems import fix_command
 
 

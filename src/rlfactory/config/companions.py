@@ -1,16 +1,23 @@
-"""Options that have another name by what a model generates, and the reward of an algorithm that
-needs none.
+"""Options that follow from those chosen: the recipe of a model and an algorithm, the form of an
+option by what a model generates, and the reward of an algorithm that needs none.
+
+For `model=sd35 algo=grpo reward=ocr` the recipe is the first that there is of `sd35_grpo_ocr`,
+`sd35_grpo` and `sd35` in `conf/recipe`, which nobody needs to name. Small models have none; a
+family without any may share another's.
 
 `algo=grpo` on a language model is `grpo_token`, `algo=dpo` on an image model `diffusion_dpo`;
 `reward=function` on an image model is `image_function`. An algorithm on data has no reward unless
 one is chosen.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlfactory.config.layers import Layer
+from rlfactory.config.memory.model_parts import published
 from rlfactory.config.schema.signature import trait
+from rlfactory.model.pipelines.families import FAMILIES
 
 MEDIA_FORMS = {
     "algo": {
@@ -65,3 +72,27 @@ def lacks_reward(
     if choices.get("reward") in (None, "none") or "reward" in chosen:
         return False
     return bool(trait(values.get("algo"), "samples_from") == "data")
+
+
+def recipe_of(
+    choices: Mapping[str, str], model_path: object, folders: Sequence[Path]
+) -> str | None:
+    """The recipe of the chosen model, algorithm and reward; None if there is none.
+
+    Args:
+        choices: the option chosen of each group.
+        model_path: the path in the model's option; a published one shares its family's recipes.
+        folders: the folders that hold options.
+    """
+    for name in _names(choices, model_path):
+        if any((folder / "recipe" / f"{name}.yaml").is_file() for folder in folders):
+            return name
+    return None
+
+
+def _names(choices: Mapping[str, str], model_path: object) -> Iterator[str]:
+    algo, reward = choices.get("algo"), choices.get("reward")
+    published_as = [name for name, p in published().items() if model_path in p["hub"]]
+    shared = [f.recipes for f in FAMILIES if f.recipes and f.option == choices.get("model")]
+    for family in (choices.get("model"), *published_as, *shared):
+        yield from (f"{family}_{algo}_{reward}", f"{family}_{algo}", f"{family}")

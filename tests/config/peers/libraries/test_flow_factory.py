@@ -1,6 +1,5 @@
 """Flow-Factory's files become the plan of its preset."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import yaml
 
 from rlfactory.config.diff import differences
 from rlfactory.config.overrides import compose, plan_composed
-from rlfactory.config.peers.flow_factory import translate
+from rlfactory.config.peers.library import translate
 from rlfactory.config.problems import PlanError
 
 AWM = """
@@ -42,7 +41,7 @@ def changed(**train: Any) -> dict[str, Any]:
 
 
 def test_awm_is_the_preset_of_awm() -> None:
-    made = plan_composed(compose(translate(changed(), Path()).command()))
+    made = plan_composed(compose(translate("Flow-Factory", changed()).command()))
     preset = plan_composed(compose(["experiment=peer/flow_factory_awm", "recipe=none"]))
     found = differences(preset.config, made.config)
     assert [d for d in found if d[0].partition(".")[0] not in UNCOMPARED] == []
@@ -52,13 +51,13 @@ def test_awm_is_the_preset_of_awm() -> None:
 
 def test_a_file_without_data_model_or_rewards_leaves_them_to_the_defaults() -> None:
     content = {"model": {"model_type": "sd3-5"}, "train": {"trainer_type": "grpo"}}
-    words = translate(content, Path()).command()
+    words = translate("Flow-Factory", content).command()
     assert not [w for w in words if w.startswith(("model.path", "prompts", "reward"))]
     assert plan_composed(compose(words)).choices["prompts"] == "preferences"
 
 
 def test_what_has_no_counterpart_is_listed() -> None:
-    made = translate(changed(), Path())
+    made = translate("Flow-Factory", changed())
     assert made.dropped["train.my_option"] == (3, "unknown here")
     assert made.dropped["eval.guidance_scale"][0] == 2.0
     assert {"launcher", "data.preprocessing_batch_size", "rewards.batch_size"} <= {*made.dropped}
@@ -74,7 +73,7 @@ def test_grpo_on_flux_has_its_window_and_its_guidance() -> None:
     content["scheduler"] = {
         "dynamics_type": "Flow-SDE", "noise_level": 0.7, "num_sde_steps": 1, "sde_steps": [1, 2, 3]
     }  # fmt: skip
-    words = translate(content, Path()).command()
+    words = translate("Flow-Factory", content).command()
     assert {"window.size=1", "window.low=1", "window.high=4", "regularizer=kl_x"} <= {*words}
     assert {"model.embedded_guidance=3.5", "dynamics.noise_level=0.7"} <= {*words}
     plan_composed(compose(words))
@@ -83,7 +82,7 @@ def test_grpo_on_flux_has_its_window_and_its_guidance() -> None:
 def test_steps_that_are_no_range_are_noted() -> None:
     content = changed(trainer_type="grpo")
     content["scheduler"] = {"dynamics_type": "CPS", "noise_level": 0.8, "sde_steps": [1, 3]}
-    assert any("sde_steps" in note for note in translate(content, Path()).notes)
+    assert any("sde_steps" in note for note in translate("Flow-Factory", content).notes)
 
 
 @pytest.mark.parametrize(("key", "value"), [("trainer_type", "dpo"), ("model_type", "wan21")])
@@ -91,7 +90,7 @@ def test_what_is_not_trained_here_is_refused(key: str, value: str) -> None:
     content = changed()
     content["train" if key == "trainer_type" else "model"][key] = value
     with pytest.raises(PlanError, match=f"is {value}; known are"):
-        translate(content, Path())
+        translate("Flow-Factory", content)
 
 
 TRAIN = """
@@ -139,7 +138,7 @@ def test_examples_on_newer_models_are_their_presets(name: str) -> None:
         "eval": {"num_inference_steps": 28, "eval_freq": 20} | evaluation,
         "rewards": [{"name": "p", "reward_model": "PickScore"}],
     }  # fmt: skip
-    made = plan_composed(compose(translate(content, Path()).command()))
+    made = plan_composed(compose(translate("Flow-Factory", content).command()))
     preset = plan_composed(compose([f"experiment=peer/{name}", "recipe=none"]))
     found = differences(preset.config, made.config)
     silent = (*UNCOMPARED, "evaluation.every", *OURS)

@@ -7,10 +7,10 @@ import pytest
 
 from rlfactory.config.diff import differences
 from rlfactory.config.overrides import compose, plan_composed
-from rlfactory.config.peers.trl import is_config, translate
+from rlfactory.config.peers.files import of_trl, trainer_of
 from rlfactory.config.plan import Plan
 
-PAIRS = Path(__file__).parents[2] / "data" / "pairs.jsonl"
+PAIRS = Path(__file__).parents[3] / "data" / "pairs.jsonl"
 GRPO: dict[str, Any] = {
     "learning_rate": 1e-5,
     "num_generations": 8,
@@ -24,7 +24,7 @@ GRPO: dict[str, Any] = {
 
 
 def planned(content: dict[str, Any], processes: int = 1) -> Plan:
-    return plan_composed(compose(translate(content, processes).command()))
+    return plan_composed(compose(of_trl(content, processes).command()))
 
 
 def test_dpo_has_its_pairs_and_its_loss() -> None:
@@ -38,8 +38,8 @@ def test_dpo_has_its_pairs_and_its_loss() -> None:
         "max_steps": 50,
         "dataset_name": str(PAIRS),
     }
-    assert is_config(content)
-    assert not is_config({"loss_type": "l2"})
+    assert trainer_of(content) == "dpo"
+    assert trainer_of({"loss_type": "l2"}) is None
     config = planned(content, 2).config
     assert (config["prompts_per_iteration"], config["updates_per_iteration"]) == (24, 1)
     assert (config["micro_batch"], config["iterations"]) == (8, 50)
@@ -101,7 +101,7 @@ def test_counts_of_optimizer_steps_are_all_divided() -> None:
     assert (config["checkpoint"]["every"], config["evaluation"]["every"]) == (10, 5)
     assert config["learning_rate"]["schedule"] == "cosine"
     assert planned({**content, "warmup_steps": 0.1}).config["learning_rate"]["warmup"] == 2
-    unknown = translate({**GRPO, "max_steps": -1, "warmup_ratio": 0.1}, 1)
+    unknown = of_trl({**GRPO, "max_steps": -1, "warmup_ratio": 0.1}, 1)
     assert "learning_rate.warmup" not in unknown.words
     assert {"num_train_epochs", "warmup_ratio"} <= {*unknown.dropped}
 
@@ -113,36 +113,36 @@ def test_the_estimator_of_ppo_is_kept() -> None:
 
 
 def test_adapters_need_use_peft() -> None:
-    made = translate({**GRPO, "lora_r": 4}, 1)
+    made = of_trl({**GRPO, "lora_r": 4}, 1)
     assert "model.lora_rank" not in made.words
     assert made.dropped["lora_r"][1] == "use_peft is not set"
 
 
 def test_what_has_no_counterpart_is_listed() -> None:
-    dropped = translate(GRPO, 1).dropped
+    dropped = of_trl(GRPO, 1).dropped
     assert dropped["use_vllm"][0] is True
     assert dropped["reward_funcs"][0] == ["my_function"]
-    assert translate({**GRPO, "loss_type": "vespo"}, 1).dropped["loss_type"][0] == "vespo"
+    assert of_trl({**GRPO, "loss_type": "vespo"}, 1).dropped["loss_type"][0] == "vespo"
 
 
 def test_rewards_are_a_list_with_weights() -> None:
     several = {"reward_funcs": ["accuracy_reward", "mine.score", "a.py:b"]}
-    words = translate({**GRPO, **several, "reward_weights": [1.0, 0.5, 2]}, 1).words
+    words = of_trl({**GRPO, **several, "reward_weights": [1.0, 0.5, 2]}, 1).words
     assert words["reward"] == "reward=[math,mine:score,a.py:b]"
     assert words["reward.weights"] == "reward.weights=[1,0.5,2]"
-    unknown = translate({**GRPO, "reward_funcs": ["length", "mine"], "reward_weights": [1, 2]}, 1)
+    unknown = of_trl({**GRPO, "reward_funcs": ["length", "mine"], "reward_weights": [1, 2]}, 1)
     assert unknown.words["reward"] == "reward=length"
     assert {"reward_funcs", "reward_weights"} <= unknown.dropped.keys()
-    hub = translate({**GRPO, "reward_funcs": ["owner/model", "length"]}, 1)
+    hub = of_trl({**GRPO, "reward_funcs": ["owner/model", "length"]}, 1)
     assert hub.dropped["reward_funcs"][0] == ["owner/model"]
 
 
 @pytest.mark.parametrize(("kind", "mark"), [("sft", {"packing": False}), ("dpo", {"beta": 0.1})])
 def test_the_longest_text_is_the_algorithms(kind: str, mark: dict[str, Any]) -> None:
-    into = translate({"max_length": 300, **mark}, 1, kind)
+    into = of_trl({"max_length": 300, **mark}, 1, kind)
     assert into.words["algo.length"] == "algo.length=300"
     assert "dynamics.length" not in into.words
-    assert "algo.length" not in translate({"max_length": None, **mark}, 1, kind).words
+    assert "algo.length" not in of_trl({"max_length": None, **mark}, 1, kind).words
 
 
 def test_all_weights_are_trained_and_texts_are_no_messages() -> None:
@@ -150,7 +150,7 @@ def test_all_weights_are_trained_and_texts_are_no_messages() -> None:
     content["model_name_or_path"] = "owner/chat"
     config = planned(content).config
     assert (config["model"]["finetune"], config["model"]["text_role"]) == ("full", "none")
-    words = translate({**content, "use_peft": True, "lora_target_modules": "all-linear"}, 1).words
+    words = of_trl({**content, "use_peft": True, "lora_target_modules": "all-linear"}, 1).words
     assert words["model.finetune"] == "model.finetune=lora"
     assert words["model.lora_targets"] == "model.lora_targets=all-linear"
 
@@ -199,4 +199,4 @@ def test_rloo_and_its_group() -> None:
 
 @pytest.mark.parametrize(("content", "ours"), [({"num_generations": 8}, True), ({"a": 1}, False)])
 def test_files_of_trl(content: dict[str, Any], ours: bool) -> None:
-    assert is_config(content) is ours
+    assert (trainer_of(content) is not None) is ours
