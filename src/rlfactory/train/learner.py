@@ -328,9 +328,10 @@ class Learner:
             measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
             checks.add(find_nonfinite(micro_batch, loss, total), loss, metrics)
             self.progress.advance(len(micro_batch))
-        # the inputs of what is not finite are made once more
-        micro_batches = self._micro_batches(batch)
-        return measured, report_first(checks.first_nonfinite(), micro_batches, samples, position)
+        if (found := checks.first_nonfinite()) is None:
+            return measured, None
+        micro_batches = self._micro_batches(batch)  # made once more
+        return measured, report_first(found, micro_batches, samples, position)
 
     def _update(self) -> float | None:
         """Clip and step. Without a gradient the policy stays where it is, if a critic moves or not.
