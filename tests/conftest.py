@@ -37,6 +37,7 @@ from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.hardware.local import Local
 from rlfactory.model.base import ImageModel, Resolution
 from rlfactory.model.weight_sets import WeightSets
+from rlfactory.report import results
 from rlfactory.reward.base import Reward, Samples
 from rlfactory.rollout import Condition, Rollout
 from rlfactory.run.checkpoint.load import load_state
@@ -44,7 +45,6 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.train import build as build_module
 from rlfactory.train.build import build, instantiate_group, training_budget
 from rlfactory.train.components import NoProgress
-from rlfactory.train.evaluation import schedule as reporter
 from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
 from rlfactory.train.scoring import build as scoring_build
 from rlfactory.train.trainer import Trainer
@@ -124,11 +124,10 @@ def _not_drawn() -> Iterator[None]:
 
     One that a file's tests share does, as fixtures of a wider scope come first.
     """
-    draw, write = reporter.draw_run, reporter.write_run_page
-    reporter.draw_run = lambda _: None
-    reporter.write_run_page = lambda folder, *_: folder.page
+    draw = results.draw_run
+    results.draw_run = lambda folder, *_: folder.page
     yield
-    reporter.draw_run, reporter.write_run_page = draw, write
+    results.draw_run = draw
 
 
 class LinearModel(ImageModel):

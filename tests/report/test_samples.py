@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from rlfactory.report.group import Group, read_member
+from rlfactory.report.image_grid import CORNER
 from rlfactory.report.read import read_run
 from rlfactory.report.samples import draw_prompt_grid, last_images, responses, sample_images, texts
-from rlfactory.run.figures.image_grid import CORNER
 
 TILE = 160 * 160 - (4 - math.pi) * CORNER**2
 """The pixels of a tile with round corners."""

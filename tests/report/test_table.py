@@ -30,7 +30,7 @@ REPORT = Report(
     rows=[row("one", OURS, NOTHING, x="1"), row("two", NOTHING, replace(OURS, paper=None), x="2")],
     curves=[],
     images=[],
-    texts=[],
+    texts={},
     differences={"x": ["1", "2"]},
     notes=[],
     comparisons=[

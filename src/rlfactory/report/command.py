@@ -13,7 +13,8 @@ _WITH_FIGURE = {"markdown", "html"}
 
 def report(words: Sequence[str]) -> int:
     """Print and write the reports of the paths in `words`; returns the exit code."""
-    from rlfactory.report.inputs import is_run, reports_of
+    from rlfactory.report.discover import is_run, reports_of
+    from rlfactory.report.row_curves import draw_against
 
     a = report_arguments(words)
     reports = reports_of(a.paths, best=a.best)
@@ -24,7 +25,8 @@ def report(words: Sequence[str]) -> int:
             show(built)
         written = write(built, folder, a.format)
         if a.against:
-            written.append(_against(built, folder, a.against))
+            folder.mkdir(parents=True, exist_ok=True)
+            written.append(draw_against(built.curves, *a.against, folder))
         if written:
             print("\n".join(f"written: {path}" for path in written))
     if "html" in a.format and len(a.paths) == 1 and is_run(a.paths[0]):
@@ -99,10 +101,10 @@ def show(report: Report) -> None:
 
 def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write the files of the formats, and the curves' figure with Markdown and HTML."""
-    from rlfactory.report.claim_result import CLAIMS_FILE, write_claims
-    from rlfactory.report.entry import ENTRIES_FILE, write_entries
-    from rlfactory.report.leaderboard_figure import draw_leaderboard
-    from rlfactory.report.plot import draw_report
+    from rlfactory.report.claim_table import CLAIMS_FILE, write_claims
+    from rlfactory.report.leaderboard import ENTRIES_FILE, draw_leaderboard, write_entries
+    from rlfactory.report.page import write_page
+    from rlfactory.report.row_curves import draw_report
     from rlfactory.report.writers import (
         LEADERBOARD_FIGURE,
         write_csv,
@@ -126,7 +128,7 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
             written += [write_claims(report.claims, folder / CLAIMS_FILE)]
         if "json" in formats and report.entries:
             written += [write_entries(report.entries, folder / ENTRIES_FILE)]
-        return written + ([_page(report, folder)] if "html" in formats else [])
+        return written + ([write_page(report, folder)] if "html" in formats else [])
     except OSError as error:
         message = f"{folder} can't be written ({error.strerror or error})"
         fix = "rlfactory report PATH --out FOLDER"
@@ -135,11 +137,12 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
 
 def _run_page(path: Path) -> Path:
     """Write a run's own page again."""
+    from rlfactory.report.page import write_run_page
+    from rlfactory.report.run_content import run_content
     from rlfactory.run.folder import RunFolder
-    from rlfactory.run.page import write_run_page
 
     try:
-        return write_run_page(RunFolder(path))
+        return write_run_page(run_content(RunFolder(path)))
     except OSError as error:
         message = f"{path} can't be written ({error.strerror or error})"
         raise PlanError([Problem(str(path), message, "--format terminal,markdown")]) from error
@@ -148,20 +151,6 @@ def _run_page(path: Path) -> Path:
 def _unwritable(folder: Path, error: OSError) -> PlanError:
     message = f"{folder} can't be written ({error.strerror or error}); name another folder"
     return PlanError([Problem("--out", message)])
-
-
-def _page(report: Report, folder: Path) -> Path:
-    from rlfactory.report.html import write_page
-
-    return write_page(report, folder)
-
-
-def _against(report: Report, folder: Path, pair: tuple[str, str]) -> Path:
-    """Draw one metric over another."""
-    from rlfactory.report.against import FILE, draw_against
-
-    folder.mkdir(parents=True, exist_ok=True)
-    return draw_against(report.curves, *pair, folder / FILE)
 
 
 def _pair(word: str) -> tuple[str, str]:

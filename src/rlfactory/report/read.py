@@ -3,8 +3,10 @@
 Reports read hundreds of folders: metrics.jsonl is searched for the wanted names, not parsed.
 """
 
+import ast
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfactory.config.frozen_file import read_frozen
-from rlfactory.report.typed import typed_keys
+from rlfactory.config.problems import override_key
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.metrics import LARGEST, Record, parse_record
 from rlfactory.run.scores import Scores
@@ -29,6 +31,9 @@ ABSENT = "not begun"
 DAMAGED = "damaged"
 ALWAYS = ("nfe/total", "kl/reference")
 _BEGIN = b'{"iteration": '
+_PYTHON = "rlfactory.train"
+LARGEST_COMMAND = 2**20
+"""Bytes."""
 
 
 class Damaged(ValueError):
@@ -250,3 +255,25 @@ def _series(values: Mapping[float, float]) -> Series:
         np.array([x for x, _ in ordered], dtype=np.float64),
         np.array([y for _, y in ordered], dtype=np.float64),
     )
+
+
+def typed_keys(folder: RunFolder) -> frozenset[str] | None:
+    """The keys and groups in a run's `command.txt`.
+
+    None where that does not say all: a folder of an earlier version, or live objects from Python.
+    """
+    if folder.objects.exists():
+        return None
+    try:
+        words = _words(read_text(folder.command, largest=LARGEST_COMMAND).strip())
+    except (FileNotFoundError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return frozenset(override_key(word.lstrip("-")) for word in words if "=" in word)
+
+
+def _words(command: str) -> list[str]:
+    """The overrides of `rlfactory KEY=VALUE ...` or `rlfactory.train('KEY=VALUE', ...)`."""
+    if not command.startswith(_PYTHON):
+        return shlex.split(command)[1:]
+    inner = command.removeprefix(f"{_PYTHON}(").removesuffix(")")
+    return [str(word) for word in ast.literal_eval(f"[{inner}]")] if inner else []

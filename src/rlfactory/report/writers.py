@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,12 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rlfactory.report.claim_result import ClaimResult
 from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
-from rlfactory.report.report import Report, SampleImage
+from rlfactory.report.report import ClaimResult, Report, SampleImage
+from rlfactory.report.sample_pairs import Sample
 from rlfactory.report.table import (
+    NONE,
     TextTable,
     category_tables,
     comparison_table,
@@ -202,9 +204,9 @@ def _images(images: Sequence[SampleImage], folder: Path) -> Iterator[str]:
 def _texts(report: Report) -> list[str]:
     heads = ["row", "prompt", "before", "reward before", "after", "reward after"]
     lines = [
-        [t.row, t.prompt, _cut(t.before), _reward(t.reward_before)]
-        + [_cut(t.after), _reward(t.reward_after)]
-        for t in report.texts
+        [row, pair.prompt, *(cell for one in (pair.before, pair.after) for cell in _shown(one))]
+        for row, pairs in report.texts.items()
+        for pair in pairs
     ]
     return markdown_table(TextTable(heads, lines, frozenset({"row", "prompt", "before", "after"})))
 
@@ -217,8 +219,9 @@ def _cut(text: str) -> str:
     return words[: words.rfind(" ", 0, _LONGEST) if " " in words[:_LONGEST] else _LONGEST] + " …"
 
 
-def _reward(score: float | None) -> str:
-    return "–" if score is None else f"{score:.3g}"
+def _shown(one: Sample) -> tuple[str, str]:
+    """A response and its reward."""
+    return _cut(one.text or ""), NONE if math.isnan(one.score) else f"{one.score:.3g}"
 
 
 def _copied(images: Sequence[SampleImage], folder: Path) -> Iterator[SampleImage]:

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from rlfactory.run.loggers.base import Logger, NoLogger, SampleTable
+from rlfactory.run.loggers.base import Logger, NoLogger
+from rlfactory.run.samples import SampleTable
 from rlfactory.utils.data_files import require_shallow
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.workers import WorkerThread
