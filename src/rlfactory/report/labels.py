@@ -5,54 +5,31 @@ from collections.abc import Mapping
 from typing import Any
 
 EVALUATION = "evaluation prompts"
-NAMES = {
-    "loss": "Loss",
-    "token_accuracy": "Token accuracy",
-    "preference_accuracy": "Preference accuracy",
-    "margin": "Margin",
-    "preference/log_prob_chosen": "Log-probability of the chosen",
-    "preference/log_prob_rejected": "Log-probability of the rejected",
-    "kl/reference": "KL to the reference",
-    "kl/old": "Distance from the sampling policy",
-    "kl/sequence": "KL to the reference, a response",
-    "kl/coefficient": "KL coefficient",
-    "eval/kl": "KL to the reference",
-    "eval/diversity": "Diversity",
-    "eval/text/repetition": "Repetition",
-    "eval/text/reference_log_prob": "Log-probability under the reference",
-    "diversity/pairwise": "Diversity in training",
-    "diversity/distinct_2": "Diversity in training",
-    "policy/entropy": "Entropy",
-    "ratio/clip_fraction": "Clipped share",
-    "loss/value": "Loss of the critic",
-    "text/length": "Length of a response",
-    "grad/norm": "Gradient norm",
-    "nfe/total": "Forward passes",
+NAMES_AND_UNITS = {
+    "loss": ("Loss", "nats"),
+    "token_accuracy": ("Token accuracy", "share of tokens"),
+    "preference_accuracy": ("Preference accuracy", "share of pairs"),
+    "margin": ("Margin", "nats, times beta"),
+    "preference/log_prob_chosen": ("Log-probability of the chosen", "nats"),
+    "preference/log_prob_rejected": ("Log-probability of the rejected", "nats"),
+    "kl/reference": ("KL to the reference", "KL divergence"),
+    "kl/old": ("Distance from the sampling policy", "mean squared difference"),
+    "kl/sequence": ("KL to the reference, a response", "nats"),
+    "kl/coefficient": ("KL coefficient", "weight of the penalty"),
+    "eval/kl": ("KL to the reference", "nats a token"),
+    "eval/diversity": ("Diversity", "0 to 1"),  # a distance of images, a share of pairs of words
+    "eval/text/repetition": ("Repetition", "share of repeated word trigrams"),
+    "eval/text/reference_log_prob": ("Log-probability under the reference", "nats a token"),
+    "diversity/pairwise": ("Diversity in training", "distance between samples"),
+    "diversity/distinct_2": ("Diversity in training", "share of distinct word pairs"),
+    "policy/entropy": ("Entropy", "nats a token"),
+    "ratio/clip_fraction": ("Clipped share", "share of ratios"),
+    "loss/value": ("Loss of the critic", "squared error"),
+    "text/length": ("Length of a response", "tokens"),
+    "grad/norm": ("Gradient norm", "norm before clipping"),
+    "nfe/total": ("Forward passes", "forward passes"),
 }
-UNITS = {
-    "loss": "nats",
-    "token_accuracy": "share of tokens",
-    "preference_accuracy": "share of pairs",
-    "margin": "nats, times beta",
-    "preference/log_prob_chosen": "nats",
-    "preference/log_prob_rejected": "nats",
-    "kl/reference": "KL divergence",
-    "kl/old": "mean squared difference",
-    "kl/sequence": "nats",
-    "kl/coefficient": "weight of the penalty",
-    "eval/kl": "nats a token",
-    "eval/diversity": "0 to 1",  # of images a distance, of texts a share of word pairs
-    "eval/text/repetition": "share of repeated word trigrams",
-    "eval/text/reference_log_prob": "nats a token",
-    "diversity/pairwise": "distance between samples",
-    "diversity/distinct_2": "share of distinct word pairs",
-    "policy/entropy": "nats a token",
-    "ratio/clip_fraction": "share of ratios",
-    "loss/value": "squared error",
-    "text/length": "tokens",
-    "grad/norm": "norm before clipping",
-    "nfe/total": "forward passes",
-}
+"""The title and the unit of a metric."""
 
 
 def evaluation_label(separate: bool = False) -> str:
@@ -66,8 +43,8 @@ def metric_name(metric: str) -> str:
         return f"{found[1]} in training"
     if found := re.fullmatch(r"eval/(.+)/mean", metric):
         return f"{found[1]} on {EVALUATION}"
-    if metric in NAMES:
-        return NAMES[metric]
+    if metric in NAMES_AND_UNITS:
+        return NAMES_AND_UNITS[metric][0]
     if found := re.fullmatch(r"eval/(.+)/(.+)", metric):
         return f"{found[1]}, {found[2]}"
     return metric
@@ -75,8 +52,9 @@ def metric_name(metric: str) -> str:
 
 def metric_unit(metric: str) -> str:
     """The label of a metric's axis."""
-    is_score = re.fullmatch(r"(?:reward|eval)/.+/.+", metric)
-    return UNITS.get(metric, "score" if is_score else metric)
+    if metric in NAMES_AND_UNITS:
+        return NAMES_AND_UNITS[metric][1]
+    return "score" if re.fullmatch(r"(?:reward|eval)/.+/.+", metric) else metric
 
 
 def run_choices(config: Mapping[str, Any]) -> str:

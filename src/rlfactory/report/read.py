@@ -143,15 +143,6 @@ def _declared(folder: RunFolder) -> dict[str, str]:
         return {}
 
 
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except FileNotFoundError:
-        return ""
-    except FileError as error:
-        raise Damaged(str(error)) from error
-
-
 def _config(path: Path) -> Mapping[str, Any]:
     try:
         config = read_frozen(path)

@@ -61,32 +61,13 @@ def drawn_interval(values: ArrayLike, mean: float) -> tuple[float, float]:
     return (mean, mean) if np.isnan(low) else (low, high)
 
 
-def paired_interval(
-    before: ArrayLike,
-    after: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 4000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Interval of the mean of `after - before`, `[N]` each; pairs with a NaN are dropped."""
-    _, _, difference = _pairs(before, after)
-    return bootstrap_interval(difference, confidence=confidence, resamples=resamples, seed=seed)
+def paired_change(before: ArrayLike, after: ArrayLike, *, resamples: int = 4000) -> Change:
+    """The means of both and of their difference `after - before`, `[N]` each, with its interval.
 
-
-def paired_change(
-    before: ArrayLike,
-    after: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 4000,
-    seed: int = 0,
-) -> Change:
-    """The means of both and of their difference, with `paired_interval`; NaN without pairs."""
+    Pairs with a NaN are dropped; NaN without pairs.
+    """
     first, second, difference = _pairs(before, after)
-    low, high = bootstrap_interval(
-        difference, confidence=confidence, resamples=resamples, seed=seed
-    )
+    low, high = bootstrap_interval(difference, resamples=resamples)
     return Change(
         before=_mean(first),
         after=_mean(second),
