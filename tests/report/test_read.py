@@ -106,7 +106,7 @@ def _no_metrics(path: Path) -> None:
     [
         (_zeros, "line 1"),
         (_cut_in_two, "line 1"),
-        (_no_number, "kl/reference of iteration 1"),
+        (_no_number, "line 1"),
         (_list, "line 1"),
         (_half_config, "holds no configuration"),
         (_no_yaml, "line 2 can't be read"),

@@ -1,7 +1,8 @@
 """The commands `rlfactory report` and `rlfactory compare`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem
@@ -42,11 +43,8 @@ def compare(words: Sequence[str]) -> int:
     pair = read_pair(a.runs[0], a.runs[1])
     print_comparison(pair)
     if a.out is not None:
-        try:
-            written = write_comparison(pair, a.out)
-        except OSError as error:
-            raise _unwritable(a.out, error) from error
-        print("\n".join(f"written: {path}" for path in written))
+        with _writable(a.out, "--out", "; name another folder"):
+            print("\n".join(f"written: {path}" for path in write_comparison(pair, a.out)))
     return 0
 
 
@@ -114,25 +112,26 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
 
     if not {*formats} - {"terminal"}:
         return []
-    try:
+    with _writable(folder, "--out", fix="rlfactory report PATH --out FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)
-        figures = draw_report(report.curves, folder) if _WITH_FIGURE & {*formats} else []
+        has_figure = bool(_WITH_FIGURE & {*formats})
+        figures = draw_report(report.curves, folder) if has_figure else []
         figure = figures[0].name if figures else None
         written = [write_markdown(report, folder, figure)] if "markdown" in formats else []
         written += figures
-        if report.entries and _WITH_FIGURE & {*formats}:
-            written += [draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE)]
-        written += [write_csv(report, folder)] if "csv" in formats else []
-        written += [write_latex(report, folder)] if "latex" in formats else []
+        if report.entries and has_figure:
+            written.append(draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE))
+        if "csv" in formats:
+            written.append(write_csv(report, folder))
+        if "latex" in formats:
+            written.append(write_latex(report, folder))
         if "json" in formats and report.claims:
-            written += [write_claims(report.claims, folder / CLAIMS_FILE)]
+            written.append(write_claims(report.claims, folder / CLAIMS_FILE))
         if "json" in formats and report.entries:
-            written += [write_entries(report.entries, folder / ENTRIES_FILE)]
-        return written + ([write_page(report, folder)] if "html" in formats else [])
-    except OSError as error:
-        message = f"{folder} can't be written ({error.strerror or error})"
-        fix = "rlfactory report PATH --out FOLDER"
-        raise PlanError([Problem("--out", message, fix)]) from error
+            written.append(write_entries(report.entries, folder / ENTRIES_FILE))
+        if "html" in formats:
+            written.append(write_page(report, folder))
+    return written
 
 
 def _run_page(path: Path) -> Path:
@@ -141,16 +140,18 @@ def _run_page(path: Path) -> Path:
     from rlfactory.report.run_content import run_content
     from rlfactory.run.folder import RunFolder
 
-    try:
+    with _writable(path, str(path), fix="--format terminal,markdown"):
         return write_run_page(run_content(RunFolder(path)))
+
+
+@contextmanager
+def _writable(folder: Path, place: str, more: str = "", fix: str = "") -> Iterator[None]:
+    """A folder that can't be written, as a problem with its place and its fix."""
+    try:
+        yield
     except OSError as error:
-        message = f"{path} can't be written ({error.strerror or error})"
-        raise PlanError([Problem(str(path), message, "--format terminal,markdown")]) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> PlanError:
-    message = f"{folder} can't be written ({error.strerror or error}); name another folder"
-    return PlanError([Problem("--out", message)])
+        message = f"{folder} can't be written ({error.strerror or error}){more}"
+        raise PlanError([Problem(place, message, fix)]) from error
 
 
 def _pair(word: str) -> tuple[str, str]:
