@@ -22,6 +22,7 @@ from rlfactory.run.scores import Scores
 from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json
 from rlfactory.utils.images import from_pil, picture, save_animation, to_pil
+from rlfactory.utils.text import table_lines
 from rlfactory.utils.types import Media
 
 _PAIRS = 3  # pairs of each kind
@@ -213,12 +214,14 @@ class TextGallery(Gallery):
         columns = {self.main: scores.values[self.main].tolist()}
         if drawn.kl is not None:
             columns["KL"] = drawn.kl.tolist()
-        lines = [f"# {title}", "", f"| {' | '.join(columns)} | prompt | response |"]
-        lines.append("|" + "---:|" * len(columns) + "---|---|")
         numbers = zip(*columns.values(), strict=True)
-        rows = list(zip(numbers, scores.prompts, drawn.texts, strict=True))
-        lines += [_row(*row) for row in rows[: self.count]]
-        write_text(path, "\n".join(lines) + "\n")
+        rows = zip(numbers, scores.prompts, drawn.texts, strict=True)
+        cells = [
+            [*map(number, values), *map(_one_line, texts)]
+            for values, *texts in islice(rows, self.count)
+        ]
+        sides, heads = "r" * len(columns) + "ll", [*columns, "prompt", "response"]
+        write_text(path, "\n".join([f"# {title}", "", *table_lines(sides, heads, cells)]) + "\n")
         self._write_table(name, title, drawn, scores)
         return path
 
@@ -238,8 +241,9 @@ class TextGallery(Gallery):
                     kept[int(path.stem)] = read_json(path, list[str])
         lines = ["# The same prompts over training", ""]
         for i, prompt in enumerate(prompts[:STRIP_PROMPTS]):
-            lines += [f"## {_one_line(prompt)}", "", "| iteration | response |", "|---:|---|"]
-            lines += [f"| {k} | {_one_line(v[i])} |" for k, v in kept.items() if i < len(v)] + [""]
+            rows = [[str(k), _one_line(v[i])] for k, v in kept.items() if i < len(v)]
+            table = table_lines("rl", ["iteration", "response"], rows)
+            lines += [f"## {_one_line(prompt)}", "", *table, ""]
         write_text(self.folder / "strip.md", "\n".join(lines))
 
 
@@ -259,11 +263,6 @@ def gallery(
 def _small(image: Image.Image) -> Image.Image:
     image.thumbnail((_MOVING_LARGEST, _MOVING_LARGEST))
     return image
-
-
-def _row(numbers: Sequence[float], prompt: str, text: str) -> str:
-    cells = [*map(number, numbers), _one_line(prompt), _one_line(text)]
-    return f"| {' | '.join(cells)} |"
 
 
 def _one_line(text: str) -> str:

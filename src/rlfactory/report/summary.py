@@ -19,10 +19,11 @@ from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores, SetPairs
 from rlfactory.utils.console import clock, number, printable
 from rlfactory.utils.data_files import read_shown
-from rlfactory.utils.text import plural
+from rlfactory.utils.text import plural, table_lines
 
 NO_INTERVAL = "–"
 _PHASES = ("sample", "score", "learn")
+_HEADS = ("score", "before", "after", "change", "95 % interval", "n")
 
 
 def changes(before: Scores, after: Scores) -> dict[str, dict[str, Change]]:
@@ -45,7 +46,7 @@ def summary_table(before: Scores, after: Scores, sets: SetPairs | None = None) -
 
     Those of each further prompt set stand below its name.
     """
-    table = _empty_table("before", "after", "change", "95 % interval", "n")
+    table = _empty_table(*_HEADS[1:])
     _add_changes(table, before, after)
     for name, (first, last) in (sets or {}).items():
         if last is not None:
@@ -232,25 +233,24 @@ def _device(environment: Environment) -> str:
 
 def markdown_table(before: Scores, after: Scores) -> list[str]:
     """`summary_table` as lines of Markdown: categories folded, with a note on what columns are."""
-    heads = ["| score | before | after | change | 95 % interval | n |", "|---|" + "---:|" * 5]
     table = changes(before, after)
-    lines = [*heads, *(_line(f"**{name}**", rows["all"]) for name, rows in table.items())]
-    for label, cells in _single_numbers(before, after).items():
-        lines.append(f"| {' | '.join([label, *cells])} |")
+    rows = [[f"**{name}**", *_cells(own["all"])] for name, own in table.items()]
+    rows += [[label, *cells] for label, cells in _single_numbers(before, after).items()]
+    lines = table_lines("lrrrrr", _HEADS, rows)
     label = evaluation_label(before.separate and after.separate)
     note = f"Change is the mean over the same {label} and noise; intervals are paired bootstraps."
     if before.diversity == before.diversity:
         note += " Diversity is the mean pairwise distance between samples of a prompt."
     lines += ["", note]
     below = [
-        _line(f"{name}, {kind}", change)
-        for name, rows in table.items()
-        for kind, change in rows.items()
+        [f"{name}, {kind}", *_cells(change)]
+        for name, own in table.items()
+        for kind, change in own.items()
         if kind != "all"
     ]
     if below:
-        lines += ["", "<details><summary>By category of prompts</summary>", "", *heads, *below]
-        lines += ["", "</details>"]
+        lines += ["", "<details><summary>By category of prompts</summary>", ""]
+        lines += [*table_lines("lrrrrr", _HEADS, below), "", "</details>"]
     return lines
 
 
@@ -263,14 +263,9 @@ def set_sections(pairs: SetPairs, heading: str = "##", *, is_finished: bool = Tr
     return lines
 
 
-def _line(label: str, change: Change) -> str:
-    return f"| {' | '.join([label, *_cells(change)])} |"
-
-
 def _before_only(before: Scores) -> list[str]:
-    lines = [f"| {name} | {number(mean)} |" for name, mean in before.means().items()]
-    note = "The run stopped before it was evaluated again."
-    return ["| score | before |", "|---|---:|", *lines, "", note]
+    lines = table_lines("lr", _HEADS[:2], [[n, number(m)] for n, m in before.means().items()])
+    return [*lines, "", "The run stopped before it was evaluated again."]
 
 
 def _cells(change: Change) -> tuple[str, str, str, str, str]:

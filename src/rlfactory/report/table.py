@@ -20,6 +20,11 @@ class TextTable:
     lines: list[list[str]]
     left: frozenset[str] = frozenset({"status", "note"})
 
+    @property
+    def sides(self) -> str:
+        """`l` or `r` for each column."""
+        return "".join("l" if i == 0 or h in self.left else "r" for i, h in enumerate(self.heads))
+
 
 def main_table(report: Report) -> TextTable:
     """The main table: each column with the paper's number, where there is any, and ours.

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from rlfactory.run.atomic_write import write_text
 from rlfactory.utils.console import number
 from rlfactory.utils.data_files import FileError, read_json
-from rlfactory.utils.text import plain
+from rlfactory.utils.text import plain, table_lines
 
 STRIP_PROMPTS = 6
 """How many prompts' samples are kept of every evaluation and preview."""
@@ -56,9 +56,8 @@ class SampleTable:
 
     def markdown(self) -> str:
         """The table in Markdown, without images."""
-        rule = "|" + "---|" * len(self.columns)
-        lines = [f"**{self.title}**", "", _line(self.columns), rule]
-        return "\n".join([*lines, *map(_line, self.rows)])
+        heads, *rows = ([*map(_markdown, cells)] for cells in [self.columns, *self.rows])
+        return "\n".join([f"**{self.title}**", "", *table_lines("l" * len(heads), heads, rows)])
 
     def save(self, path: Path) -> None:
         """Write as JSON; paths of images are relative to its folder."""
@@ -100,10 +99,6 @@ def sample_table(
     numbers = [[None if math.isnan(x) else x for x in values] for values in scores.values()]
     rows: list[list[Cell]] = [list(row) for row in zip(*words, *numbers, strict=True)]
     return SampleTable(title, [*columns, *scores], rows, list(pictures[: len(rows)]))
-
-
-def _line(cells: Sequence[Cell]) -> str:
-    return f"| {' | '.join(map(_markdown, cells))} |"
 
 
 def _markdown(cell: Cell) -> str:
