@@ -2,8 +2,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from PIL import Image, ImageDraw
-from rlfactory.run.figures import fonts
 
+from rlfactory.report import fonts
 from rlfactory.report.fonts import MARK, Face, dejavu, fallback, has_missing_letters
 
 CHINESE = "红"

@@ -11,10 +11,10 @@ from PIL import Image
 
 from rlfactory.report.run_curves import (
     RunCurves,
-    curve_plots,
     draw_curves,
     histogram,
     moving_average,
+    run_plots,
     smoothing,
 )
 from rlfactory.run.scores import Scores
@@ -213,12 +213,12 @@ def scores(*values: float) -> Scores:
 
 def test_each_panel_is_an_svg_with_its_unit() -> None:
     metrics = [{"iteration": i, "grad/norm": 0.1 * i, "reward/a/mean": 0.5} for i in range(1, 4)]
-    found = curve_plots(RunCurves(metrics))
-    assert [*found] == ["Reward: a", "Gradient norm"]
-    assert found["Gradient norm"].unit == "norm before clipping"
-    assert found["Gradient norm"].svg.startswith("<svg")
-    assert "norm before clipping" not in found["Gradient norm"].svg
-    assert "var(--c0)" in found["Gradient norm"].svg
+    first, second = run_plots(RunCurves(metrics), None, None, "")
+    assert (first.label, second.label) == ("Reward: a", "Gradient norm")
+    assert second.unit == "norm before clipping"
+    assert second.svg.startswith("<svg")
+    assert "norm before clipping" not in second.svg
+    assert "var(--c0)" in second.svg
 
 
 def test_a_histogram_shows_both_distributions() -> None:
