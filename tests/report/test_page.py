@@ -252,15 +252,15 @@ def test_responses_of_each_row_fold_and_the_first_row_is_open(report):
     html = section(replace(report, texts=texts), "texts")
     assert html.index(">b<") < html.index(">a<")
     assert html.count("<details") == 2
-    assert html.count("<details open>") == 1
+    assert html.count('<details class="wide" open>') == 1
     assert "2 prompts" in html
 
 
 def test_an_empty_response_has_no_heading(report):
     pair = SamplePair("p", Sample(float("nan"), " "), Sample(0.7, "new"))
     html = section(replace(report, texts={"a": [pair]}), "texts")
-    assert html.count("<h4>") == 1
-    assert "<h4>after <b>0.700</b></h4>" in html
+    assert html.count("<h3>") == 1
+    assert "<h3>after <b>0.700</b></h3>" in html
 
 
 def parsed(html: str) -> Balanced:
