@@ -45,7 +45,7 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.train import build as build_module
 from rlfactory.train.build import build, instantiate_group, training_budget
 from rlfactory.train.components import NoProgress
-from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
+from rlfactory.train.sampling.trajectories import RolloutSpec, sample_with_transitions
 from rlfactory.train.scoring import build as scoring_build
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.current_folder import TRUST
@@ -67,10 +67,10 @@ RECIPES = Path(__file__).parents[1] / "scripts" / "zoo"
 
 PAGES = (
     *("docs", "scripts", "sweeps", "config/peers", "report/test_sweep_results.py"),
-    *("config/test_recipes.py", "test_readme.py", "test_vocabulary.py"),
+    *("config/test_companions.py", "test_readme.py", "test_vocabulary.py"),
 )
 """Tests of texts, data files and scripts, which change by themselves: marked `pages`."""
-NOT_PAGES = ("scripts/test_suggestions.py", "config/test_recipes.py::test_the_nearest_is_chosen")
+NOT_PAGES = ("scripts/test_suggestions.py", "config/test_companions.py::test_the_nearest_is_chosen")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
@@ -202,11 +202,11 @@ def roll() -> Callable[..., Rollout]:
             condition,
             torch.randn(shape, generator=generator),
             uniform_sigmas(6, 3.0),
-            TrajectorySpec(
+            RolloutSpec(
                 dynamics or FlowSDE(noise_level=0.7),
                 window,
                 torch.randn(step_shape, generator=generator),
-                keeps_mean=True,
+                mean=True,
             ),
         )
         return Rollout(

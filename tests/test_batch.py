@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlfactory.batch import Outputs, ReplayedSteps, TrainingItems
-from rlfactory.rollout import Condition, PromptConditions
+from rlfactory.batch import Outputs, TrainingItems
+from rlfactory.rollout import Condition, Transitions
 
 
 def make_items(samples: int = 5, each: int = 3) -> TrainingItems:
@@ -20,7 +20,7 @@ def make_items(samples: int = 5, each: int = 3) -> TrainingItems:
         x0=line.view(-1, 1, 1, 1),
         condition=Condition({"a": line}),
         advantage=line,
-        replayed=ReplayedSteps(place, image, place),
+        replayed=Transitions(place, place, image, image, place),
         eps=image.float(),
         old_log_prob=place,
     )
@@ -99,7 +99,7 @@ def test_divided_samples_have_the_value_and_the_gradient_of_whole_ones(size: int
 
 def test_prompts_that_are_stored_once_meet_their_samples() -> None:
     embeddings = {"a": torch.tensor([10.0, 20.0])}
-    shared = PromptConditions(embeddings, torch.tensor([0, 0, 1, 1, 0]))
+    shared = Condition(embeddings, torch.tensor([0, 0, 1, 1, 0]))
     items = replace(make_items(), condition=shared)
     rows = torch.cat([batch.condition.tensors["a"] for batch in items.split(4)])
     assert rows.view(5, 3)[:, 0].tolist() == [10.0, 10.0, 20.0, 20.0, 10.0]

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from names import table
 
 from rlfactory.config.options import first_comment, options
-from rlfactory.config.peers.name import Name
-from rlfactory.config.peers.names import rows_of
+from rlfactory.config.peers.names import Name, rows_of
 
 PEERS: Mapping[str, tuple[str, ...]] = {
     "trl": ("TRL", "TRL DDPO", "HF Trainer"),

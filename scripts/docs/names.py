@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rlfactory.config.peers.name import Name
+from rlfactory.config.peers.names import Name
 from rlfactory.config.peers.names import tables as subjects
 
 

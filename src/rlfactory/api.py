@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfactory.config.composites import is_function
-from rlfactory.config.live import NAMES, LiveArguments, apply_live
-from rlfactory.config.live_options import live_options
+from rlfactory.config.live import NAMES, LiveArguments, apply_live, live_options
 from rlfactory.config.overrides import compose, plan_composed
 from rlfactory.config.plan import Plan
 from rlfactory.config.problems import PlanError, Problem
@@ -30,8 +29,8 @@ from rlfactory.tools.run import Run, required_listeners
 from rlfactory.train.process.launch import require_possible
 from rlfactory.utils.console import silenced_notices
 from rlfactory.utils.current_folder import trust_names
+from rlfactory.utils.errors import show_short_tracebacks
 from rlfactory.utils.live_objects import describe, live_objects
-from rlfactory.utils.users_code import show_short_tracebacks
 
 if TYPE_CHECKING:
     from rlfactory.train.listeners import Iteration, Listener

@@ -13,74 +13,70 @@ import torch
 from torch import Tensor
 
 from rlfactory.dynamics.base import Step
-from rlfactory.rollout import Condition, SampleConditions, Tokens
+from rlfactory.rollout import Condition, Tokens, Transitions
 from rlfactory.utils.pytree import require, to_device
 
 
 @dataclass(frozen=True)
-class ReplayedSteps:
-    """The steps that the rollout took, to be evaluated again.
+class Items:
+    """The fields of training items for an image model, of an update or of a micro-batch.
 
-    In `TrainingItems` each tensor begins with `[B, T]`, in `Batch` with `[N]`.
-
-    Attributes:
-        t_next: Time after the step.
-        next: State after the step, with `[C, H, W]`.
-        log_prob: Log-probability under the behaviour policy.
-        mean: Mean of the behaviour policy's step, with `[C, H, W]`, where it is stored.
-    """
-
-    t_next: Tensor
-    next: Tensor
-    log_prob: Tensor
-    mean: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A micro-batch of N training items for an image model.
+    They begin with `[B, T]` in `TrainingItems`, but for those of a sample (`x0`, `condition`,
+    `sample_log_ratio` and, if it is not one of each item, `advantage`), which begin with `[B]`; in
+    `Batch` all of them begin with `[N]`.
 
     Attributes:
-        x: Noisy latents, `[N, C, H, W]`.
-        t: Their times, `[N]`.
-        x0: Final latents of the item's sample, `[N, C, H, W]`.
-        sample: Row of the item's sample among the B samples, `[N]`.
-        condition: Encoded prompts, `[N, ...]`.
-        advantage: Advantage of the item's sample, `[N]`.
-        replayed: The steps to replay, where steps are trained.
-        eps: The noise in `x`, `[N, C, H, W]`, where final samples are trained.
-        old_log_prob: Log-likelihood under the behaviour policy, `[N]`, computed before the first
-            update; NaN where that is still the policy. None: all items are on-policy or, where
-            steps are replayed, the log-probability as sampled is meant.
-        items_per_sample: T; the items of a sample follow one another.
-        is_divided: Whether a sample's items may be in several micro-batches though they have one
-            ratio.
-        sample_log_ratio: With `is_divided` the log-ratio of the item's whole sample, `[N]` without
-            gradient; None: 0, since all samples are on-policy.
+        x: Noisy latents, with `[C, H, W]`; None where `TrainingItems.noise` makes them.
+        t: Their times.
+        x0: Final latents of the item's sample, with `[C, H, W]`.
+        condition: Encoded prompts.
+        advantage: Advantage of the item's sample.
+        replayed: The steps that the rollout took from `x` at `t`, to be evaluated again, where
+            steps are trained.
+        eps: The noise in `x`, with `[C, H, W]`, where final samples are trained.
+        old_log_prob: Log-likelihood under the behaviour policy, computed before the first update;
+            NaN where that is still the policy. None: all items are on-policy or, where steps are
+            replayed, the log-probability as sampled is meant.
+        sample_log_ratio: Where samples are divided among micro-batches, the log-ratio of the item's
+            whole sample, without gradient; None: 0, since all samples are on-policy.
     """
 
-    x: Tensor
+    x: Tensor | None
     t: Tensor
     x0: Tensor
-    sample: Tensor
     condition: Condition
     advantage: Tensor
-    replayed: ReplayedSteps | None = None
+    replayed: Transitions | None = None
     eps: Tensor | None = None
     old_log_prob: Tensor | None = None
-    items_per_sample: int = 1
-    is_divided: bool = False
     sample_log_ratio: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.t)
 
     @property
     def weight(self) -> float:
-        """Weight of this batch's mean loss among the batches of an update: its item count."""
+        """Weight of the mean loss over these items in an update: their number."""
         return len(self)
 
-    def require_replayed(self) -> ReplayedSteps:
+    def __len__(self) -> int:
+        return self.t.numel()
+
+
+@dataclass(frozen=True)
+class Batch(Items):
+    """A micro-batch of N training items for an image model.
+
+    Attributes:
+        sample: Row of the item's sample among the B samples, `[N]`.
+        items_per_sample: T; the items of a sample follow one another.
+        is_divided: Whether a sample's items may be in several micro-batches though they have one
+            ratio.
+    """
+
+    x: Tensor
+    sample: Tensor = field(kw_only=True)
+    items_per_sample: int = 1
+    is_divided: bool = False
+
+    def require_replayed(self) -> Transitions:
         """The steps to replay; ValueError if there are none."""
         return require(self.replayed, "the steps taken")
 
@@ -108,31 +104,20 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class TrainingItems:
+class TrainingItems(Items):
     """All training items of B samples for an image model, T items each, or some of them.
 
-    What belongs to a sample (`x0`, `condition`, `advantage`, `sample_log_ratio`) is stored once for
-    each sample and repeated in the micro-batches only. The fields are those of `Batch`; `x`, `t`,
-    `replayed`, `eps` and `old_log_prob` begin with `[B, T]`, as does an `advantage` of each item.
+    What belongs to a sample is stored once for each sample and repeated in micro-batches only.
 
     Attributes:
-        x: None where `noise` makes it of `x0`, `eps` and `t`, a micro-batch at a time.
-        noise: `noise(x0, eps, t)`, the noisy latents `[N, C, H, W]`, where `x` is None.
+        noise: `noise(x0, eps, t)`, the noisy latents `[N, C, H, W]`, where `x` is None; they are
+            made a micro-batch at a time.
         selected: Numbers of the items that are trained, out of B T, in the order of micro-batches;
             None: all are, in ascending order.
         whole_samples: Whether micro-batches hold complete samples wherever one fits, since there is
             one ratio for each sample.
     """
 
-    x: Tensor | None
-    t: Tensor
-    x0: Tensor
-    condition: SampleConditions
-    advantage: Tensor
-    replayed: ReplayedSteps | None = None
-    eps: Tensor | None = None
-    old_log_prob: Tensor | None = None
-    sample_log_ratio: Tensor | None = None
     whole_samples: bool = False
     noise: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     selected: Tensor | None = None
@@ -153,11 +138,6 @@ class TrainingItems:
             rows[self.selected] = values
         return rows.view(*self.t.shape, *values.shape[1:])
 
-    @property
-    def weight(self) -> float:
-        """Weight of the mean loss over these items: their number."""
-        return len(self)
-
     def is_divided_by(self, size: int) -> bool:
         """Whether micro-batches of `size` items divide samples that have one ratio each."""
         return self.whole_samples and size < self.t.shape[1]
@@ -171,7 +151,7 @@ class TrainingItems:
         divided = self.is_divided_by(size)
         if self.whole_samples and not divided:
             size -= size % count
-        flat, condition = _flattened(self), self.condition.with_index_on(device)
+        flat, condition = self._flattened(), self.condition.with_prompts_on(device)
         for start in range(0, len(self), size):
             # Slices, and an index that is made on the device: no micro-batch waits for a copy.
             rows: slice | Tensor = slice(start, min(start + size, len(self)))
@@ -180,52 +160,59 @@ class TrainingItems:
             else:
                 numbers = torch.arange(start, min(start + size, len(self)), device=device)
             sample = numbers // count
+            x0, t = self.x0[sample], flat.t[rows]
+            eps, ratio = _rows(flat.eps, rows), _rows(self.sample_log_ratio, sample)
+            if flat.x is not None:
+                x = flat.x[rows].float()
+            else:
+                noise = require(flat.noise, "a forward process")
+                x = noise(x0, require(eps, "the noise"), t).float()
             is_per_item = self.advantage.ndim > 1
-            x0 = self.x0[sample]
             yield Batch(
-                x=_noisy(flat, x0, rows).float(),
-                t=flat.t[rows],
+                x=x,
+                t=t,
                 x0=x0,
                 sample=sample,
                 condition=condition.rows(sample),
                 advantage=flat.advantage[rows] if is_per_item else self.advantage[sample],
-                replayed=None if flat.replayed is None else _rows(flat.replayed, rows),
-                eps=None if flat.eps is None else flat.eps[rows],
-                old_log_prob=None if flat.old_log_prob is None else flat.old_log_prob[rows],
+                replayed=flat.replayed and _replayed(flat.replayed, rows, x, t),
+                eps=eps,
+                old_log_prob=_rows(flat.old_log_prob, rows),
                 items_per_sample=count,
                 is_divided=divided,
-                sample_log_ratio=(
-                    None if self.sample_log_ratio is None else self.sample_log_ratio[sample]
-                ),
+                sample_log_ratio=ratio,
             )
 
+    def _flattened(self) -> "TrainingItems":
+        """The items with `[B, T, ...]` flattened to `[B T, ...]`."""
 
-def _noisy(flat: TrainingItems, x0: Tensor, rows: slice | Tensor) -> Tensor:
-    """The noisy latents of a micro-batch."""
-    if flat.x is not None:
-        return flat.x[rows]
-    noise, eps = require(flat.noise, "a forward process"), require(flat.eps, "the noise")
-    return noise(x0, eps[rows], flat.t[rows])
+        def flat(value: Tensor | None) -> Any:
+            return None if value is None else value.flatten(0, 1)
+
+        steps = self.replayed
+        if steps is not None:
+            columns = {f.name: flat(getattr(steps, f.name)) for f in fields(steps)}
+            steps = Transitions(**columns)
+        is_per_item = self.advantage.ndim > 1
+        return replace(
+            self,
+            x=flat(self.x),
+            t=flat(self.t),
+            replayed=steps,
+            eps=flat(self.eps),
+            old_log_prob=flat(self.old_log_prob),
+            advantage=flat(self.advantage) if is_per_item else self.advantage,
+        )
 
 
-def _rows(steps: ReplayedSteps, rows: slice | Tensor) -> ReplayedSteps:
+def _rows(values: Tensor | None, rows: slice | Tensor) -> Tensor | None:
+    return None if values is None else values[rows]
+
+
+def _replayed(steps: Transitions, rows: slice | Tensor, x: Tensor, t: Tensor) -> Transitions:
     """Some steps, in float32 as step arithmetic is, even if states are stored in float16."""
-    mean = None if steps.mean is None else steps.mean[rows]
-    return ReplayedSteps(steps.t_next[rows], steps.next[rows].float(), steps.log_prob[rows], mean)
-
-
-def _flattened(items: TrainingItems) -> TrainingItems:
-    """The items with `[B, T, ...]` flattened to `[B T, ...]`."""
-
-    def flatten(value: Any) -> Any:
-        if isinstance(value, ReplayedSteps):
-            return ReplayedSteps(*(flatten(getattr(value, f.name)) for f in fields(value)))
-        return None if value is None else value.flatten(0, 1)
-
-    names = ["x", "t", "replayed", "eps", "old_log_prob"]
-    names += ["advantage"] if items.advantage.ndim > 1 else []
-    columns: dict[str, Any] = {name: flatten(getattr(items, name)) for name in names}
-    return replace(items, **columns)
+    after, log_prob = steps.next[rows].float(), steps.log_prob[rows]
+    return Transitions(t, steps.t_next[rows], x, after, log_prob, _rows(steps.mean, rows))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ C x t x H x W), P prompt tokens and G response tokens. Every tensor and list has
 sample, so that `rollout[rows]` selects samples, and `pytree.concat` appends them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -18,68 +17,50 @@ from torch.nn.functional import pad
 from rlfactory.utils.pytree import SharedRows, concat, index_rows, to_device
 
 
-class SampleConditions(ABC):
-    """The encoded prompts of B samples."""
-
-    @abstractmethod
-    def rows(self, index: Tensor) -> "Condition":
-        """The condition of the samples `index` `[n]`, a row for each."""
-
-    def with_index_on(self, device: torch.device) -> Self:
-        """The same, so that `rows` of an index on that device copies nothing."""
-        del device
-        return self
-
-
 @dataclass(frozen=True)
-class Condition(SampleConditions):
-    """The encoded prompts that a network is conditioned on: named tensors `[B, ...]`."""
-
-    tensors: Mapping[str, Tensor]
-
-    def rows(self, index: Tensor) -> "Condition":
-        """The rows `index` `[n]`."""
-        return Condition(index_rows(self.tensors, index))
-
-
-@dataclass(frozen=True)
-class PromptConditions(SampleConditions, SharedRows):
-    """Encoded prompts of B samples, stored once for each of P prompts.
-
-    An embedding of FLUX has 4 MB, and a prompt has a group of samples.
+class Condition(SharedRows):
+    """The encoded prompts of B samples, which a network is conditioned on.
 
     Attributes:
-        tensors: Named tensors `[P, ...]`.
-        prompt: Row in them of each sample's prompt, `[B]` on the CPU.
+        tensors: Named tensors `[B, ...]`, a row for each sample; or `[P, ...]`, a row for each of P
+            prompts: an embedding of FLUX has 4 MB, and a prompt has a group of samples.
+        prompt: Row in them of each sample's prompt, `[B]` on the CPU; None: they are in order.
     """
 
     tensors: Mapping[str, Tensor]
-    prompt: Tensor
+    prompt: Tensor | None = None
 
-    def rows(self, index: Tensor) -> Condition:
+    def rows(self, index: Tensor) -> "Condition":
         """A row for each of the samples `index` `[n]`, which is where `prompt` is."""
-        return Condition(index_rows(self.tensors, self.prompt[index]))
+        return Condition(
+            index_rows(self.tensors, index if self.prompt is None else self.prompt[index])
+        )
 
-    def with_index_on(self, device: torch.device) -> Self:
-        """The same with `prompt` on a device."""
+    def with_prompts_on(self, device: torch.device) -> Self:
+        """The same with `prompt` on a device, where `rows` of an index there copies nothing."""
+        if self.prompt is None:
+            return self
         return replace(self, prompt=to_device(self.prompt, device))
 
-    def select(self, index: Tensor) -> Self:
-        """The samples `index`; the embeddings stay as they are."""
+    def select(self, index: Tensor) -> "Condition":
+        """The samples `index`; embeddings that samples share stay as they are."""
+        if self.prompt is None:
+            return self.rows(index)
         return replace(self, prompt=self.prompt[index])
 
     @classmethod
     def append(cls, parts: Sequence[Self]) -> Self:
         """The samples of all parts; embeddings that the parts share are not copied."""
-        first = parts[0].tensors
-        if all(part.tensors is first for part in parts):
-            return cls(first, torch.cat([part.prompt for part in parts]))
+        first, prompts = parts[0].tensors, [p.prompt for p in parts if p.prompt is not None]
+        if prompts and all(part.tensors is first for part in parts):
+            return cls(first, torch.cat(prompts))
         tensors = {name: torch.cat([part.tensors[name] for part in parts]) for name in first}
-        prompts, offset = [], 0
-        for part in parts:
-            prompts.append(part.prompt + offset)
-            offset += len(next(iter(part.tensors.values())))
-        return cls(tensors, torch.cat(prompts))
+        if not prompts:
+            return cls(tensors)
+        counts = torch.tensor([len(next(iter(part.tensors.values()))) for part in parts])
+        offsets = (counts.cumsum(0) - counts).tolist()
+        moved = [rows + offset for rows, offset in zip(prompts, offsets, strict=True)]
+        return cls(tensors, torch.cat(moved))
 
 
 @dataclass(frozen=True)
@@ -295,7 +276,7 @@ class Rollout:
     metadata: list[Mapping[str, Any]]
     groups: Tensor
     index: Tensor
-    condition: SampleConditions | None = None
+    condition: Condition | None = None
     latents: Tensor | None = None
     images: Tensor | None = None
     transitions: Transitions | None = None

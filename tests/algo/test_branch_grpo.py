@@ -1,6 +1,6 @@
 """BranchGRPO on trees whose numbers are known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,13 @@ from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.branch_grpo import BranchGRPO
 from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.ops.old_log_probs import with_old_log_probs
-from rlfactory.batch import Batch
+from rlfactory.batch import Batch, TrainingItems
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
-from rlfactory.train.sampling.trajectories import TrajectorySpec
-from rlfactory.train.sampling.tree import TreeSpec, sample_tree
+from rlfactory.train.sampling.branch_tree import sample_tree
+from rlfactory.train.sampling.trajectories import RolloutSpec
 
 MakeModel = Callable[..., ImageModel]
 REWARDS = [1.0, 3.0, 2.0, 8.0, 0.0, 0.0, 4.0, 8.0]
@@ -38,13 +38,14 @@ def rolled(model: ImageModel, branches: int = 4, splits: tuple[int, ...] = (0, 2
         condition,
         torch.randn(8 // branches, *shape, generator=generator),
         uniform_sigmas(6, 3.0),
-        TrajectorySpec(
+        RolloutSpec(
             FlowSDE(noise_level=0.7),
             [0, 1, 2, 3],
             torch.randn(8, 4, *shape, generator=generator),
-            keeps_mean=True,
+            mean=True,
+            branches=branches,
+            splits=splits,
         ),
-        TreeSpec(branches, splits),
     )
     return Rollout(
         prompts=["prompt"] * 8,
@@ -186,15 +187,13 @@ def test_advantages_stay_with_their_edges_in_small_batches(linear: MakeModel) ->
 def test_recomputed_likelihoods_are_those_of_the_edges(linear: MakeModel) -> None:
     model, algo = linear(), make(old_log_probs="recomputed")
     rollout = algo.compute_advantages(rolled(model), "main")
-    found = with_old_log_probs(
-        algo,
-        model,
-        rollout,
-        [torch.tensor([3, 0, 1]), torch.tensor([2])],
-        lambda items, samples: ((batch, True) for batch in items.split(5)) if items else iter(()),
-        seed=0,
-        iteration=0,
-    )
+
+    def passes(samples: Rollout) -> tuple[TrainingItems, Iterator[tuple[Batch, bool]]]:
+        items = algo.training_items(samples, model, seed=0, iteration=0)
+        return items, ((batch, True) for batch in items.split(5))
+
+    rows = [torch.tensor([3, 0, 1]), torch.tensor([2])]
+    found = with_old_log_probs(algo, model, rollout, rows, passes)
     assert found.old_log_prob is not None
     assert rollout.tree is not None
     assert rollout.tree.trained is not None

@@ -9,12 +9,12 @@ from torch import Tensor
 from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.flow_dppo import FlowDPPO, moves_away
 from rlfactory.algo.grpo import GRPO
-from rlfactory.batch import Batch, ReplayedSteps
+from rlfactory.batch import Batch
 from rlfactory.dynamics.cps import CPS
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Condition, Rollout
+from rlfactory.rollout import Condition, Rollout, Transitions
 from rlfactory.utils.pytree import require
 
 # Provenance: diffusion.md appendix A (inputs); outputs of the authors' `_flowdppo_kl_adv_loss` and
@@ -58,7 +58,7 @@ def golden_batch(advantage: list[float]) -> Batch:
         sample=torch.arange(2),
         condition=Condition({}),
         advantage=torch.tensor(advantage),
-        replayed=ReplayedSteps(T_NEXT, NEXT, require(was.log_prob, "a likelihood"), was.mean),
+        replayed=Transitions(T, T_NEXT, X, NEXT, require(was.log_prob, "a likelihood"), was.mean),
     )
 
 

@@ -9,12 +9,12 @@ from torch import Tensor
 from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.grpo_guard import GRPOGuard, guarded_log_ratio
-from rlfactory.batch import Batch, ReplayedSteps
+from rlfactory.batch import Batch
 from rlfactory.dynamics.base import gaussian_log_prob
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Condition, Rollout
+from rlfactory.rollout import Condition, Rollout, Transitions
 from rlfactory.utils.pytree import require
 
 # Provenance: diffusion.md appendix A (inputs) and 1.7: GRPO-Guard's own lines, noise 0.7, the
@@ -48,7 +48,7 @@ def golden_batch() -> Batch:
         sample=torch.arange(2),
         condition=Condition({}),
         advantage=torch.tensor([2.0, -1.0]),
-        replayed=ReplayedSteps(T_NEXT, NEXT, require(was.log_prob, "a likelihood"), was.mean),
+        replayed=Transitions(T, T_NEXT, X, NEXT, require(was.log_prob, "a likelihood"), was.mean),
     )
 
 

@@ -81,8 +81,8 @@ def test_version_and_help(command: Command) -> None:
     assert max(map(len, shown.stdout.splitlines())) <= 110
 
 
-def test_check_shows_choices_arithmetic_and_folder(command: Command, tmp_path: Path) -> None:
-    shown = command("check", "algo=grpo", "group_size=6", "run_dir=here")
+def test_check_shows_choices_arithmetic_and_folder(here: Command, tmp_path: Path) -> None:
+    shown = here("check", "algo=grpo", "group_size=6", "run_dir=here")
     assert shown.returncode == 0, shown.stderr
     lines = [line.split(maxsplit=1) for line in shown.stdout.splitlines()]
     assert ["algo", "grpo"] in lines
@@ -93,8 +93,8 @@ def test_check_shows_choices_arithmetic_and_folder(command: Command, tmp_path: P
     assert list(tmp_path.iterdir()) == [], "a check writes nothing"
 
 
-def test_the_issues_own_example(command: Command) -> None:
-    shown = command("check", "algo=grpo", "algo.clip_rnage=1e-4")
+def test_the_issues_own_example(here: Command) -> None:
+    shown = here("check", "algo=grpo", "algo.clip_rnage=1e-4")
     assert shown.returncode == 2
     assert shown.stdout == ""
     first, second = shown.stderr.splitlines()
@@ -103,8 +103,8 @@ def test_the_issues_own_example(command: Command) -> None:
     assert second == "    try: rlfactory check algo=grpo algo.clip_range=1e-4"
 
 
-def test_cfg_job_prints_the_configuration(command: Command, tmp_path: Path) -> None:
-    shown = command("--cfg", "job", "algo=grpo")
+def test_cfg_job_prints_the_configuration(here: Command, tmp_path: Path) -> None:
+    shown = here("--cfg", "job", "algo=grpo")
     assert shown.returncode == 0
     assert "_target_: rlfactory.algo.grpo.GRPO" in shown.stdout
     assert list(tmp_path.iterdir()) == []

@@ -3,9 +3,12 @@
 import pytest
 
 from rlfactory.cli import app
-from rlfactory.cli.help import COMMANDS, show_help
+from rlfactory.cli.arguments import command_table
+from rlfactory.cli.help import show_help
 from rlfactory.cli.run_commands import DECODING_KEYS, EVALUATION_KEYS
 from rlfactory.config.schema.root import GROUPS
+
+COMMANDS = command_table()["words"]
 
 
 def test_every_group_has_a_line_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,7 +38,7 @@ def test_training_has_the_overview(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("command", ["check", "list", "explain", "sweep"])
 def test_examples_run(command: str) -> None:
-    for example, _ in COMMANDS[command].examples:
+    for example in COMMANDS[command]["examples"]:
         assert app.dispatch(example.split()) == 0
 
 

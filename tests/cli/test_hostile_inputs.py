@@ -27,7 +27,7 @@ from rlfactory.reward.backbones.pretrained import read_weights
 from rlfactory.run.checkpoint.checksums import write_manifest
 from rlfactory.run.checkpoint.load import load_checkpoint, load_optimizer
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.train.process.own_code import key_file
+from rlfactory.train.process.signed_run import key_file
 from rlfactory.train.process.worker import read_config
 from rlfactory.utils.errors import UserError
 

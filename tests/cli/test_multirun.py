@@ -236,15 +236,15 @@ def test_what_hydra_is_asked(line: str, expected: str) -> None:
     ],
 )
 def test_the_shell_is_answered(
-    line: str, query: str, expected: str, command, monkeypatch: pytest.MonkeyPatch
+    line: str, query: str, expected: str, here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setenv("COMP_POINT", str(len(line)))
-    shown = command("-sc", f"query={query}")
+    shown = here("-sc", f"query={query}")
     assert (shown.returncode, shown.stdout.strip()) == (0, expected), shown.stderr
 
 
-def test_the_shell_gets_a_script(command) -> None:
-    shown = command("-sc", "install=bash")
+def test_the_shell_gets_a_script(here) -> None:
+    shown = here("-sc", "install=bash")
     assert shown.returncode == 0, shown.stderr
     assert "hydra_bash_completion" in shown.stdout

@@ -322,9 +322,9 @@ def test_training_on_a_sum_and_judging_by_another(tmp_path: Any, monkeypatch: An
     assert state["reward"]["incompressibility"]["count"] == 4
 
 
-def test_the_console_takes_lists_of_rewards(command: Callable[..., Any]) -> None:
-    shown = command("check", *TWO, QUALITY, "eval_rewards.of=[compressibility]")
+def test_the_console_takes_lists_of_rewards(here: Callable[..., Any]) -> None:
+    shown = here("check", *TWO, QUALITY, "eval_rewards.of=[compressibility]")
     assert shown.returncode == 0, shown.stderr
-    again = command("check", "reward=combine", "reward.of=[shapes,bogus]")
+    again = here("check", "reward=combine", "reward.of=[shapes,bogus]")
     assert again.returncode == 2
     assert "there is no reward bogus" in again.stderr

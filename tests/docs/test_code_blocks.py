@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -212,10 +213,9 @@ def accept_rlfactory(words: list[str]) -> None:
     unsaid = ("...", "--force", "--take-over")
     words = [word for word in words if word not in unsaid]
     command, *rest = words or [""]
+    with_flags = arguments.command_table()["flags"].keys() - {"import"}
     parsers = {
-        **{"sample": arguments.sample_arguments, "resume": arguments.resume_arguments},
-        **{"inspect": arguments.inspect_arguments, "export": arguments.export_arguments},
-        **{"reward-model": arguments.reward_model_arguments, "verify": arguments.verify_arguments},
+        **{name: partial(arguments.parsed, name) for name in with_flags},
         "report": report_commands.report_arguments,
         "compare": report_commands.compare_arguments,
     }

@@ -8,8 +8,9 @@ import torch.distributed as dist
 from torch import nn
 
 from rlfactory.hardware.base import HardwareError
-from rlfactory.hardware.distributed import Distributed, _device_of, buckets, sum_gradients
+from rlfactory.hardware.distributed import Distributed, _device_of
 from rlfactory.hardware.environment import ProcessInfo
+from rlfactory.hardware.sum_gradients import buckets, sum_gradients
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from rlfactory.algo.ops.token_outputs import token_outputs
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm import generate
-from rlfactory.model.lm.chat import PromptFormat
 from rlfactory.model.lm.loading import begins_with_end, end_ids
+from rlfactory.model.lm.prompt_format import PromptFormat
 from rlfactory.model.precision import Precision
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError

@@ -25,7 +25,7 @@ from rlfactory.model.sd3 import SD3
 from rlfactory.rollout import Condition, Transitions
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import NoProgress
-from rlfactory.train.sampling.trajectories import TrajectorySpec, sample_with_transitions
+from rlfactory.train.sampling.trajectories import RolloutSpec, sample_with_transitions
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.pytree import require
@@ -74,7 +74,7 @@ def rolled(model: ImageModel, dynamics: Dynamics) -> tuple[Condition, Transition
     condition, times = model.encode(PROMPTS), torch.tensor([1.0, 0.8037, 0.6, 0.3, 0.0])
     with model.precision.sampling():
         _, kept = sample_with_transitions(
-            model, condition, start, times, TrajectorySpec(dynamics, [0, 2], noise)
+            model, condition, start, times, RolloutSpec(dynamics, [0, 2], noise)
         )
     return condition, kept
 

@@ -2,8 +2,10 @@ from collections import Counter
 
 import pytest
 
-from rlfactory.prompts.animals import SIMPLE, Animals
+from rlfactory.prompts.animals import NAMES, Animals
 from rlfactory.prompts.base import PromptError
+
+SIMPLE = NAMES["simple"]
 
 
 def texts(prompts):

@@ -6,14 +6,9 @@ import pytest
 
 from rlfactory.prompts.base import PromptError
 from rlfactory.prompts.ops.scenes import is_held_out
-from rlfactory.prompts.preferences import (
-    ANIMALS,
-    PEOPLE,
-    PLACES,
-    STYLES,
-    THINGS,
-    Preferences,
-)
+from rlfactory.prompts.preferences import STYLES, TEXTS, THEMES, Preferences
+
+SUBJECTS = [TEXTS[kind] for kind, _ in THEMES]
 
 
 def test_they_are_many_and_distinct() -> None:
@@ -27,7 +22,7 @@ def test_they_are_many_and_distinct() -> None:
 
 def test_every_subject_is_asked_in_many_styles() -> None:
     texts = [p.text for p in [*Preferences().prompts, *Preferences().eval_prompts]]
-    for subject in (*PEOPLE, *ANIMALS, *PLACES, *THINGS):
+    for subject in sum(SUBJECTS, ()):
         styles = {s for t in texts for s in STYLES if t.startswith(subject) and t.endswith(s)}
         assert len(styles) > 10, subject
     counts = Counter(s for t in texts for s in STYLES if t.endswith(f", {s}"))
@@ -42,7 +37,7 @@ def test_a_quarter_is_held_out_and_of_all_kinds() -> None:
     assert len({p.text for p in held}) == 256
     assert all(is_held_out(p.text) for p in held)
     assert held == Preferences().held_out(256)
-    for kind in (PEOPLE, ANIMALS, PLACES, THINGS):
+    for kind in SUBJECTS:
         assert sum(p.text.startswith(kind) for p in held) > 40
 
 

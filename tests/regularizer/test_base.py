@@ -11,6 +11,7 @@ import rlfactory.regularizer
 from rlfactory.algo.advantage.group import GroupAdvantage
 from rlfactory.algo.grpo import GRPO
 from rlfactory.batch import Batch, Outputs
+from rlfactory.config.schema.signature import constructor_parameters
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.base import Regularizer
@@ -20,10 +21,21 @@ from rlfactory.rollout import Rollout
 
 for _module in pkgutil.iter_modules(rlfactory.regularizer.__path__):
     importlib.import_module(f"rlfactory.regularizer.{_module.name}")
-OURS = [k for k in Regularizer.__subclasses__() if k.__module__.startswith("rlfactory.")]
+
+
+def subclasses(kind: type) -> list[type]:
+    below = [found for own in kind.__subclasses__() for found in subclasses(own)]
+    return below if inspect.isabstract(kind) else [kind, *below]
+
+
+def options_of(kind: type) -> set[str]:
+    return {p.name for p in constructor_parameters(kind)}
+
+
+OURS: list[Any] = [k for k in subclasses(Regularizer) if k.__module__.startswith("rlfactory.")]
 KINDS = [kind for kind in OURS if kind.requires not in ("tokens", "terms")]
 PULLING = [kind for kind in KINDS if kind is not NoRegularizer]
-FREE = [kind for kind in PULLING if "reference" in inspect.signature(kind).parameters]
+FREE = [kind for kind in PULLING if "reference" in options_of(kind)]
 WEIGHT_SETS = ["reference", "old", "ema"]
 KL = "kl/reference"
 
@@ -32,7 +44,7 @@ DYNAMICS = FlowSDE(noise_level=0.7)
 
 def make(kind: type[Regularizer], value: float = 1.0, **options: object) -> Any:
     """Of those that leave the choice, one that compares with `old` what every batch has."""
-    takes = inspect.signature(kind).parameters
+    takes = options_of(kind)
     if "coefficient" in takes:
         options = {"coefficient": Fixed(value=value), **options}
     if "compare" in takes:

@@ -29,7 +29,7 @@ class Scaled:
 
 def measure(t: Tensor, **options: float) -> tuple[Tensor, Tensor, Scaled]:
     model = Scaled()
-    batch = Batch(V, t, V, torch.arange(2), Condition({}), torch.zeros(2))
+    batch = Batch(V, t, V, Condition({}), torch.zeros(2), sample=torch.arange(2))
     outputs = Outputs(model.predict(V, t, batch.condition))
     kl = KLELBO(coefficient=Fixed(value=2.0), **options)
     penalty, measured = kl.penalty(model, batch, outputs)

@@ -1,12 +1,12 @@
 import torch
 from torch import Tensor, nn
 
-from rlfactory.batch import Batch, Outputs, ReplayedSteps
+from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.flow_sde import FlowSDE
 from rlfactory.model.weight_sets import REFERENCE, WeightSets
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_flow_grpo import KLFlowGRPO
-from rlfactory.rollout import Condition
+from rlfactory.rollout import Condition, Transitions
 
 # Provenance: diffusion.md appendix A (inputs) and 1.9, row "flow_grpo": v_ref = 0.9 v at
 # sigma 0.75,
@@ -34,7 +34,13 @@ class Scaled:
 def test_golden() -> None:
     model, nothing = Scaled(), torch.zeros(2)
     batch = Batch(
-        X, T, X, torch.arange(2), Condition({}), nothing, ReplayedSteps(T_NEXT, NEXT, nothing)
+        X,
+        T,
+        X,
+        Condition({}),
+        nothing,
+        Transitions(T, T_NEXT, X, NEXT, nothing),
+        sample=torch.arange(2),
     )
     prediction = model.predict(X, T, batch.condition)
     step = FlowSDE(noise_level=0.7).step(X, prediction, T, T_NEXT, next=NEXT)

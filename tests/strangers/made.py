@@ -92,6 +92,13 @@ def of_gpt2(path: Path, config: str, **more: Tensor) -> None:
     (path / "adapter_config.json").write_text(config)
 
 
+def prompt_tuning(path: Path) -> None:
+    """Virtual tokens, as PEFT saves them."""
+    path.mkdir()
+    save_file({"prompt_embeddings": torch.zeros(4, 256)}, path / "adapter_model.safetensors")
+    (path / "adapter_config.json").write_text('{"peft_type": "PROMPT_TUNING"}')
+
+
 def peft_folder(path: Path) -> None:
     """As PEFT saves it, with a regular expression for its targets."""
     of_gpt2(path, '{"lora_alpha": 6, "target_modules": "(?:.*)c_attn"}')

@@ -26,7 +26,8 @@ from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.reward.combine import Combine
 from rlfactory.rollout import Rollout
 from rlfactory.train.components import Components, Metrics, NoProgress, TrainingBudget
-from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
+from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.trajectories import RolloutSpec
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.train.stopping import RunStop
 from rlfactory.train.trainer import Trainer
@@ -100,7 +101,7 @@ def trainer(linear: Callable[..., ImageModel]) -> Callable[..., Trainer]:
                 dynamics=dynamics,
                 sigmas=uniform_sigmas(5, 3.0),
                 evaluation_sigmas=uniform_sigmas(5, 3.0),
-                transitions=TransitionSpec(All(skip_last=1), branches=branches),
+                transitions=RolloutSpec(dynamics, window=All(skip_last=1), branches=branches),
                 batch=sample_batch,
                 advance=NoProgress().advance,
             ),

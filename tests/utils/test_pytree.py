@@ -1,13 +1,13 @@
 import torch
 
-from rlfactory.rollout import PromptConditions
+from rlfactory.rollout import Condition
 from rlfactory.utils.pytree import concat, index_rows
 
 
 def test_shared_rows_are_selected_and_appended_without_copies() -> None:
     embeddings = {"a": torch.arange(3.0)}
-    first = PromptConditions(embeddings, torch.tensor([0, 0, 1]))
-    second = PromptConditions(embeddings, torch.tensor([2, 2]))
+    first = Condition(embeddings, torch.tensor([0, 0, 1]))
+    second = Condition(embeddings, torch.tensor([2, 2]))
     both = concat([first, second])
     assert both.tensors["a"] is embeddings["a"]
     picked = index_rows(both, torch.tensor([4, 0]))
@@ -16,7 +16,7 @@ def test_shared_rows_are_selected_and_appended_without_copies() -> None:
 
 
 def test_other_embeddings_are_appended() -> None:
-    parts = [PromptConditions({"a": torch.tensor([v])}, torch.tensor([0, 0])) for v in (5.0, 7.0)]
+    parts = [Condition({"a": torch.tensor([v])}, torch.tensor([0, 0])) for v in (5.0, 7.0)]
     both = concat(parts)
     assert both.rows(torch.arange(4)).tensors["a"].tolist() == [5.0, 5.0, 7.0, 7.0]
 

@@ -154,13 +154,13 @@ def _parts(*options: str, key: str) -> Break:
 
 
 BREAKS: dict[str, list[Break]] = {
-    "require_mean_of_whole_ratio": [
+    "algo.ratio": [
         _of(("model=tiny_gpt2 algo=grpo_token algo.ratio=product", "algo.ratio")),
     ],
     "require_resampled_groups": [
         _of(("model=tiny_gpt2 algo=ppo group_size=1 resample=2", "resample")),
     ],
-    "require_ordered_clips_of_tokens": [
+    "algo.dual_clip": [
         _of(("model=tiny_gpt2 algo=dapo algo.dual_clip=1.1", "algo.dual_clip")),
     ],
     "require_matching_pictures": [
@@ -209,14 +209,14 @@ BREAKS: dict[str, list[Break]] = {
             ),
         )
     ],
-    "require_nonzero_gradient": [
+    "regularizer.estimator": [
         lambda rng: (
             f"model=tiny_gpt2 algo={rng.choice(TOKENS)} regularizer.estimator=k1",
             "regularizer.estimator",
         )
     ],
     "require_groups_of_two": [_groups],
-    "require_value_for_dense_scores": [
+    "algo.score_placement": [
         _of(
             *(
                 (
@@ -227,13 +227,13 @@ BREAKS: dict[str, list[Break]] = {
             )
         )
     ],
-    "require_nonzero_weights": [
+    "advantage.weights": [
         _of(
             ("advantage.weights={}", "advantage.weights"),
             ("+advantage.weights.shapes=0", "advantage.weights"),
         )
     ],
-    "require_buffer_fits": [_buffers],
+    "advantage.min_count": [_buffers],
     "require_warmup_before_end": [_averages],
     "require_branches_fill_groups": [_branches],
     "require_named_sets": [
@@ -269,7 +269,7 @@ BREAKS: dict[str, list[Break]] = {
             ("algo=branch_grpo advantage.zero_variance=drop", "advantage.zero_variance"),
         )
     ],
-    "require_skipped_within_steps": [
+    "algo.skip_steps": [
         _of(
             ("algo=branch_grpo algo.skip_steps=[10]", "algo.skip_steps"),
             ("algo=branch_grpo algo.skip_steps=[2,30]", "algo.skip_steps"),
@@ -294,7 +294,7 @@ BREAKS: dict[str, list[Break]] = {
     "require_engine_of_texts": [
         _of(("model=tiny_sd3 engine=vllm_server", "engine")),
     ],
-    "require_engine_draws_whole_distribution": [
+    "engine": [
         _of(("model=tiny_gpt2 engine=vllm_server dynamics.top_k=5", "dynamics.top_k")),
     ],
     "require_whole_pairs": [
@@ -330,8 +330,8 @@ BREAKS: dict[str, list[Break]] = {
         )
     ],
     "require_equal_updates": [_indivisible],
-    "require_window_within_steps": [_window],
-    "require_times_within_steps": [_times],
+    "window": [_window],
+    "times": [_times],
     "require_noise_in_last_step": [
         _of(
             (
@@ -344,7 +344,7 @@ BREAKS: dict[str, list[Break]] = {
             ),
         )
     ],
-    "require_stop_texts": [
+    "dynamics.stop": [
         _of(("model=tiny_gpt2 dynamics.stop=[END,'']", "dynamics.stop")),
     ],
     "require_reward": [
@@ -369,7 +369,7 @@ BREAKS: dict[str, list[Break]] = {
             ("eval_rewards.of=[combine]", "eval_rewards"),
         )
     ],
-    "require_groups_divide": [
+    "hardware.processes": [
         _of(
             ("hardware=ddp prompts_per_iteration=8 hardware.processes=3", "hardware.processes"),
             ("hardware=fsdp2 prompts_per_iteration=4 hardware.processes=8", "hardware.processes"),
@@ -384,7 +384,7 @@ BREAKS: dict[str, list[Break]] = {
             ("hardware=fsdp2 model.finetune=full optimizer=adamw_8bit", "optimizer"),
         )
     ],
-    "require_shards_divide": [
+    "hardware.shard_size": [
         _of(
             ("hardware=ddp hardware.processes=2 hardware.offload=true", "hardware.offload"),
             ("hardware=fsdp2 hardware.processes=4 hardware.shard_size=3", "hardware.shard_size"),
@@ -400,7 +400,7 @@ BREAKS: dict[str, list[Break]] = {
             ("logger=several logger.of=[several]", "logger.parts.several"),
         )
     ],
-    "require_known_parts": [
+    "reward.of": [
         _parts("reward.weights.shape=1", key="reward.weights.shape"),
         _parts("reward.clips.shape=[0,1]", key="reward.clips.shape"),
         _parts("reward.gates.shape.shapes=1", key="reward.gates.shape"),
@@ -408,10 +408,10 @@ BREAKS: dict[str, list[Break]] = {
         _parts("reward.normalise.other=group", key="reward.normalise.other"),
         _parts("reward.parts.other.quality=3", key="reward.parts.other"),
     ],
-    "require_weighted_parts": [
+    "reward.weights": [
         _of(("reward=combine reward.of=[shapes] reward.weights.shapes=0", "reward.weights"))
     ],
-    "require_ordered_clips": [
+    "reward.clips": [
         _parts(
             *(f"reward.clips.shapes={c}" for c in ("[1,0]", "[1]", "[null,null]", "[1,2,3]")),
             key="reward.clips.shapes",

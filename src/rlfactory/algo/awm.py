@@ -1,20 +1,16 @@
 """Advantage Weighted Matching (AWM, arXiv 2509.25050): the matching loss as log-likelihood."""
 
 import math
-from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.ops.noised_items import noised_items
+from rlfactory.algo.base import Loss
+from rlfactory.algo.ops.noised_items import ForwardAlgorithm
 from rlfactory.algo.ops.old_log_probs import log_ratio
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.algo.times import Times
-from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive, PositiveFraction
 
 Weighting = Literal["uniform", "t", "t2", "huber", "ghuber"]
@@ -52,7 +48,7 @@ def pseudo_log_prob(error: Tensor, t: Tensor, weighting: Weighting, power: float
             return -t * ((error + TINY).pow(power) - math.pow(TINY, power)) / power
 
 
-class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
+class AWM(ForwardAlgorithm):
     """PPO's clipped loss with the pseudo-likelihood of a sample at a time t and noise eps:
 
         r    = exp(pseudo_log_prob - pseudo_log_prob_old),
@@ -69,16 +65,12 @@ class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
         power: (0, 1]: exponent of ghuber.
     """
 
-    requires = "forward_process"
     has_surrogate_likelihood = True
     unstable_unclipped = True
 
     def __init__(
         self,
-        advantage: Advantage | None = None,
-        times: Times | None = None,
-        sigmas: Tensor | None = None,
-        *,
+        *given: Any,
         weighting: Weighting = "ghuber",
         power: PositiveFraction = 0.25,
         ratio: Literal["exp_first", "sum_first"] = "exp_first",
@@ -86,9 +78,7 @@ class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
         behaviour: Literal["policy", "old"] = "policy",
         shortcut: bool = True,
     ) -> None:
-        self.advantage = advantage
-        self.times = times
-        self.sigmas = sigmas
+        super().__init__(*given)
         self.weighting: Weighting = weighting
         self.power = power
         self.ratio = ratio
@@ -96,15 +86,6 @@ class AWM(Algorithm[ImageModel, TrainingItems, Batch]):
         self.clip_range = clip_range
         self.behaviour = behaviour
         self.skip_old_log_probs = shortcut
-
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        """Each sample with fresh noise at each of its T times."""
-        items = noised_items(
-            rollout, model, self.times, self.sigmas, seed=seed, iteration=iteration
-        )
-        return replace(items, whole_samples=self.one_ratio_per_sample)
 
     def log_likelihoods(self, model: ImageModel, batch: Batch) -> Tensor:
         """Pseudo log-likelihoods `[N]` float64."""

@@ -24,6 +24,10 @@ Order of calls in each iteration:
        `normalise_update`     on the update's samples, of all ranks
        `training_items`       on this rank's samples of the update
        `loss`                 on each micro-batch of those items; then the regularizer's `penalty`
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod
@@ -181,6 +185,8 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
         Returns:
             The scores that a sample must have to be trained on.
         """
+        if self.samples_from == "data":  # whose scores are reported only
+            return []
         return [main] if self.advantage is None else self.advantage.names(main)
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:

@@ -1,26 +1,30 @@
 """BranchGRPO (arXiv 2509.06040): GRPO on trees of trajectories, with a reward for every edge."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
-from rlfactory.algo.ops.step_replay import replay_step, replayed_log_ratio, transition_items
+from rlfactory.algo.base import Loss
+from rlfactory.algo.ops.step_replay import (
+    StepAlgorithm,
+    replay_step,
+    replayed_log_ratio,
+    transition_items,
+)
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.algo.ops.tree import Fusion, Width, fuse_rewards, own_edges, prune_width
 from rlfactory.batch import Batch, Outputs, TrainingItems
-from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Tree
 from rlfactory.utils.pytree import require
 from rlfactory.utils.tree_sizes import skipped_steps
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 
-class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
+class BranchGRPO(StepAlgorithm):
     """With `r = p / p_old` of an edge, which is a step that all leaves below it share,
 
         loss = mean over edges max(-A r, -A clip(r, 1 - c, 1 + c)),
@@ -36,18 +40,13 @@ class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
         skip_steps: Depth pruning: sampling steps that are not trained, in the first iteration.
         slide_every: Iterations after which these move by a step towards noise; None: they stay.
         slide_to: The step at which the first of them stops.
-        old_log_probs: As in GRPO, auto | sampled | recomputed: log-probabilities before the update;
-            auto: recomputed in half precision.
     """
 
-    requires = "transitions"
     trains_tree: ClassVar[bool] = True
 
     def __init__(
         self,
-        dynamics: Dynamics | None = None,
-        advantage: Advantage | None = None,
-        *,
+        *given: Any,
         clip_range: Positive = 1e-4,
         fusion: Fusion = "mean",
         width: Width = "none",
@@ -55,10 +54,9 @@ class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
         skip_steps: list[NonNegativeInt] | None = None,
         slide_every: PositiveInt | None = None,
         slide_to: NonNegativeInt = 0,
-        old_log_probs: OldLogProbs = "auto",
+        **options: Any,
     ) -> None:
-        self.dynamics = dynamics
-        self.advantage = advantage
+        super().__init__(*given, **options)
         self.clip_range = clip_range
         self.ratio_tolerance = clip_range / 10
         self.fusion: Fusion = fusion
@@ -66,7 +64,16 @@ class BranchGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
         self.width_kept = width_kept
         self.skip_steps = skip_steps or []
         self.slide_every, self.slide_to = slide_every, slide_to
-        self.old_log_probs: OldLogProbs = old_log_probs
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Depth pruning leaves out sampling steps."""
+        steps, skipped = int(run["schedule"]["steps"]), options["skip_steps"] or []
+        inside = sorted({step for step in skipped if step < steps})
+        if len(inside) != len({*skipped}):
+            message = f"is {skipped}; allowed are steps from 0 to {steps - 1}"
+            typed = ",".join(map(str, inside))
+            yield "skip_steps", message, f"algo.skip_steps=[{typed}]"
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Advantages of edges, `[B, T]`, and which of them are trained."""

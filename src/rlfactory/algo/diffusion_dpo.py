@@ -125,15 +125,11 @@ class OfflineDiffusionDPO(DiffusionDPO):
         times: Times,
         sigmas: Tensor,
         *,
-        loss_type: LossType = "sigmoid",
-        beta: Positive = 100.0,
-        label_smoothing: BelowHalf = 0.0,
         chosen: str = "chosen",
         rejected: str = "rejected",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            times, sigmas, loss_type=loss_type, beta=beta, label_smoothing=label_smoothing
-        )
+        super().__init__(times, sigmas, **options)
         self.chosen, self.rejected = chosen, rejected
 
     def completion(self, prompt: Prompt, member: int) -> tuple[str, Any]:
@@ -146,11 +142,6 @@ class OfflineDiffusionDPO(DiffusionDPO):
                 " the same image; a pair must differ, so remove this row"
             )
         return prompt.text, images[member % PAIR]
-
-    def reward_names(self, main: str) -> list[str]:
-        """None: the scores of the data are reported only."""
-        del main
-        return []
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the chosen images, -1 for the rejected ones."""

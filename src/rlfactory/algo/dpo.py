@@ -93,11 +93,6 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
             )
         return prompt.text, texts[member % PAIR]
 
-    def reward_names(self, main: str) -> list[str]:
-        """None: the scores of the data are reported only."""
-        del main
-        return []
-
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """1 for the tokens of the chosen completions, -1 for those of the rejected ones."""
         del main

@@ -1,23 +1,21 @@
 """Flow-DPPO (arXiv 2606.11025): GRPO with a mask by the exact KL divergence instead of a clip."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.base import Loss
 from rlfactory.algo.ops.step_replay import (
+    StepAlgorithm,
     old_step_mean,
     replay_step,
     replayed_log_ratio,
-    transition_items,
 )
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.batch import Batch, Outputs, TrainingItems
-from rlfactory.dynamics.base import Dynamics, gaussian_kl
+from rlfactory.batch import Batch, Outputs
+from rlfactory.dynamics.base import gaussian_kl
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive
 
 Divergence = Literal["kl", "mean_shift"]
@@ -35,7 +33,7 @@ def moves_away(log_ratio: Tensor, advantage: Tensor) -> Tensor:
     return advantage * log_ratio > 0
 
 
-class FlowDPPO(Algorithm[ImageModel, TrainingItems, Batch]):
+class FlowDPPO(StepAlgorithm):
     """With `r = p / p_old` of a step, A the advantage of the sample that it led to, and D the KL
     divergence between the step's normal distributions under the old policy and the policy,
 
@@ -47,34 +45,21 @@ class FlowDPPO(Algorithm[ImageModel, TrainingItems, Batch]):
     Args:
         kl_threshold: The divergence from which on the mask acts, in nats per dimension.
         divergence: `kl`: D. `mean_shift`: D without the division by `s^2`.
-        old_log_probs: Where p_old and mu_old come from, as in GRPO.
     """
 
-    requires = "transitions"
     stores_step_mean = True
     ratio_tolerance = 1e-5  # GRPO's at its default clip range; there is no clip to derive it from
 
     def __init__(
         self,
-        dynamics: Dynamics | None = None,
-        advantage: Advantage | None = None,
-        *,
+        *given: Any,
         kl_threshold: Positive = 1e-5,
         divergence: Divergence = "kl",
-        old_log_probs: OldLogProbs = "auto",
+        **options: Any,
     ) -> None:
-        self.dynamics = dynamics
-        self.advantage = advantage
+        super().__init__(*given, **options)
         self.kl_threshold = kl_threshold
         self.divergence: Divergence = divergence
-        self.old_log_probs: OldLogProbs = old_log_probs
-
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        """One item for each transition, with the mean of the step that sampled it."""
-        del seed, iteration
-        return transition_items(rollout, model)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula over N replayed steps."""
@@ -86,7 +71,9 @@ class FlowDPPO(Algorithm[ImageModel, TrainingItems, Batch]):
         losses, ratio = clipped_surrogate(log_ratio, batch.advantage, None)
         losses = losses.masked_fill(masked, 0.0)
         metrics = {
-            **{"loss/policy": losses.detach(), **ratio_metrics(ratio, None), **measured},
+            "loss/policy": losses.detach(),
+            **ratio_metrics(ratio, None),
+            **measured,
             "ratio/clip_fraction": masked.float(),
             "kl/step": kl,
         }

@@ -5,14 +5,14 @@ importance-sampled form; `ddpo_sf.py` has the score-function form.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.base import Loss
 from rlfactory.algo.ops.step_replay import (
+    StepAlgorithm,
     replay_step,
     replayed_log_ratio,
     subsample_transitions,
@@ -20,7 +20,6 @@ from rlfactory.algo.ops.step_replay import (
 )
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
 from rlfactory.batch import Batch, Outputs, TrainingItems
-from rlfactory.dynamics.base import Dynamics
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive, PositiveFraction
@@ -54,7 +53,7 @@ def step_weight(weighting: Weighting, std: Tensor, t: Tensor, t_next: Tensor) ->
             return 2.25 * deviation / (t - t_next).sqrt()
 
 
-class GRPO(Algorithm[ImageModel, TrainingItems, Batch]):
+class GRPO(StepAlgorithm):
     """With `r = p / p_old` of a step and A the advantage of the sample that it led to,
 
         loss = mean w max(-A r, -A clip(r, 1 - c, 1 + c)).
@@ -69,32 +68,23 @@ class GRPO(Algorithm[ImageModel, TrainingItems, Batch]):
             (DRLX).
         step_fraction: Share of a sample's transitions that is trained, drawn for each sample
             (DanceGRPO: 0.6).
-        old_log_probs: `sampled`: as recorded while sampling. `recomputed`: by learning's own
-            micro-batches before the first update. `auto`: recomputed where half precision could
-            tell both apart.
     """
-
-    requires = "transitions"
 
     def __init__(
         self,
-        dynamics: Dynamics | None = None,
-        advantage: Advantage | None = None,
-        *,
+        *given: Any,
         clip_range: Positive = 1e-4,
         weighting: Weighting = "none",
         over_steps: Literal["mean", "sum"] = "mean",
         step_fraction: PositiveFraction = 1.0,
-        old_log_probs: OldLogProbs = "auto",
+        **options: Any,
     ) -> None:
-        self.dynamics = dynamics
-        self.advantage = advantage
+        super().__init__(*given, **options)
         self.clip_range = clip_range
         self.ratio_tolerance = clip_range / 10
         self.weighting: Weighting = weighting
         self.over_steps = over_steps
         self.step_fraction = step_fraction
-        self.old_log_probs: OldLogProbs = old_log_probs
 
     def training_items(
         self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int

@@ -1,22 +1,19 @@
 """GRPO-Guard (arXiv 2510.22319): GRPO on ratios without the bias that makes clipping one-sided."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss, OldLogProbs
+from rlfactory.algo.base import Loss
 from rlfactory.algo.ops.step_replay import (
+    StepAlgorithm,
     old_step_mean,
     replay_step,
     replayed_log_ratio,
-    transition_items,
 )
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.batch import Batch, Outputs, TrainingItems
-from rlfactory.dynamics.base import Dynamics
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive
 
 Bias = Literal["sample", "batch"]
@@ -52,7 +49,7 @@ def guarded_log_ratio(
     return centred + (biases.mean() - biases) * deviation.flatten()
 
 
-class GRPOGuard(Algorithm[ImageModel, TrainingItems, Batch]):
+class GRPOGuard(StepAlgorithm):
     """GRPO's loss with `r = exp(guarded_log_ratio)`, each step's divided by its length `-dt`:
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)) / (-dt).
@@ -63,38 +60,25 @@ class GRPOGuard(Algorithm[ImageModel, TrainingItems, Batch]):
         dynamics: Flow-SDE; for other steps the ratio's scale is not derived.
         clip_range: c: clip of the guarded ratio; published 2e-6 to 4e-6, at 65,536 dimensions.
         per_time: Whether to divide by `-dt`.
-        old_log_probs: Where mu_old comes from, as in GRPO.
         bias: sample | batch: what the bias is averaged over; published code: batch, by mistake.
     """
 
-    requires = "transitions"
     stores_step_mean = True
     required_dynamics = "flow_sde"
 
     def __init__(
         self,
-        dynamics: Dynamics | None = None,
-        advantage: Advantage | None = None,
-        *,
+        *given: Any,
         clip_range: Positive = 1e-4,
         bias: Bias = "sample",
         per_time: bool = True,
-        old_log_probs: OldLogProbs = "auto",
+        **options: Any,
     ) -> None:
-        self.dynamics = dynamics
-        self.advantage = advantage
+        super().__init__(*given, **options)
         self.clip_range = clip_range
         self.ratio_tolerance = clip_range / 10
         self.bias: Bias = bias
         self.per_time = per_time
-        self.old_log_probs: OldLogProbs = old_log_probs
-
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        """One item for each transition, with the mean of the step that sampled it."""
-        del seed, iteration
-        return transition_items(rollout, model)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula over N replayed steps."""

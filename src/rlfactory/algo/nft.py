@@ -4,19 +4,16 @@ Moves the velocity towards well-rewarded samples and away from poorly rewarded o
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.ops.noised_items import noised_items, self_normalised
-from rlfactory.algo.times import Times
-from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.algo.base import Loss
+from rlfactory.algo.ops.noised_items import ForwardAlgorithm, self_normalised
+from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import OLD
-from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive
 
 AdvantageMode = Literal["all", "positive_only", "negative_only", "one_only", "binary"]
@@ -71,7 +68,7 @@ def implicit_losses(
     return self_normalised(to_x0(positive) - x0), self_normalised(to_x0(negative) - x0)
 
 
-class NFT(Algorithm[ImageModel, TrainingItems, Batch]):
+class NFT(ForwardAlgorithm):
     """With `r` from `optimality_probability` and l+, l- from `implicit_losses`,
 
         loss = c mean( r l+ / beta + (1 - r) l- / beta ).
@@ -86,32 +83,20 @@ class NFT(Algorithm[ImageModel, TrainingItems, Batch]):
             used.
     """
 
-    requires = "forward_process"
     compared_weight_sets = ("old",)
     behaviour = OLD
 
     def __init__(
         self,
-        advantage: Advantage | None = None,
-        times: Times | None = None,
-        sigmas: Tensor | None = None,
-        *,
+        *given: Any,
         beta: Positive = 1.0,
         advantage_clip: Positive = 5.0,
         advantage_mode: AdvantageMode = "all",
     ) -> None:
-        self.advantage = advantage
-        self.times = times
-        self.sigmas = sigmas
+        super().__init__(*given)
         self.beta = beta
         self.advantage_clip = advantage_clip
         self.advantage_mode: AdvantageMode = advantage_mode
-
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        """Each sample with fresh noise at each of its T times."""
-        return noised_items(rollout, model, self.times, self.sigmas, seed=seed, iteration=iteration)
 
     def loss(self, model: ImageModel, batch: Batch) -> Loss:
         """The class's formula; `kl/old` is `mean (v - v_old)^2`."""

@@ -38,7 +38,7 @@ from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.text_base import TextModel
 from rlfactory.rollout import Rollout, Tokens
 from rlfactory.utils.pytree import require, to_device
-from rlfactory.utils.types import Fraction, NonNegative, Positive
+from rlfactory.utils.types import Faults, Fraction, NonNegative, Positive
 
 Normalize = Literal["batch", "minibatch", "none"]
 
@@ -192,6 +192,39 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
         self.old_log_probs: OldLogProbs = old_log_probs
         self.rollout_correction = rollout_correction
 
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Scores have values where they are placed, clips are in order, and a ratio counts once."""
+        placement, baseline = options["score_placement"], options["baseline"]
+        if placement == "after_end" and baseline == "none":
+            message = "is after_end, and algo.baseline=none has no values of states"
+            yield "score_placement", message, "algo.score_placement=last"
+        elif placement in ("uniform", "after_end") and baseline in ("group", "rloo"):
+            message = f"is {placement}, and algo.baseline={baseline} gives all tokens one advantage"
+            yield "score_placement", message, "algo.score_placement=last"
+        elif placement == "after_end" and run["model"].get("value_path") is None:
+            message = (
+                "is after_end, where a value head has no value; type model.value_path=PATH, or last"
+            )
+            yield "score_placement", message, "algo.score_placement=last"
+        dual, high = options["dual_clip"], 1 + (options["clip_high"] or options["clip_range"])
+        if dual is not None and options["surrogate"] != "clip":
+            message = (
+                f"bounds the loss of surrogate=clip, and algo.surrogate is {options['surrogate']}"
+            )
+            yield "dual_clip", message, "algo.dual_clip=null"
+        elif dual is not None and dual <= high:
+            message = (
+                f"is {dual}, and ratios are clipped at {high:g}; allowed is a number above that"
+            )
+            yield "dual_clip", message, "algo.dual_clip=3"
+        if options["ratio"] == "product" and options["aggregation"] != "sequence":
+            message = (
+                "is product, the ratio of whole responses, and"
+                f" algo.aggregation={options['aggregation']} counts it once for each token"
+            )
+            yield "ratio", message, "algo.aggregation=sequence"
+
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """`advantage` and `returns` `[B, G]` from scores less the regularizer's `penalty`."""
         tokens = require(rollout.tokens, "tokens")
@@ -320,10 +353,7 @@ class PPO(Algorithm[TextModel, TokenBatch, TokenBatch]):
             **measured,
         }
         if self.needs_critic(vars(self)):
-            metrics |= {
-                "loss/value": value_losses.detach(),
-                "value/mean": outputs.value.detach(),
-            }
+            metrics |= {"loss/value": value_losses.detach(), "value/mean": outputs.value.detach()}
         return Loss(loss.mean(), outputs, metrics)
 
     def _entropy(self, step: TokenStep) -> Tensor:

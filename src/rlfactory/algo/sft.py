@@ -71,11 +71,6 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
         text = given_completion(prompt, self.column, "column")
         return ("", prompt.text + text) if self.train_on == "text" else (prompt.text, text)
 
-    def reward_names(self, main: str) -> list[str]:
-        """None: the scores of the data are reported only."""
-        del main
-        return []
-
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """An advantage of 1 for each token: the loss is that of a policy gradient on the data."""
         del main

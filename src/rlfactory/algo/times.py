@@ -6,7 +6,8 @@ slot of them at a time. Where an algorithm divides by the time, keep `low` above
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from rlfactory.dynamics.schedule import shifted
 from rlfactory.utils import rng
 from rlfactory.utils.errors import ModelError
-from rlfactory.utils.types import Fraction, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils.types import Faults, Fraction, Positive, PositiveFraction, PositiveInt
 
 Shared = Literal["sample", "group", "batch"]
 Toward = Literal["noisy", "clean"]
@@ -37,6 +38,25 @@ class Times(ABC):
     from_schedule: ClassVar[bool] = False
     count: int
     shared: Shared
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """The range of times is not empty, and the schedule has enough steps to draw from."""
+        low, high = options.get("low") or 0.0, options.get("high") or 1.0
+        if low >= high:
+            yield "low", f"is {low}, but the range of times ends at {high}", "times.low=0"
+        # a fraction of the noise levels never draws its last step, whichever that is
+        steps, count = run["schedule"]["steps"], options.get("count", 0)
+        in_sigmas = options.get("space") == "sigma"
+        end = steps - 1 if in_sigmas else int(steps * (options.get("fraction") or 1))
+        drawable = end - (options.get("first") == "never")
+        if options["from_schedule"] and count > drawable:
+            message = (
+                f"is {count}, more training steps than sampled ones:"
+                f" {max(drawable, 0)} of {steps} can be drawn"
+            )
+            remedy = f"times.count={drawable}" if drawable > 0 else f"schedule.steps={10 * count}"
+            yield "count", message, remedy
 
     @abstractmethod
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
@@ -83,16 +103,10 @@ def logit_normal(u: Tensor) -> Tensor:
     return normal.sigmoid()
 
 
-class UniformTimes(Times):
-    """Uniform on [low, high), then shifted by `schedule.shifted`. With u uniform:
-
-        toward noisy: t = shifted(low + (high - low) u)               (AWM, SD3)
-        toward clean: t = 1 - shifted((1 - high) + (high - low) u)    (Flow-Factory since PR 113)
+class RangedTimes(Times):
+    """Times in a range, which a shift moves towards one end.
 
     Args:
-        stratified: Whether the T times of a sample lie in T equal bins.
-        low: Lower bound, before the shift.
-        high: Upper bound, before the shift.
         shift: Above 1 it moves times towards the end that `toward` names.
         toward: noisy | clean (see the formulas): end that the shift moves to; Flow-Factory: clean
             since April 2026.
@@ -114,6 +128,19 @@ class UniformTimes(Times):
         self.toward: Toward = toward
         self.shared: Shared = shared
 
+
+class UniformTimes(RangedTimes):
+    """Uniform on [low, high), then shifted by `schedule.shifted`. With u uniform:
+
+        toward noisy: t = shifted(low + (high - low) u)               (AWM, SD3)
+        toward clean: t = 1 - shifted((1 - high) + (high - low) u)    (Flow-Factory since PR 113)
+
+    Args:
+        stratified: Whether the T times of a sample lie in T equal bins.
+        low: Lower bound, before the shift.
+        high: Upper bound, before the shift.
+    """
+
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Range, then shift; the bounds apply before the shift, as published."""
         del times
@@ -123,7 +150,7 @@ class UniformTimes(Times):
         return 1 - shifted((1 - self.high) + (self.high - self.low) * u, self.shift)
 
 
-class LogitNormalTimes(Times):
+class LogitNormalTimes(RangedTimes):
     """Logit-normal times. With `r = max(shifted(sigmoid(z)), least)` and z standard normal:
 
         toward noisy: t = low + (high - low) r      (AWM, with low 0 and high 1)
@@ -133,28 +160,12 @@ class LogitNormalTimes(Times):
         stratified: Whether the T times of a sample lie in T bins of equal probability.
         low: Lower bound, after the shift.
         high: Upper bound, after the shift.
-        shift: Above 1 it moves times towards the end that `toward` names.
         least: Lower bound of r.
-        toward: noisy | clean (see the formulas): end that the shift moves to; Flow-Factory: clean
-            since April 2026.
     """
 
-    def __init__(
-        self,
-        *,
-        count: PositiveInt = 4,
-        stratified: bool = True,
-        low: Fraction = 0.0,
-        high: PositiveFraction = 1.0,
-        shift: Positive = 3.0,
-        least: Fraction = 0.01,
-        toward: Toward = "noisy",
-        shared: Shared = "sample",
-    ) -> None:
-        self.count, self.stratified = count, stratified
-        self.low, self.high, self.shift, self.least = low, high, shift, least
-        self.toward: Toward = toward
-        self.shared: Shared = shared
+    def __init__(self, *, shift: Positive = 3.0, least: Fraction = 0.01, **options: Any) -> None:
+        super().__init__(shift=shift, **options)
+        self.least = least
 
     def draw(self, uniform: Tensor, times: Tensor) -> Tensor:
         """Shift, then range, as published; the bounds hold after the shift."""

@@ -3,21 +3,17 @@
 Minus the log-likelihood is a denoising loss of low variance.
 """
 
-from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-from rlfactory.algo.advantage.base import Advantage
-from rlfactory.algo.base import Algorithm, Loss
-from rlfactory.algo.ops.noised_items import noised_items, self_normalised
+from rlfactory.algo.base import Loss
+from rlfactory.algo.ops.noised_items import ForwardAlgorithm, self_normalised
 from rlfactory.algo.ops.old_log_probs import log_ratio
 from rlfactory.algo.ops.surrogate import clipped_surrogate, ratio_metrics
-from rlfactory.algo.times import Times
-from rlfactory.batch import Batch, Outputs, TrainingItems
+from rlfactory.batch import Batch, Outputs
 from rlfactory.dynamics.ops.forward_process import ForwardProcess
 from rlfactory.model.base import ImageModel
-from rlfactory.rollout import Rollout
 from rlfactory.utils.types import Positive
 
 Prediction = Literal["x", "v", "eps"]
@@ -59,7 +55,7 @@ def denoising_loss(error: Tensor, *, adaptive: bool, reduction: Reduction = "mea
     return loss if reduction == "mean" else loss * error[0].numel()
 
 
-class VGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
+class VGRPO(ForwardAlgorithm):
     """With L the mean of `denoising_loss` over a sample's times, `r = exp(L_old - L)` and
 
         loss = mean max(-A r, -A clip(r, 1 - c, 1 + c)).
@@ -77,16 +73,12 @@ class VGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
         reduction: mean | sum: reduction of the square over dimensions.
     """
 
-    requires = "forward_process"
     has_surrogate_likelihood = True
     one_ratio_per_sample = True
 
     def __init__(
         self,
-        advantage: Advantage | None = None,
-        times: Times | None = None,
-        sigmas: Tensor | None = None,
-        *,
+        *given: Any,
         clip_range: Positive | None = 1e-2,
         shared_noise: bool = True,
         adaptive: bool = True,
@@ -94,30 +86,13 @@ class VGRPO(Algorithm[ImageModel, TrainingItems, Batch]):
         reduction: Reduction = "mean",
         shortcut: bool = True,
     ) -> None:
-        self.advantage = advantage
-        self.times = times
-        self.sigmas = sigmas
+        super().__init__(*given)
         self.clip_range = clip_range
         self.shared_noise = shared_noise
         self.adaptive = adaptive
         self.prediction: Prediction = prediction
         self.reduction: Reduction = reduction
         self.skip_old_log_probs = shortcut
-
-    def training_items(
-        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
-    ) -> TrainingItems:
-        """Each sample at each of its T times, with its own noise or its group's."""
-        items = noised_items(
-            rollout,
-            model,
-            self.times,
-            self.sigmas,
-            shared_noise=self.shared_noise,
-            seed=seed,
-            iteration=iteration,
-        )
-        return replace(items, whole_samples=True)
 
     def log_likelihoods(self, model: ImageModel, batch: Batch) -> Tensor:
         """Minus the denoising loss of each item, `[N]`."""

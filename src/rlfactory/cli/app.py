@@ -1,12 +1,12 @@
 """The command `rlfactory`: dispatches subcommands, plans, and starts runs."""
 
-import argparse
 import gc
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rlfactory.cli.words import (
@@ -67,7 +67,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        from rlfactory.utils.users_code import explained
+        from rlfactory.utils.errors import explained
 
         told = explained(error)
         if told is error:
@@ -79,6 +79,23 @@ def main() -> None:
     sys.exit(code)
 
 
+WITH_FLAGS: Mapping[str, str] = {
+    **dict.fromkeys(("report", "compare"), "rlfactory.report.command"),
+    **dict.fromkeys(("resume", "sample", "inspect", "export"), "rlfactory.cli.run_commands"),
+    **dict.fromkeys(("verify", "reward_model", "import_config"), "rlfactory.cli.run_commands"),
+}
+"""The modules with the functions of commands that take flags."""
+WITH_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("check", "list_options", "explain"), "rlfactory.cli.app"),
+    **dict.fromkeys(("evaluate", "sync"), "rlfactory.cli.run_commands"),
+    "serve": "rlfactory.tools.serve.command",
+    "sweep": "rlfactory.sweep.command",
+}
+"""The same of commands that take overrides and names."""
+FUNCTIONS = {"import": "import_config", "list": "list_options", "reward-model": "reward_model"}
+"""The functions of commands whose names are none."""
+
+
 def dispatch(argv: Sequence[str]) -> int:
     """Run a subcommand, or train."""
     from rlfactory.config.overrides import plan_composed
@@ -86,18 +103,10 @@ def dispatch(argv: Sequence[str]) -> int:
     from rlfactory.config.words import normalise_words
 
     trust_names(names_in(argv))
-    subcommands: dict[str, Callable[[Sequence[str]], int]] = {
-        "check": check,
-        "list": list_options,
-        "evaluate": _evaluate,
-        "explain": explain_key,
-        "serve": _serve,
-        "sweep": _sweep,
-        "sync": _sync,
-    }
     argv = plain_words(argv)
     command = argv[0] if argv else ""
-    asks_for_help = command in subcommands and {"-h", "--help"} & {*argv}
+    function = FUNCTIONS.get(command, command)
+    asks_for_help = function in WITH_WORDS and {"-h", "--help"} & {*argv}
     if command in ("-h", "--help", "help") or asks_for_help:
         from rlfactory.cli.help import show_help
 
@@ -105,29 +114,17 @@ def dispatch(argv: Sequence[str]) -> int:
     if command == "--version":
         print(__version__)
         return 0
-    if command in ("report", "compare"):
-        from rlfactory.report import command as report_commands
-
-        return int(getattr(report_commands, command)(argv[1:]))
-    if command in ("resume", "sample", "inspect", "export", "verify"):
-        import rlfactory.cli.run_commands as run_commands
-
-        return int(getattr(run_commands, command)(argv[1:]))
-    if command == "reward-model":
-        import rlfactory.cli.run_commands as run_commands
-
-        return run_commands.reward_model(argv[1:])
-    if command == "import":
-        return import_config(argv[1:])
-    typed = [word for word in argv if word not in (FORCE, TAKE_OVER)]
-    words = normalise_words(typed)
+    if function in WITH_FLAGS:
+        return _call(WITH_FLAGS[function], function, argv[1:])
+    words = normalise_words([word for word in argv if word not in (FORCE, TAKE_OVER)])
     command = words[0] if words else ""
-    if command == "check" or command not in subcommands:
+    function = FUNCTIONS.get(command, command)
+    if command == "check" or function not in WITH_WORDS:
         refuse_config_files(words)
         if problems := [*flag_problems(words), *plugin_problems(words)]:
             raise PlanError(problems)
-    if command in subcommands:
-        return subcommands[command](words[1:])
+    if function in WITH_WORDS:
+        return _call(WITH_WORDS[function], function, words[1:])
     if any(word.split("=")[0] in HYDRA_FLAGS for word in words):
         if MULTIRUN_FLAGS & {*words}:
             _refuse_words([word for word in words if not word.startswith("-")])
@@ -135,6 +132,11 @@ def dispatch(argv: Sequence[str]) -> int:
 
         return hydra_command(words, lambda composed: start(plan_composed(composed), argv))
     return train(words, argv)
+
+
+def _call(module: str, function: str, words: Sequence[str]) -> int:
+    """A command's exit code; only its own module is imported."""
+    return int(getattr(import_module(module), function)(words))
 
 
 def train(overrides: Sequence[str], typed: Sequence[str]) -> int:
@@ -150,8 +152,8 @@ def start(plan: "Plan", typed: Sequence[str]) -> int:
     """
     from rlfactory.cli.new_run import create_run
     from rlfactory.cli.resume import existing_config, replaces, resume_run, unfinished_run
-    from rlfactory.train.process.arguments import RunArguments
     from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
     from rlfactory.utils.console import silence_notices
 
     if is_non_main(plan.config["hardware"]):
@@ -216,7 +218,7 @@ def list_options(words: Sequence[str]) -> int:
 
     groups = [w for w in words if "=" not in w] or list(GROUPS)
     if groups == ["sweeps"]:
-        return _sweep([])
+        return _call(WITH_WORDS["sweep"], "sweep", [])
     group, *names = groups
     if group in GROUPS and names and not {*names} & {*GROUPS}:
         from rlfactory.cli.explain import describe_option
@@ -231,31 +233,7 @@ def list_options(words: Sequence[str]) -> int:
     return 0
 
 
-def _evaluate(words: Sequence[str]) -> int:
-    from rlfactory.cli.run_commands import evaluate
-
-    return evaluate(words)
-
-
-def _serve(words: Sequence[str]) -> int:
-    from rlfactory.tools.serve.command import serve
-
-    return serve(words)
-
-
-def _sweep(words: Sequence[str]) -> int:
-    from rlfactory.sweep.command import sweep
-
-    return sweep(words)
-
-
-def _sync(words: Sequence[str]) -> int:
-    from rlfactory.cli.run_commands import sync
-
-    return sync(words)
-
-
-def explain_key(words: Sequence[str]) -> int:
+def explain(words: Sequence[str]) -> int:
     """Print what a key, a group or an option means, and every file and override that sets it."""
     from rlfactory.cli.explain import explain_words
 
@@ -294,31 +272,6 @@ def _refuse_words(overrides: Sequence[str]) -> None:
             if guess is not None and guess not in ("check", "list", "sweep", "--help", "--version"):
                 fix += " --help"  # these need arguments
             raise PlanError([Problem(word, "is neither a command nor KEY=VALUE", fix)])
-
-
-def import_config(words: Sequence[str]) -> int:
-    """Print the command that is equivalent to a configuration file of another library."""
-    from rlfactory.config.peers.files import translate_file
-
-    arguments = import_parser().parse_args(words)
-    print(translate_file(arguments.file, arguments.gpus).text(arguments.file))
-    return 0
-
-
-def import_parser() -> argparse.ArgumentParser:
-    """The arguments of `rlfactory import`."""
-    parser = argparse.ArgumentParser(
-        prog="rlfactory import",
-        description="Print the rlfactory command for a configuration file of Flow-Factory (YAML),"
-        " flow_grpo or ddpo-pytorch (FILE.py:NAME, which is read and not run), or TRL (YAML, JSON)."
-        " What has no counterpart is listed in comments.",
-        epilog="example: rlfactory import config/grpo.py:pickscore_sd3",
-    )
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument(
-        "--gpus", type=int, default=1, help="GPUs that the file is for, where it does not say"
-    )
-    return parser
 
 
 if __name__ == "__main__":

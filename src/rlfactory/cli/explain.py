@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from rlfactory.config._hydra import (
-    ComposedConfig,
-    CompositionError,
-    Override,
-    defaults_list,
-    parse,
-)
+from rlfactory.config._hydra import ComposedConfig, CompositionError, Override, defaults_list, parse
 from rlfactory.config.dotted_keys import leaves, value_at
 from rlfactory.config.key_reference import comments, file_reference, key_reference
 from rlfactory.config.options import folders, options

@@ -9,15 +9,11 @@ from rlfactory.config.problems import PlanError, Problem
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.inputs import keep_inputs
-from rlfactory.train.process.own_code import sign_run
+from rlfactory.train.process.signed_run import sign_run
 
 
 def create_run(
-    plan: Plan,
-    command: str,
-    objects: Mapping[str, str] | None = None,
-    *,
-    replace: bool = False,
+    plan: Plan, command: str, objects: Mapping[str, str] | None = None, *, replace: bool = False
 ) -> None:
     """Make a plan's run folder, with the plan, the command and the frozen configuration.
 

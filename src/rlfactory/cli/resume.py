@@ -18,7 +18,7 @@ from rlfactory.run.atomic_write import write_text
 from rlfactory.run.folder import RunFolder, RunFolderError, require_unused
 from rlfactory.run.lock import require_free
 from rlfactory.tools.extend import keep_config
-from rlfactory.train.process.own_code import sign_run
+from rlfactory.train.process.signed_run import sign_run
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.path_keys import with_absolute_paths
 
@@ -124,8 +124,8 @@ def require_unlocked(path: Path, take_over: bool) -> None:
 
 def resume_run(plan: Plan, frozen: Config, force: bool, take_over: bool = False) -> int:
     """Resume the run in a plan's folder; with `force`, under the plan's configuration."""
-    from rlfactory.train.process.arguments import RunArguments
     from rlfactory.train.process.launch import run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
 
     folder = RunFolder(plan.run_dir)
     require_unlocked(plan.run_dir, take_over)

@@ -1,5 +1,6 @@
 """The commands that take a run folder: resume, verify, sample, inspect, export, evaluate, sync."""
 
+import argparse
 import os
 import re
 import shlex
@@ -8,20 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlfactory.cli.arguments import parsed
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.hardware.environment import is_non_main
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.inputs import remember, with_inputs
-from rlfactory.train.process.own_code import sign_run, untrusted_code
+from rlfactory.train.process.signed_run import sign_run, untrusted_code
 from rlfactory.utils.console import silence_notices
 from rlfactory.utils.data_files import FileError
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import absolute, file_of, path_values
 
-EVALUATION_KEYS = (
-    *("evaluation", "eval_rewards", "eval_sets", "scoring", "seed", "sample_batch", "prompt_cache"),
-    *("reward", "prompts", "hardware", "schedule", "precision", "memory"),
-)
+_EVALUATION = """
+evaluation eval_rewards eval_sets scoring seed sample_batch prompt_cache reward prompts hardware
+schedule precision memory
+"""
+EVALUATION_KEYS = tuple(_EVALUATION.split())
 FORCE = "--force"
 FLAGS = ("--temperature", "--steps", "--size", "--guidance", "--seed", "--count", "--weights")
 """What `sample` takes as flags and other commands as keys."""
@@ -31,9 +34,7 @@ HUB_ID = re.compile(r"(zoo:[\w-]+|[\w-][\w.-]*/[\w.-]+)")
 
 def sample(words: Sequence[str]) -> int:
     """Generate samples with a run's weights."""
-    from rlfactory.cli.arguments import sample_arguments
-
-    a = sample_arguments(words)
+    a = parsed("sample", words)
     config = require_run(a.run)
     if typed := [word.partition("=") for word in a.overrides if _sample_flag(word) in FLAGS]:
         raise PlanError(
@@ -51,6 +52,27 @@ def sample(words: Sequence[str]) -> int:
     weights = a.weights or config["evaluation"]["weights"]
     options = SamplingOptions(a.steps, a.size, a.guidance, a.temperature)
     return run_sample(a.run, prompts, a.count, a.seed, a.out, weights, a.best, options, moved)
+
+
+def _of_run(
+    command: str, words: Sequence[str]
+) -> tuple[argparse.Namespace, Mapping[str, Any], dict[str, str]]:
+    """The flags of a command on a run, the run's configuration, and its paths that were moved."""
+    a = parsed(command, words)
+    if command == "export":
+        _require_destination(a)
+    config = require_run(a.run)
+    return a, config, relocations(a.run, a.overrides, config)
+
+
+def _require_destination(a: argparse.Namespace) -> None:
+    """PlanError unless an export says where to, and is private only on the hub."""
+    if a.to is None and a.push is None:
+        message = "where to? --to FOLDER, --push USER/NAME for the Hugging Face hub, or both"
+        typed = f"rlfactory export {a.run} --to {a.run.name}-export"
+        raise PlanError([Problem("--to", f"{message}; type {typed}")])
+    if a.private and a.push is None:
+        raise PlanError([Problem("--private", "goes with --push USER/NAME")])
 
 
 def _sample_flag(word: str) -> str:
@@ -84,12 +106,9 @@ def _texts_of(file: Path) -> list[str]:
 
 def verify(words: Sequence[str]) -> int:
     """Train a stretch of a run again, and compare it bit by bit."""
-    from rlfactory.cli.arguments import verify_arguments
     from rlfactory.train.process.launch import require_possible
 
-    a = verify_arguments(words)
-    config = require_run(a.run)
-    moved = relocations(a.run, a.overrides, config)
+    a, config, moved = _of_run("verify", words)
     require_possible(config)
     silence_notices()
     from rlfactory.tools.verify.command import verify as run_verify
@@ -99,11 +118,7 @@ def verify(words: Sequence[str]) -> int:
 
 def inspect(words: Sequence[str]) -> int:
     """Analyse a run's language model with TransformerLens."""
-    from rlfactory.cli.arguments import inspect_arguments
-
-    a = inspect_arguments(words)
-    config = require_run(a.run)
-    moved = relocations(a.run, a.overrides, config)
+    a, config, moved = _of_run("inspect", words)
     weights = a.weights or config["evaluation"]["weights"]
     silence_notices()
     from rlfactory.tools.inspect.command import inspect as run_inspect
@@ -113,11 +128,7 @@ def inspect(words: Sequence[str]) -> int:
 
 def export(words: Sequence[str]) -> int:
     """Write a run's weights for other libraries."""
-    from rlfactory.cli.arguments import export_arguments
-
-    a = export_arguments(words)
-    config = require_run(a.run)
-    moved = relocations(a.run, a.overrides, config)
+    a, config, moved = _of_run("export", words)
     weights = a.weights or config["evaluation"]["weights"]
     silence_notices()
     from rlfactory.tools.export.command import export as run_export
@@ -130,15 +141,22 @@ def export(words: Sequence[str]) -> int:
 
 def reward_model(words: Sequence[str]) -> int:
     """Train a reward model on pairs of completions."""
-    from rlfactory.cli.arguments import reward_model_arguments
-
-    a = reward_model_arguments(words)
+    a = parsed("reward-model", words)
     silence_notices()
     from rlfactory.tools.reward_model.command import reward_model as run_reward_model
-    from rlfactory.tools.reward_model.training import Options
+    from rlfactory.tools.reward_model.training import RewardModelOptions
 
-    options = Options(a.epochs, a.lr, a.batch, a.micro_batch, a.seed)
+    options = RewardModelOptions(a.epochs, a.lr, a.batch, a.micro_batch, a.seed)
     return run_reward_model(a.base, a.pairs.expanduser(), a.to, a.held_out, options)
+
+
+def import_config(words: Sequence[str]) -> int:
+    """Print the command that is equivalent to a configuration file of another library."""
+    from rlfactory.config.peers.files import kinds, translate_file
+
+    a = parsed("import", words, kinds=kinds())
+    print(translate_file(a.file, a.gpus).text(a.file))
+    return 0
 
 
 def evaluate(words: Sequence[str]) -> int:
@@ -212,13 +230,12 @@ def sync(words: Sequence[str]) -> int:
 
 def resume(words: Sequence[str]) -> int:
     """Resume a run from its newest checkpoint."""
-    from rlfactory.cli.arguments import resume_arguments
     from rlfactory.cli.resume import is_done, require_unlocked
     from rlfactory.tools.extend import extended, write_iterations
-    from rlfactory.train.process.arguments import RunArguments
     from rlfactory.train.process.launch import require_possible, run_or_launch
+    from rlfactory.train.process.run_arguments import RunArguments
 
-    a = resume_arguments(words)
+    a = parsed("resume", words)
     frozen = require_run(a.run)
     words = [word for word in a.overrides if override_key(word) != "iterations"]
     moved, former = relocations(a.run, words, frozen), frozen["iterations"]

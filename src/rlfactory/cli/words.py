@@ -9,10 +9,11 @@ from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem, closest, override_key
 
-COMMANDS = (
-    *("check", "list", "explain", "resume", "sample", "evaluate", "report", "compare", "import"),
-    *("inspect", "export", "serve", "sweep", "sync", "reward-model", "verify"),
-)
+_COMMANDS = """
+check list explain resume sample evaluate report compare import inspect export serve sweep sync
+reward-model verify
+"""
+COMMANDS = tuple(_COMMANDS.split())
 """The commands besides training."""
 PLANNED = ("check", "explain")
 """Commands whose words are overrides, as those of training; the others have flags and files."""
@@ -40,12 +41,11 @@ NOT_OURS = {
 }
 """Flags of Hydra that are not supported, and what to use instead."""
 SWEEPER_PACKAGES = {name: f"hydra-{name}-sweeper" for name in ("ax", "nevergrad", "optuna")}
-LONG_FLAGS = frozenset(
-    {
-        *(*VALUES, *SHORT.values(), *NOT_OURS, *COMPLETION_FLAGS),
-        *("--config-dir", "--help", "--version", FORCE, TAKE_OVER),
-    }
-)
+LONG_FLAGS = {*VALUES, *SHORT.values(), *NOT_OURS, *COMPLETION_FLAGS, FORCE, TAKE_OVER} | {
+    "--config-dir",
+    "--help",
+    "--version",
+}
 """Words that begin with `--` and set no key."""
 
 
@@ -141,9 +141,9 @@ def plugin_problems(words: Sequence[str]) -> Iterator[Problem]:
     """The problems of launchers and sweepers that are not installed, or can't work here."""
     for word in words:
         key, value = override_key(word), word.partition("=")[2]
-        packages = {"hydra/launcher": _launchers(), "hydra/sweeper": SWEEPER_PACKAGES}.get(key)
-        if packages is None or value == "basic":
+        if key not in ("hydra/launcher", "hydra/sweeper") or value == "basic":
             continue
+        packages = _launchers() if key == "hydra/launcher" else SWEEPER_PACKAGES
         if value not in packages:
             known = ["basic", *packages]
             guess = closest(value, known) or "basic"

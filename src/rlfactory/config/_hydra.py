@@ -299,23 +299,24 @@ def _record_overrides(
 def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
     """A file's content as Hydra reads it, `${...}` unresolved; empty if it is no mapping.
 
-    With the `group` that it is an option of, its component has all options.
+    With the `group` that it is an option of, its component has all options. Not to be changed.
     """
     stat = path.stat()
-    return with_defaults(deepcopy(_read_yaml(path, stat.st_mtime_ns, stat.st_size)), group)
+    return _read_yaml(path, group, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=512)
-def _read_yaml(path: Path, *state: int) -> dict[str, Any]:
+def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     """The content of a file. `state` is part of the cache key, since the file may be edited."""
     with _fast_yaml():
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    return {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
+    named = {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
+    return with_defaults(named, group)
 
 
 def read_option(path: Path, group: str) -> dict[str, Any] | None:
     """A group's values in an option's file; None if they depend on other files."""
-    content = read_yaml(path, group)
+    content = deepcopy(read_yaml(path, group))
     companions = content.pop("defaults", [])  # of other groups
     own = all(isinstance(c, dict) and str([*c][0]).startswith("override ") for c in companions)
     if [*content] != [group] or not own or "${" in path.read_text("utf-8"):
@@ -354,6 +355,12 @@ def _resolved(config: DictConfig, key: Any) -> Any:
 
 def search_path() -> list[str | None]:
     """The entries of Hydra's search path: our `conf`, the plug-ins' packages and Hydra's own."""
+    return _search_path(tuple(plugins().items()))
+
+
+@lru_cache
+def _search_path(installed: tuple[tuple[str, str], ...]) -> list[str | None]:
+    """The entries with some plug-ins, which are a part of the cache key."""
 
     def work() -> list[str | None]:
         loader = GlobalHydra.instance().config_loader()

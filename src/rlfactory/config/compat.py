@@ -15,8 +15,7 @@ from rlfactory.config.diff import NO_EFFECT_ON_RESULTS
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS, RootConfig
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_allowed
 
 Config = Mapping[str, Any]
@@ -124,10 +123,7 @@ def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
         target = node.get("_target_")
         if not isinstance(target, str) or target != other.get("_target_"):
             continue
-        try:
-            parameters = read_signature(target).parameters
-        except TargetError:
-            continue
+        parameters = parameters_of(node)
         filled[group] = {
             **node,
             **{
@@ -220,10 +216,7 @@ def _missing_component_keys(frozen: Config) -> Iterator[str]:
         if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
             yield group
             continue
-        try:
-            needed = read_signature(node["_target_"]).parameters
-        except TargetError:
-            continue  # building the component reports the missing package
+        needed = parameters_of(node)  # building the component reports a missing package
         yield from (f"{group}.{n}" for n, p in needed.items() if p.required and n not in node)
 
 

@@ -9,8 +9,8 @@ from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import override_key
 from rlfactory.config.prompt_data import Head, prompt_head
 from rlfactory.config.words import typed_value
+from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts, sameness
 from rlfactory.utils.batch_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
-from rlfactory.utils.held_out import FEWEST, held_out_texts, sameness
 from rlfactory.utils.live_objects import is_reference, resolve
 from rlfactory.utils.text import plural
 

@@ -16,7 +16,7 @@ from rlfactory.config.options import options
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.schema.option_defaults import with_defaults
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
-from rlfactory.config.schema.signature import Parameter, lineage, read_signature
+from rlfactory.config.schema.signature import Parameter, lineage, parameters_of
 from rlfactory.config.schema.static_names import TargetError, find_definition
 from rlfactory.config.words import typed_value
 from rlfactory.utils.typecheck import describe
@@ -103,7 +103,7 @@ def _parameter(key: str, config: Config) -> tuple[Parameter, str]:
     for part in key.split("."):
         target = str(node.get("_target_", "")) if isinstance(node, Mapping) else ""
         if target:
-            known = _signature(target)
+            known = parameters_of(node)  # none of a package that is not installed
         elif is_dataclass(parameter.kind):
             known = {f.name: Parameter(f.type, required=True) for f in fields(parameter.kind)}
         else:
@@ -111,13 +111,6 @@ def _parameter(key: str, config: Config) -> tuple[Parameter, str]:
         parameter = known.get(part, unknown)
         node = node.get(part) if isinstance(node, Mapping) else None
     return parameter, target
-
-
-def _signature(target: str) -> Mapping[str, Parameter]:
-    try:
-        return read_signature(target).parameters
-    except TargetError:  # of a package that is not installed
-        return {}
 
 
 @cache

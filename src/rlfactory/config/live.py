@@ -12,9 +12,9 @@ from rlfactory.config._hydra import ComposedConfig
 from rlfactory.config.composites import function_node, is_function, option_values
 from rlfactory.config.live_rewards import RewardPart, are_several, reward_fault, reward_parts
 from rlfactory.config.options import options
-from rlfactory.config.problems import PlanError, Problem, override_key
+from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key
 from rlfactory.config.schema.signature import live_signature
-from rlfactory.model.lm.live_models import lora_words, model_fault, tokenizer_fault, unwrapped
+from rlfactory.model.lm.trainable import lora_words, model_fault, tokenizer_fault, unwrapped
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
 from rlfactory.utils.live_objects import PREFIX
@@ -235,3 +235,30 @@ def _name_of(value: Any) -> str:
         return plural(len(value), "prompt")
     named = value if hasattr(value, "__name__") else type(value)
     return str(named.__name__).strip("<>")
+
+
+CLASSES = ("algo", "dynamics")
+"""Groups of which a class may be handed over, whose options are typed as those of a shipped one."""
+
+
+def live_options(arguments: LiveArguments, typed: Sequence[str]) -> tuple[list[str], list[Problem]]:
+    """The words of a call, and the problems of those that set what its classes do not take.
+
+    An option that a class has and the option it derives from has not is added: `algo.NAME=VALUE`
+    becomes `++algo.NAME=VALUE`.
+    """
+    words, problems = [], []
+    for word in typed:
+        key = override_key(word)
+        group, _, option = key.partition(".")
+        live = arguments.objects.get(group) if group in CLASSES and option else None
+        if live is None or word.startswith(("+", "~")):
+            words.append(word)
+        elif not isinstance(live, type):
+            message = "can't be set: the algorithm is an instance; hand over its class"
+            problems.append(Problem(key, message))
+        elif option.partition(".")[0] not in (known := live_signature(group, live).parameters):
+            problems.append(unknown_key(key, known))
+        else:
+            words.append(word if "." in option else f"++{word}")
+    return words, problems

@@ -14,6 +14,7 @@ from rlfactory.config._hydra import (
     parse,
 )
 from rlfactory.config.begun_weights import begun_keys
+from rlfactory.config.companions import lacks_reward, media_forms, recipe_of
 from rlfactory.config.composites import (
     COMPOSITE_KEYS,
     JUDGES,
@@ -22,7 +23,6 @@ from rlfactory.config.composites import (
     spelled_out,
 )
 from rlfactory.config.layers import layers_of, other_model, replaced_nodes
-from rlfactory.config.media_forms import lacks_reward, media_forms
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import folders, options
 from rlfactory.config.origins import departures, nearest_published, origin_notes
@@ -39,7 +39,6 @@ from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.processes import with_process_count
 from rlfactory.config.rates import with_rates
-from rlfactory.config.recipes import recipe_of
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched

@@ -9,14 +9,13 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.checks.base import Traits
+from rlfactory.config.checks.base import Traits, unread_groups
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
-from rlfactory.config.checks.rules import RULES
+from rlfactory.config.checks.rules import rule_problems
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets, row_notes
-from rlfactory.config.live_rows import described_choice
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
 from rlfactory.config.problems import PlanError, Problem
@@ -32,6 +31,7 @@ from rlfactory.config.schema_problems import (
 )
 from rlfactory.config.settings_rows import describe_draws, describe_learning, describe_sample
 from rlfactory.config.tracked_prompts import tracker_notes
+from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import with_absolute_paths
 
 Config = Mapping[str, Any]
@@ -69,7 +69,7 @@ class Plan:
     def table(self, *, color: bool = False) -> str:
         """The printed plan: choices, derived rows and the run folder, a line each."""
         chosen = {group: self.choices[group] for group in GROUPS if group in self.choices}
-        rows = {g: described_choice(name, self.config.get(g)) for g, name in chosen.items()}
+        rows = {g: _described_choice(name, self.config.get(g)) for g, name in chosen.items()}
         if self.model != self.choices["model"]:
             rows["model"] = f"{self.choices['model']}: {self.model}"
         if rows.get("recipe") == "none":
@@ -83,6 +83,21 @@ class Plan:
             start = style.get(name, "")
             lines.append(f"{start}{name:<{width}}  {text}{reset if start else ''}")
         return "\n".join(lines)
+
+
+def _described_choice(choice: str, node: Any) -> str:
+    """An option, or what of its group is in memory.
+
+    Args:
+        choice: the option's name, or that of the object.
+        node: the group's values, which may refer to live objects.
+    """
+    names = references_in(node)
+    if "model" in names:
+        return f"in memory, with the settings of {choice}"
+    if parts := [name.partition(".")[2] for name in names if "." in name]:
+        return f"{choice}: {', '.join(parts)} in memory"
+    return f"{choice}, in memory" if names else choice
 
 
 def make_plan(
@@ -134,10 +149,7 @@ def checked_traits(
     traits = {key: signature.class_constants for key, signature in signatures.items()}
     # rules can't read the traits of a component without a signature
     faulty = [*(p.key for p in problems), *(key for key in COMPONENTS if key not in signatures)]
-    for rule, reads in RULES.items():
-        # a rule does not run on keys that already have a problem
-        if not any(_overlaps(key, read) for key in faulty for read in reads):
-            problems += rule(config, traits)
+    problems += rule_problems(config, traits, faulty)
     if problems:
         raise PlanError([_with_default(problem, defaults or {}) for problem in problems])
     return traits
@@ -151,20 +163,9 @@ def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
 
 
 def _visible_choices(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
-    """The choices that have an effect.
-
-    Language models have no noise levels, and their algorithms have their own advantages. Algorithms
-    on sampling steps learn at the times of these steps.
-    """
-    image_groups = {"schedule", "window", "advantage"}
-    hidden = image_groups if traits["model"].get("process") == "tokens" else set()
-    hidden |= {"times"} if traits["algo"].get("requires") != "forward_process" else {"window"}
+    """The choices that have an effect."""
+    hidden = unread_groups(traits)
     return {group: option for group, option in choices.items() if group not in hidden}
-
-
-def _overlaps(one: str, other: str) -> bool:
-    """Whether two keys are the same, or one lies below the other."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _with_default(problem: Problem, defaults: Config) -> Problem:

@@ -84,16 +84,14 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
 
 def component_problems(config: Config, key: str) -> list[Problem]:
     """The problems of one component alone, without rules on combinations."""
-    from rlfactory.config.checks.rules import (
-        RULES,  # nothing for a process that reads a frozen file
-    )
+    # nothing for a process that reads a frozen file
+    from rlfactory.config.checks.rules import rule_problems
 
     signatures: dict[str, Signature] = {}
     if problems := [*node_problems(config, key, config.get(key), signatures)]:
         return problems
     traits = {name: signature.class_constants for name, signature in signatures.items()}
-    alone = [rule for rule, reads in RULES.items() if reads == (key,)]
-    return [problem for rule in alone for problem in rule(config, traits)]
+    return [*rule_problems(config, traits, [other for other in config if other != key])]
 
 
 def node_problems(

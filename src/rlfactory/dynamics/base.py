@@ -11,6 +11,10 @@ argument is `process`, positional: the model's `ForwardProcess`.
 `step` is called once for each stochastic step while sampling, and once for each training item in
 `Algorithm.loss`. Samplers without a likelihood may implement `ops.solver.Solver` instead. Token
 samplers (`token.py`) have the same class attributes and their own `step`.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 import math

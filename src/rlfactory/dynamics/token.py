@@ -1,14 +1,15 @@
 """Token sampling for language models: temperature, top-k, top-p, and log-probabilities."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveFraction, PositiveInt
+from rlfactory.utils.types import Faults, NonNegativeInt, Positive, PositiveFraction, PositiveInt
 
 LogProbOf = Literal["full", "untempered"]
 _TYPED = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}
@@ -82,6 +83,15 @@ class Token:
         self.stop_at_end, self.stop_after, self.stop_match = stop_at_end, stop_after, stop_match
         self.stop = [typed_text(text) for text in stop or []]
         self.log_prob_of: LogProbOf = log_prob_of
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """A stop text is no empty one, which every response has."""
+        import json
+
+        if "" in (stop := options["stop"] or []):
+            rest = json.dumps([text for text in stop if text], ensure_ascii=False)
+            yield "stop", "holds an empty text", f"dynamics.stop={rest}"
 
     def step(
         self, logits: Tensor, *, noise: Tensor | None = None, next: Tensor | None = None

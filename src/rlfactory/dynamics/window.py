@@ -6,13 +6,14 @@ same steps. No window is empty, and none is shorter than its `size`.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from itertools import accumulate
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from rlfactory.utils import rng
-from rlfactory.utils.types import NonNegative, NonNegativeInt, PositiveInt
+from rlfactory.utils.types import Faults, NonNegative, NonNegativeInt, PositiveInt
 
 AtEnd = Literal["clip", "roll_back"]
 
@@ -31,6 +32,29 @@ class Window(ABC):
 
     margin: ClassVar[int] = 0
     noisier_half: ClassVar[bool] = False
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """A window holds at least one step, and only steps of the schedule."""
+        steps, low, chosen = run["schedule"]["steps"], options.get("low", 0), options.get("steps")
+        high = options.get("high") or max(steps - options["margin"], 1)
+        if outside := [step for step in chosen or () if step >= steps]:
+            inside = ",".join(str(step) for step in chosen or () if step < steps)
+            message = f"{outside} lie outside the {steps} steps, 0 to {steps - 1}"
+            yield "steps", message, f"window.steps=[{inside}]"
+        if chosen == []:
+            yield "steps", "is empty, so nothing would be trained", "window.steps=[0,1]"
+        if options.get("skip_last", 0) >= steps:
+            message = f"skips {options['skip_last']} of {steps} steps, so nothing would be trained"
+            yield "skip_last", message, "window.skip_last=1"
+        if high > steps:
+            yield "high", f"is {high}, but there are {steps} steps", f"window.high={steps}"
+        elif low >= high:
+            message = f"is {low}, but the steps to choose from end at {high - 1}"
+            yield "low", message, "window.low=0"
+        elif options.get("size", 1) > high - low:
+            message = f"is {options['size']}, but steps {low} to {high - 1} are {high - low}"
+            yield "size", message, f"window.size={high - low}"
 
     @abstractmethod
     def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:

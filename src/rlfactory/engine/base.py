@@ -11,23 +11,30 @@ A run calls the methods in this order:
 
 The trainer computes likelihoods and values of the drawn tokens itself, in a pass over whole texts,
 so an engine may draw from a slightly different distribution (`engine/log_prob_mismatch_mean`).
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.model.pipelines.loading import no_bars
 from rlfactory.utils.errors import UserError
+from rlfactory.utils.types import Faults
+
+if TYPE_CHECKING:
+    from rlfactory.model.causal_lm import CausalLM
 
 
 class EngineError(UserError, RuntimeError):
@@ -83,8 +90,28 @@ class Engine(ABC):
     draws_by: ClassVar[str] = "engine"
     package: ClassVar[str | None] = None
 
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """What it draws is of the distribution that the trainer computes likelihoods of."""
+        dynamics = run["dynamics"]
+        if options["draws_by"] != "engine" or "top_k" not in dynamics:
+            return
+        for key, whole in (("top_k", 0), ("top_p", 1.0), ("stop_after", 0)):
+            if dynamics[key] != whole:
+                message = (
+                    f"is {dynamics[key]}, and an engine draws from the whole distribution, up to"
+                    " the first end; with it, engine=own draws"
+                )
+                yield f"dynamics.{key}", message, f"dynamics.{key}={whole}"
+        if dynamics["log_prob_of"] == "untempered" and dynamics["temperature"] != 1:
+            message = (
+                "is untempered, and an engine's log-probabilities are those at the temperature;"
+                " with it, engine=own draws"
+            )
+            yield "dynamics.log_prob_of", message, "dynamics.log_prob_of=full"
+
     @abstractmethod
-    def open(self, model: CausalLM) -> None:
+    def open(self, model: "CausalLM") -> None:
         """Start the engine for a model, or connect to it; called once.
 
         Raises:
@@ -92,7 +119,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def load(self, model: CausalLM) -> None:
+    def load(self, model: "CausalLM") -> None:
         """Take over the weights that are in use; called before each rollout.
 
         Raises:
@@ -122,7 +149,7 @@ class Engine(ABC):
 
 
 @contextmanager
-def plain_weights(model: CausalLM) -> Iterator[dict[str, Tensor]]:
+def plain_weights(model: "CausalLM") -> Iterator[dict[str, Tensor]]:
     """The network's tensors by the names of a network without adapters, which are merged within
     the `with`. They are not copied.
     """
@@ -135,7 +162,7 @@ def plain_weights(model: CausalLM) -> Iterator[dict[str, Tensor]]:
         }
 
 
-def save_plain(model: CausalLM, folder: Path) -> None:
+def save_plain(model: "CausalLM", folder: Path) -> None:
     """Write the weights in use, configuration and tokenizer as a transformers folder.
 
     An output projection that is tied to the embedding is written apart from it: vLLM 0.32 reloads
@@ -155,7 +182,7 @@ def save_plain(model: CausalLM, folder: Path) -> None:
     model.tokenizer.save_pretrained(folder)
 
 
-def _output_name(model: CausalLM) -> str:
+def _output_name(model: "CausalLM") -> str:
     """The name of the output projection's weight."""
     project = model.network.get_output_embeddings()
     return next(f"{name}.weight" for name, m in model.network.named_modules() if m is project)

@@ -1,9 +1,12 @@
 """Our own decoding loop, which records log-probabilities and values as it draws."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rlfactory.engine.base import Completion, Engine, SamplingSettings
-from rlfactory.model.causal_lm import CausalLM
+
+if TYPE_CHECKING:
+    from rlfactory.model.causal_lm import CausalLM
 
 
 class Own(Engine):
@@ -13,10 +16,10 @@ class Own(Engine):
 
     draws_by = "model"
 
-    def open(self, model: CausalLM) -> None:
+    def open(self, model: "CausalLM") -> None:
         """Nothing to start."""
 
-    def load(self, model: CausalLM) -> None:
+    def load(self, model: "CausalLM") -> None:
         """Nothing to hand over."""
 
     def generate(

@@ -3,6 +3,10 @@
 `train.build` calls `prepare` once, when the model is made. In each update the learner draws its
 micro-batches from `pad_micro_batches`, calls `backward` for each, and then `step` or, if the update
 is rejected, `discard_gradients`. `close` is the last call.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod

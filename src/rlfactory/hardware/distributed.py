@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rlfactory.hardware.base import AllRanksError, Hardware, HardwareError, PeerLostError
+from rlfactory.hardware.base import AllRanksError, HardwareError, PeerLostError
 from rlfactory.hardware.environment import AUTO, ProcessInfo, process_info
 from rlfactory.hardware.local import Local
-from rlfactory.utils.types import GPUName, NonNegativeInt, Positive, PositiveInt
+from rlfactory.hardware.sum_gradients import sum_gradients
+from rlfactory.utils.types import Faults, GPUName, NonNegativeInt, Positive, PositiveInt
 
 if TYPE_CHECKING:
     from rlfactory.hardware.fsdp import FSDPParameters
@@ -23,11 +24,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NO_BYTES = torch.empty(0, dtype=torch.uint8)
-BUCKET = 25 * 2**20
-"""Bytes of one all-reduce."""
 
 
-class Distributed(Hardware):
+class Distributed(Local):
     """`processes` in all, started by torchrun or SLURM, or by the command through torchrun.
 
     Each rank samples whole groups and computes the gradient of its own samples; gradients are
@@ -84,13 +83,44 @@ class Distributed(Hardware):
                 f"hardware.processes={processes}, but the launcher has started {info.world_size};"
                 f" type hardware.processes={info.world_size}, or have it start {processes}"
             )
-        self._local = Local(
-            loss_scaling, device=device, threads=threads, deterministic=deterministic
-        )
-        self.device = self._local.device = _device_of(self._local.device, info)
+        super().__init__(loss_scaling, device=device, threads=threads, deterministic=deterministic)
+        self.device = _device_of(self.device, info)
         self._connect(info, timeout)
         self._defer = defer_reduce
         self._sharded = _fsdp_parameters(shard_size, offload) if strategy == "fsdp2" else None
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Every process samples the same number of groups; shards are those of whole processes."""
+
+        def nearest(number: int, wanted: int) -> list[int]:
+            divisors = [n for n in range(1, number + 1) if number % n == 0]
+            return sorted(divisors, key=lambda n: abs(n - wanted))[:3]
+
+        prompts, processes, size = (
+            run["prompts_per_iteration"],
+            options["processes"],
+            options["shard_size"],
+        )
+        if prompts % processes:
+            near, more = nearest(prompts, processes), -(-prompts // processes) * processes
+            message = (
+                f"is {processes}, which does not divide the {prompts} groups of an iteration;"
+                f" nearest are {', '.join(map(str, sorted(near)))}, or prompts_per_iteration={more}"
+            )
+            yield "processes", message, f"hardware.processes={near[0]}"
+        if options["strategy"] != "fsdp2":
+            for key, default in (("shard_size", None), ("offload", False), ("defer_reduce", False)):
+                if options[key] != default:
+                    message = f"is {options[key]}, and hardware.strategy=ddp shards nothing"
+                    yield key, message, "hardware.strategy=fsdp2"
+        elif size is not None and processes % size:
+            near = nearest(processes, size)
+            listed = ", ".join(map(str, sorted(near)))
+            message = (
+                f"is {size}, which does not divide the {processes} processes; nearest: {listed}"
+            )
+            yield "shard_size", message, f"hardware.shard_size={near[0]}"
 
     def _connect(self, info: ProcessInfo, timeout: float) -> None:
         if dist.is_initialized():  # by an earlier run in this process
@@ -115,10 +145,6 @@ class Distributed(Hardware):
         if self._sharded is not None:
             self._sharded.shard_model(model, self.device.type)
 
-    def backward(self, loss: Tensor) -> None:
-        """Plain backward; sharded parameters sum their gradients meanwhile."""
-        self._local.backward(loss)
-
     def step(
         self,
         optimizer: torch.optim.Optimizer,
@@ -128,15 +154,15 @@ class Distributed(Hardware):
         """Sum the gradients of all ranks, then clip by the global norm."""
         if self._sharded is not None:
             with _communicating():
-                norm = self._sharded.clip(parameters, max_grad_norm, self._local.unscale)
-            return self._local.step_if_finite(optimizer, norm)
+                norm = self._sharded.clip(parameters, max_grad_norm, self.unscale)
+            return self.step_if_finite(optimizer, norm)
         with _communicating():
             sum_gradients(parameters)
-        return self._local.step(optimizer, parameters, max_grad_norm)
+        return super().step(optimizer, parameters, max_grad_norm)
 
     def close(self) -> None:
         """Leave the process group, and restore torch's settings."""
-        self._local.close()
+        super().close()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -213,22 +239,6 @@ class Distributed(Hardware):
         received: T = json.loads(self.all_gather_strings([own])[source])
         return received
 
-    def peak_memory(self) -> float:
-        """That of this process, or of its GPU."""
-        return self._local.peak_memory()
-
-    def take_peak_memory(self) -> dict[str, float]:
-        """That of this process's GPU."""
-        return self._local.take_peak_memory()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the loss scaler, the same in all ranks."""
-        return self._local.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the loss scaler."""
-        self._local.load_state_dict(state)
-
     def _all_reduce(self, value: float, operation: Any) -> float:
         # float64 on the CPU: sums of counts stay exact, and no GPU is waited for
         number = torch.tensor([value], dtype=torch.float64)
@@ -298,52 +308,3 @@ def _communicating(problem: str = "another process does not answer any more") ->
 
 def _as_tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NO_BYTES
-
-
-def sum_gradients(parameters: Sequence[nn.Parameter], bucket: int = BUCKET) -> None:
-    """Replace `parameter.grad` by the sum over all ranks.
-
-    A parameter without a gradient in any rank stays without; one that has none only in this rank,
-    as when it has no samples of a minibatch, gets one.
-    """
-    has_gradient = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
-    # ranks must agree on what they send before they send it
-    dist.all_reduce(has_gradient, dist.ReduceOp.MAX)
-    trained = [p for p, has in zip(parameters, has_gradient.tolist(), strict=True) if has]
-    for parameter in trained:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    gradients = [p.grad for p in trained if p.grad is not None]
-    # all buckets are under way before the first is waited for
-    pending = [(group, *_start_all_reduce(group)) for group in buckets(gradients, bucket)]
-    for group, flat, work in pending:
-        work.wait()
-        pieces = torch.split(flat, [gradient.numel() for gradient in group])
-        for gradient, piece in zip(group, pieces, strict=True):
-            gradient.copy_(piece.view_as(gradient))
-
-
-def buckets(tensors: Sequence[Tensor], size: int) -> Iterator[list[Tensor]]:
-    """Consecutive tensors of one dtype and device, at most `size` bytes together; a larger tensor
-    is a bucket by itself.
-    """
-    group, held = list[Tensor](), 0
-    for tensor in tensors:
-        is_other_kind = bool(group) and (group[0].dtype, group[0].device) != (
-            tensor.dtype,
-            tensor.device,
-        )
-        if group and (is_other_kind or held + tensor.nbytes > size):
-            yield group
-            group, held = [], 0
-        group.append(tensor)
-        held += tensor.nbytes
-    if group:
-        yield group
-
-
-def _start_all_reduce(group: list[Tensor]) -> tuple[Tensor, dist.Work]:
-    flat = torch.cat([gradient.reshape(-1) for gradient in group])
-    work = dist.all_reduce(flat, async_op=True)
-    assert work is not None
-    return flat, work

@@ -23,15 +23,18 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
-from rlfactory.hardware.distributed import sum_gradients
 from rlfactory.hardware.loaded_network import LoadedNetwork
+from rlfactory.hardware.sum_gradients import sum_gradients
 
 REPLICATE, SHARD = "replicate", "shard"
 """The dimensions of the mesh: copies of the network, and the ranks that share one."""
 
 
 class FSDPParameters:
-    """Shards the network of a model; a `ShardedParameters` and a `GatheredPasses`.
+    """Shards the network of a model, and the tensors of its weight sets and optimizer.
+
+    A shard is a plain tensor, this rank's rows. Methods that return or need full tensors are
+    collective: every rank calls them in the same order.
 
     An ordinary pass gathers one block after another, so all ranks make equally many; inside
     `unsharded` every rank has the full network, for passes without gradient, of which ranks may

@@ -20,6 +20,10 @@ Order of calls in a run: constructor; `hardware.prepare` (which may shard `weigh
 algorithm needs; `prepare`; then in each iteration `encode`, `predict` for each sampling step and
 `decode`, without gradient, and `predict` for each micro-batch, with gradient; at checkpoints
 `export`.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod

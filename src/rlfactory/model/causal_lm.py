@@ -1,9 +1,9 @@
 """Adapter for causal language models of transformers, with a critic."""
 
 import copy
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import call
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,36 +14,26 @@ from transformers import DynamicCache, PreTrainedModel
 from rlfactory.dynamics.token import Token
 from rlfactory.model.export_state import with_prefix, with_values
 from rlfactory.model.lm.attention import RecomputedLayers, attention_mask, is_windowed
-from rlfactory.model.lm.chat import PromptFormat, TextRole
 from rlfactory.model.lm.critic import Shape, Start, ValueHead, ValueModel, save_critic
 from rlfactory.model.lm.generate import decode, positions_of
 from rlfactory.model.lm.gpt2_step import GPT2Step
 from rlfactory.model.lm.kv_cache import preallocated_cache
 from rlfactory.model.lm.loading import begins_with_end, context_of, end_ids, load_language_model
 from rlfactory.model.lm.logits import Work, finished, in_chunks
-from rlfactory.model.lm.stop_texts import StopTexts
-from rlfactory.model.lm.vocabulary import (
-    IMPOSSIBLE,
-    padded_completions,
-    padded_prompts,
-    require_rows,
-    unused_ids,
-)
+from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
+from rlfactory.model.lm.tokenized import LongPrompts, TokenizedModel
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.loading import no_bars
 from rlfactory.model.precision import Precision
-from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.pytree import require, to_device
 from rlfactory.utils.types import LoraTargets, NonNegative, Positive, PositiveInt
 
-log = logging.getLogger(__name__)
 
-
-class CausalLM(TextModel):
+class CausalLM(TokenizedModel):
     """An `AutoModelForCausalLM` by `zoo:NAME`, folder or hub id, trained in full or by LoRA.
 
     Raises:
@@ -69,7 +59,7 @@ class CausalLM(TextModel):
         text_role: TextRole = "none",
         chat_options: dict[str, Any] | None = None,
         max_prompt_length: PositiveInt | None = None,
-        long_prompts: Literal["refuse", "drop", "cut"] = "refuse",
+        long_prompts: LongPrompts = "refuse",
         value_path: str | None = None,
         value_head: Shape = "mlp",
         value_start: Start = "zero",
@@ -105,47 +95,44 @@ class CausalLM(TextModel):
                 value_path; null: the optimizer's.
             value_weight_decay: The critic's weight decay.
         """
-        self.device = device
         self.precision, memory = precision or Precision(), memory or Memory()
         # what is trained stays in float32: updates are smaller than half precision resolves
         dtype = self.precision.weights if finetune == "lora" else torch.float32
-        self.network, self.tokenizer = load_language_model(path, dtype, device)
+        self.network, tokenizer = load_language_model(path, dtype, device)
         self.network.requires_grad_(False).eval()
         # Passes call `base_model` and the output projection, not the network's own forward, which
         # would trigger FSDP's all-gather. So hardware=fsdp2 replaces this by a method of the
         # network within which its parameters are gathered.
-        self.inside = _call
+        self.inside: Callable[..., Any] = call
         self.begin_with_end = (
-            begins_with_end(self.tokenizer) if begin_with_end == "auto" else begin_with_end
+            begins_with_end(tokenizer) if begin_with_end == "auto" else begin_with_end
         )
-        self.prompts = PromptFormat(
-            self.tokenizer,
+        prompts = PromptFormat(
+            tokenizer,
             template=chat_template,
             system_prompt=system_prompt,
             text_role=text_role,
             options=chat_options,
-            begin=self.tokenizer.eos_token if self.begin_with_end else "",
+            begin=tokenizer.eos_token if self.begin_with_end else "",
         )
-        self._end_ids = sorted({*end_ids(self.network, self.tokenizer), self.prompts.turn_end_id})
-        self.max_prompt_length, self.long_prompts = max_prompt_length, long_prompts
-        self._room: int | None = None
-        self._stop_texts: dict[tuple[str, ...], StopTexts] = {}
-        self.context = context_of(self.network, self.tokenizer)
         config = self.network.config.get_text_config()
-        self.vocabulary: int = config.vocab_size
-        self.rows: int = self.network.get_input_embeddings().weight.shape[0]
-        self.unused_ids = unused_ids(self.tokenizer, self.vocabulary)
-        self._unused = torch.tensor(self.unused_ids, dtype=torch.int64, device=device)
+        super().__init__(
+            device,
+            prompts,
+            {*end_ids(self.network, tokenizer), prompts.turn_end_id},
+            context=context_of(self.network, tokenizer),
+            vocabulary=config.vocab_size,
+            rows=self.network.get_input_embeddings().weight.shape[0],
+            max_prompt_length=max_prompt_length,
+            long_prompts=long_prompts,
+        )
         critic: ValueHead | ValueModel | None = None
         if has_critic and value_path is not None:
-            critic = ValueModel(value_path, self.tokenizer)
+            critic = ValueModel(value_path, tokenizer)
         elif has_critic:
+            shape, start, detach = value_head, value_start, value_detach
             critic = ValueHead(
-                config.hidden_size,
-                shape=value_head,
-                start=value_start,
-                detach=value_detach,
-                seed=seed,
+                config.hidden_size, shape=shape, start=start, detach=detach, seed=seed
             )
         self.critic = None if critic is None else critic.to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
@@ -161,89 +148,22 @@ class CausalLM(TextModel):
             )
         else:
             self.network.requires_grad_(True)
+        self._prepare_passes(memory)
+
+    def _prepare_passes(self, memory: Memory) -> None:
+        """Name what is trained, and note how attention and recomputation are done."""
         networks = [self.network]
         if isinstance(self.critic, ValueModel):
             networks.append(self.critic.network)
         self._windowed = any(is_windowed(network.config) for network in networks)
-        self._recomputed = (
-            [RecomputedLayers(n) for n in networks] if memory.gradient_checkpointing else []
-        )
+        recomputed = networks if memory.gradient_checkpointing else []
+        self._recomputed = [RecomputedLayers(network) for network in recomputed]
         policy = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         named = () if self.critic is None else self.critic.named_parameters()
         values = {f"critic.{n}": p for n, p in named}
         self.weights = WeightSets(
             policy, self.lora.off if self.lora else None, values, offload=memory.offload_weights
         )
-
-    def check_lengths(self, prompts: Sequence[str], length: int) -> frozenset[str]:
-        """See the contract; the message quotes the longest prompt."""
-        room = min(self.context - length, self.max_prompt_length or self.context)
-        if self.long_prompts == "cut" and room > 1:
-            self._room = room
-        rows = dict(zip(prompts, self._prompt_ids(prompts), strict=True))
-        long = [prompt for prompt, row in rows.items() if len(row) > room]
-        chats = [prompt for prompt in long if self.prompts.messages(prompt) is not None]
-        if not long or self.long_prompts == "drop":
-            return frozenset(long)
-        if self._room is not None and not chats:
-            log.warning("%d prompts of more than %d tokens are cut from the left", len(long), room)
-            return frozenset()
-        longest = max(long, key=lambda prompt: len(rows[prompt]))
-        most = len(rows[longest])
-        spare = self.context - most
-        if self._room is not None:
-            remedy = "a conversation can't be cut, as its template would be; type"
-        elif self.max_prompt_length and most <= self.context - length:
-            remedy = "type a larger model.max_prompt_length, or"
-        else:
-            fits = f", or type dynamics.length={spare}" if spare > 0 else ""
-            remedy = f"shorten the prompts{fits}, or leave them out:"
-        raise ModelError(
-            f"prompts leave too little room: {longest[:40]!r}... has {most} tokens, and with"
-            f" {length} for what follows the model's {self.context} leave {max(0, room)} for a"
-            f" prompt; {remedy} model.long_prompts=drop"
-        )
-
-    def encode(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token ids of prompts: conversations by the chat template; texts after an end of text
-        where documents begin so in pretraining.
-        """
-        rows = [self._fitting(row) for row in self._prompt_ids(prompts)]
-        ids, mask = padded_prompts(rows, self.tokenizer.pad_token_id)
-        return to_device(ids, self.device), to_device(mask, self.device)
-
-    def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        ids = self.prompts.prompt_ids(prompts)
-        require_rows(self.tokenizer, ids, self.rows)
-        return ids
-
-    def _fitting(self, ids: list[int]) -> list[int]:
-        """The end of a prompt that is to be cut, behind the token that documents begin with."""
-        if self._room is None or len(ids) <= self._room:
-            return ids
-        begin = ids[:1] if ids[0] in self.tokenizer.all_special_ids else []
-        return [*begin, *ids[len(ids) - self._room + len(begin) :]]
-
-    def encode_completions(
-        self, prompts: Sequence[str], texts: Sequence[str], length: int | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """See the contract."""
-        rows = self.prompts.completion_ids(prompts, texts)
-        require_rows(self.tokenizer, rows, self.rows)
-        given = self.prompts.prompt_ids(prompts)
-        room = [self.context - len(self._fitting(ids)) for ids in given]
-        limits = room if length is None else [min(length, own) for own in room]
-        return padded_completions(rows, limits, self.tokenizer.pad_token_id)
-
-    def as_given(self, prompt: str) -> str:
-        """See the contract."""
-        (ids,) = self.prompts.prompt_ids([prompt])
-        return str(self.tokenizer.decode(ids))
-
-    def as_learned(self, prompt: str, text: str, length: int | None = None) -> str:
-        """See the contract."""
-        (ids,), (mask,), _ = self.encode_completions([prompt], [text], length)
-        return str(self.tokenizer.decode(ids[mask]))
 
     def rollout(
         self, prompt: Tensor, prompt_mask: Tensor, dynamics: Token, uniform: Tensor
@@ -274,21 +194,19 @@ class CausalLM(TextModel):
             return self._logits(hidden), hidden if has_head else hidden.new_zeros(len(hidden))
 
         stop = to_device(self.stop_ids(dynamics), self.device)
-        pad = int(self.tokenizer.pad_token_id)
         # one context for all tokens, within which autocast casts each trained weight once
         with self.precision.sampling(), self.precision.autocast(self.device):
             fits = GPT2Step.fits(self.network, cache)
             step = GPT2Step(self.network, cache) if fits else None
-            keep = cache.batch_select_indices
             tokens = decode(
                 read,
-                keep,
+                cache.batch_select_indices,
                 prompt,
                 prompt_mask,
                 dynamics,
                 uniform,
                 stop=stop,
-                pad=pad,
+                pad=int(self.tokenizer.pad_token_id),
                 stop_texts=self.stop_texts(dynamics),
                 **critic,
             )
@@ -386,39 +304,7 @@ class CausalLM(TextModel):
             logits: Tensor = project(hidden)
         # log-softmax over a vocabulary is inexact in half precision
         logits = finished(self.network.config.get_text_config(), logits).float()
-        if self.unused_ids:
-            # in place: no backward pass of what computed them reads them
-            logits.index_fill_(-1, self._unused, IMPOSSIBLE)
-        return logits
-
-    def stop_ids(self, dynamics: Token) -> Tensor:
-        """Ids of the tokens that end a response, on the CPU."""
-        ids = [*self._end_ids] if dynamics.stop_at_end else []
-        for text in dynamics.stop if dynamics.stop_match == "token" else []:
-            encoded = self.tokenizer(text, add_special_tokens=False).input_ids
-            if len(encoded) != 1:
-                raise ModelError(
-                    f"dynamics.stop: {text!r} is {len(encoded)} tokens, and with"
-                    " dynamics.stop_match=token allowed is one; dynamics.stop_match=text takes any"
-                )
-            ids += encoded
-        return torch.tensor(ids, dtype=torch.int64)
-
-    def stop_texts(self, dynamics: Token) -> StopTexts | None:
-        """Texts that end a response, wherever their tokens begin and end; None: there are none."""
-        if dynamics.stop_match != "text" or not dynamics.stop:
-            return None
-        texts = tuple(dynamics.stop)
-        if texts not in self._stop_texts:  # it keeps what it learned of each token
-            self._stop_texts[texts] = StopTexts(self.tokenizer, texts)
-        return self._stop_texts[texts]
-
-    def texts(self, tokens: Tokens) -> list[str]:
-        """Decoded up to the token that ends them, which stays unless it is a special token."""
-        ids, lengths = tokens.response.tolist(), tokens.response_lengths.tolist()
-        rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
-        decoded: list[str] = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return decoded
+        return self.without_unused(logits)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Matrices; gains and biases, without weight decay; the critic, with options of its own."""
@@ -461,7 +347,3 @@ class CausalLM(TextModel):
         self.tokenizer.save_pretrained(folder)
         if self.critic is not None:
             save_critic(self.critic, folder, values)
-
-
-def _call(work: Callable[..., Any], *arguments: Any) -> Any:
-    return work(*arguments)

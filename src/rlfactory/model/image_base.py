@@ -24,7 +24,6 @@ from rlfactory.model.base import ImageModel
 from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.cut_prompts import Read, prompt_reader, report_cut
 from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import classifier_free, guided
 from rlfactory.model.pipelines.loading import (
@@ -35,7 +34,7 @@ from rlfactory.model.pipelines.loading import (
     load_frozen,
     no_bars,
 )
-from rlfactory.model.pipelines.text_encoders import TextEncoders
+from rlfactory.model.pipelines.text_encoders import Read, TextEncoders, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets

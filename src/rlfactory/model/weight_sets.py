@@ -10,55 +10,18 @@ set.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from rlfactory.hardware.fsdp import FSDPParameters
 
 POLICY, REFERENCE, OLD, EMA = "policy", "reference", "old", "ema"
 
 SWAPPED_AT_ONCE = 16
 """Tensors that are exchanged together, where values are copied."""
-
-
-class GatheredPasses(Protocol):
-    """How passes get the full parameters of a network that is sharded over ranks, trained or not.
-
-    Implemented by `hardware/fsdp.py`.
-    """
-
-    def unsharded(self) -> AbstractContextManager[None]:
-        """Passes without gradient inside the `with` may differ in number between ranks."""
-
-    def values_changed(self) -> None:
-        """The parameters of this rank have other values now."""
-
-
-class ShardedParameters(GatheredPasses, Protocol):
-    """How the trained parameters of a network, and an optimizer's moments, are sharded over ranks.
-
-    Implemented by `hardware/fsdp.py`. A shard is a plain tensor: this rank's rows. All methods
-    that return or need full tensors are collective: every rank calls them in the same order.
-    """
-
-    @property
-    def processes(self) -> int:
-        """The number of ranks over which parameters and moments are sharded."""
-
-    def local(self, part: Tensor) -> Tensor:
-        """The shard in a DTensor, in the same memory; a plain tensor as it is."""
-
-    def dtensor(self, name: str, part: Tensor) -> Tensor:
-        """A DTensor on the memory of a shard of the parameter or moment; others as they are."""
-
-    def unshard(self, name: str, part: Tensor) -> Tensor:
-        """The full parameter-shaped tensor, on the CPU, from the shards of all ranks."""
-
-    def shard(self, name: str, whole: Tensor) -> Tensor:
-        """This rank's shard of a full tensor."""
-
-    def with_full_weights(self, values: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        """Within the `with`, the network presents these full tensors, for saving it."""
 
 
 class WeightSets:
@@ -97,14 +60,14 @@ class WeightSets:
         self._policy = dict(parameters)
         self._adapters_off = adapters_off
         self._offload = offload and adapters_off is None
-        self.sharding: ShardedParameters | None = None
-        self.gathering: GatheredPasses | None = None
+        self.sharding: FSDPParameters | None = None
+        self.gathering: FSDPParameters | None = None
         self._sets: dict[str, list[Tensor]] = {}
         # where an offloaded set is in the network, the policy's values
         self._policy_on_cpu: list[Tensor] = []
         self.in_use = POLICY
 
-    def shard(self, sharded: Mapping[str, nn.Parameter], sharding: ShardedParameters) -> None:
+    def shard(self, sharded: Mapping[str, nn.Parameter], sharding: "FSDPParameters") -> None:
         """Replace parameters by the `sharded` ones, of a network that is sharded now.
 
         Call it before sets are added. None are sharded where all that is trained are adapters.

@@ -7,7 +7,7 @@ prompts is here: scores on these are not scores on DrawBench, which is `prompts=
 from typing import Literal, get_args
 
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.prompts.ops.prompt_list import PromptList, shipped_texts
 
 Category = Literal[
     "colors",
@@ -22,97 +22,7 @@ Category = Literal[
     "misspellings",
     "requests",
 ]
-TEXTS: dict[Category, tuple[str, ...]] = {
-    "colors": (
-        "a purple tractor in a green field",
-        "an orange kettle beside a white teapot",
-        "a pink penguin",
-        "a yellow door in a grey brick wall",
-        "a black rose in a red vase",
-        "three umbrellas: one blue, one green and one brown",
-    ),
-    "counting": (
-        "four candles on a windowsill",
-        "exactly seven apples in a row",
-        "two giraffes and one ostrich",
-        "a bench with three people and five pigeons",
-        "one sock",
-        "nine buttons laid out as a square",
-    ),
-    "positions": (
-        "a laptop under a wooden table",
-        "a lemon to the left of a grater",
-        "a bicycle behind a parked van",
-        "a candle between two mirrors",
-        "a goat on top of a haystack, a hen to its right",
-        "a stamp in the upper right corner of an envelope",
-    ),
-    "text": (
-        'a paper bag with "Fresh Pears" printed on it',
-        'a lighthouse with the word "North" painted on its tower',
-        'an airport board that shows "Delayed"',
-        'a cake with "Happy Retirement, Odile" in blue icing',
-        'a license plate that reads "QX 4081"',
-        'a tattoo on a forearm that says "still here"',
-    ),
-    "conflicting": (
-        "a snowman sunbathing in a desert",
-        "a square bicycle wheel",
-        "a fish perched on a branch, singing",
-        "a candle that burns under water",
-        "a tiger afraid of a mouse",
-        "rain falling upwards from a lake",
-    ),
-    "combinations": (
-        "a teapot made of moss",
-        "an armchair grown from coral",
-        "a hedgehog with pencils for spines",
-        "a violin with the skin of a watermelon",
-        "a snail whose shell is a small cathedral",
-        "a lamp with the shape and texture of an artichoke",
-    ),
-    "parts": (
-        "a table with three legs, one of them shorter than the others",
-        "a face with one green eye and one brown eye",
-        "a cup without a handle beside a cup with two handles",
-        "a dog with its left ear up and its right ear down",
-        "the sole of a shoe",
-        "a clock with its hands at ten past four",
-    ),
-    "descriptions": (
-        "a small device with two round lenses, held before the eyes to see far things near",
-        "a cold dessert of frozen cream, served in a cone of thin waffle",
-        "the striped animal that looks like a horse, drinking from a pond",
-        "a vehicle with a single wheel, ridden by a performer in a ring",
-        "a flat board on four small wheels that is ridden standing",
-        "a glass with sand in two bulbs, which measures a few minutes",
-    ),
-    "rare_words": (
-        "a pangolin on a forest path",
-        "a zoetrope on a mahogany desk",
-        "a brown dodo beside an astrolabe",
-        "an okapi among ferns",
-        "a trebuchet in front of a crenellated wall",
-        "a sitar and a hurdy-gurdy against a wall",
-    ),
-    "misspellings": (
-        "a rainbou over a vilage",
-        "an eliphant in a bathtubb",
-        "a gaint sunflwer in a flowrpot",
-        "a chese sandwitch on a blue plait",
-        "two kittins asleap in a baskit",
-        "a castel on a clif by the oshun",
-    ),
-    "requests": (
-        "my grandfather's workshop at dusk: planes and chisels on pegs, curls of wood on the floor,"
-        " a radio on the shelf, one bulb over the bench",
-        "a museum of the future where visitors in silver coats look at a phone in a glass case",
-        "an otter as the captain of a paper boat, in the style of a travel poster of the 1930s",
-        "a city built on the back of a sleeping giant, seen from a balloon in the early morning",
-        "two robots at a chess board in a rainy park, one of them losing and taking it badly",
-        "the moment before a wave breaks over a pianist who goes on playing on the beach",
-    ),
-}
+TEXTS = shipped_texts("abilities")
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 

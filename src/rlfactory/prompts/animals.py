@@ -1,18 +1,11 @@
 """DDPO's prompts (Black et al. 2023): animals, and activities of animals."""
 
-from pathlib import Path
 from typing import Literal
 
 from rlfactory.prompts.base import Prompt, PromptError, spread_indices
-from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.prompts.ops.prompt_list import PromptList, shipped_texts
 
-_SIMPLE = """
-cat dog horse monkey rabbit zebra spider bird sheep deer cow goat lion tiger bear raccoon fox wolf
-lizard beetle ant butterfly fish shark whale dolphin squirrel mouse rat snake turtle frog chicken
-duck goose bee pig turkey fly llama camel bat gorilla hedgehog kangaroo
-"""
-SIMPLE = tuple(_SIMPLE.split())
-_IMAGENET = Path(__file__).with_name("imagenet_animals.txt")
+NAMES = shipped_texts("animals")
 
 
 class Animals(PromptList):
@@ -37,8 +30,7 @@ class Animals(PromptList):
         """
         if doing is not None and not (doing and all(text.strip() for text in doing)):
             raise PromptError("prompts.doing must be texts, at least one, and none of them blank")
-        names = SIMPLE if of == "simple" else _IMAGENET.read_text(encoding="utf-8").splitlines()
-        super().__init__([Prompt(text, {}) for name in names for text in _texts(name, doing)])
+        super().__init__([Prompt(text, {}) for name in NAMES[of] for text in _texts(name, doing)])
 
     def held_out(self, count: int) -> list[Prompt]:
         """`count` training prompts, as in DDPO: evenly spaced, or repeated if there are too few."""

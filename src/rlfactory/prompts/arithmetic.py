@@ -4,8 +4,8 @@ from itertools import product
 from operator import add, mul, sub
 
 from rlfactory.prompts.base import Prompt, PromptError
+from rlfactory.prompts.ops.held_out import held_out_texts
 from rlfactory.prompts.ops.prompt_list import PromptList
-from rlfactory.utils.held_out import held_out_texts
 from rlfactory.utils.types import Fraction, PositiveInt
 
 OPERATIONS = {"+": add, "-": sub, "*": mul}

@@ -10,6 +10,10 @@ A run calls the methods in this order:
    embed in advance and language models compare with their context length.
 3. In each iteration `draw` once, with the same arguments on every rank.
 4. In each evaluation `held_out`.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod

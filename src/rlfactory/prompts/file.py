@@ -15,15 +15,9 @@ IMAGE = "image"
 class FilePrompts(PromptList):
     """The prompts of a file.
 
-    A `.txt` file has a prompt per line. A row of another has the text, or a list of messages, under
-    `column`, or one of the forms of `prompts.ops.row_forms`; its other
-    keys are the metadata, as in GenEval's files. Under `image_column` it may have a
-    picture to be edited, a path relative to the file; with None no picture is read. A row without
-    anything in a column of `skip_empty` is left out. Without an
-    `eval_path`, `held_out_share` of the different prompts is held out for evaluation; where that
-    is fewer than 4, evaluation takes training prompts,
-    evenly spaced over the file. PromptError where a file can't be read, or no prompt is left to
-    train on.
+    Rows without a `column` of that name may have one of the forms of `prompts.ops.row_forms`. Where
+    fewer than 4 prompts are held out, evaluation takes training prompts, evenly spaced over the
+    file. PromptError where a file can't be read, or no prompt is left to train on.
     """
 
     metadata = None

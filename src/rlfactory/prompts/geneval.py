@@ -15,8 +15,12 @@ ClauseDict = dict[str, Any]
 """A clause of GenEval's metadata: `class`, `count` and, optionally, `color` and `position`."""
 
 FLOW_GRPO: dict[Category, float] = {
-    **{"single_object": 0, "two_object": 1, "counting": 5},
-    **{"colors": 1, "position": 7, "color_attr": 3},
+    "single_object": 0,
+    "two_object": 1,
+    "counting": 5,
+    "colors": 1,
+    "position": 7,
+    "color_attr": 3,
 }
 """The relative frequency of each category in Flow-GRPO's training (Liu et al. 2025)."""
 _NUMBERS = ("two", "three", "four")

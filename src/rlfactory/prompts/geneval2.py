@@ -7,24 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlfactory.prompts.base import Prompt, Prompts
+from rlfactory.prompts.ops.prompt_list import shipped_texts
 from rlfactory.prompts.ops.scenes import is_held_out
 from rlfactory.utils.types import PositiveInt
 
-OBJECTS = (
-    *("bicycle", "car", "boat", "bench", "umbrella", "suitcase", "kite", "bottle", "chair"),
-    *("bowl", "banana", "carrot", "candle", "cake", "guitar", "lamp", "clock", "vase", "backpack"),
-    *("cat", "dog", "horse", "cow", "elephant", "bear", "zebra", "giraffe", "rabbit", "penguin"),
-    *("mushroom", "pumpkin", "teapot", "violin", "robot", "balloon", "drum", "pillow", "flower"),
-)
-"""Whose plural ends in s."""
-ATTRIBUTES = (
-    *("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white"),
-    *("wooden", "plastic", "metal", "glass", "stone", "striped", "spotted", "checkered"),
-)
-RELATIONS = (
-    *("in front of", "behind", "on top of", "under", "above", "below"),
-    *("to the left of", "to the right of", "next to"),
-)
+OBJECTS, ATTRIBUTES, RELATIONS = shipped_texts("geneval2").values()
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 _HELD_OUT_SEED = 20_002
 _TRIES = 300  # draws until a repeated prompt is accepted within an iteration

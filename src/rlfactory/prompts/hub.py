@@ -16,17 +16,12 @@ from rlfactory.utils.types import Fraction
 
 
 class HubPrompts(PromptList):
-    """The texts or lists of messages of one column, with the pictures of another where
-    `image_column` names one; the other columns are the metadata. Where the column `prompt` is not
-    there, rows may have one of the forms of `prompts.ops.row_forms`.
+    """The texts or lists of messages of a data set.
 
-    `path` is a hub id, a folder (of data files, or written by `save_to_disk`), a .parquet, .json,
-    .jsonl, .csv or .tsv file, or a pattern of such files, `data/*.parquet`. Rows without anything
-    in a column of `skip_empty` are left out. Evaluation takes `eval_path`, or the split
-    `eval_split`, or both. Without them, `held_out_share` of the
-    different prompts is held out for evaluation; where that is fewer than 4, evaluation takes
-    training prompts, evenly spaced over the split. PromptError where the data can't be loaded, or
-    no prompt is left to train on.
+    Where the column `prompt` is not there, rows may have one of the forms of
+    `prompts.ops.row_forms`. A folder has data files, or was written by `save_to_disk`. Where fewer
+    than 4 prompts are held out, evaluation takes training prompts, evenly spaced over the split.
+    PromptError where the data can't be loaded, or no prompt is left to train on.
     """
 
     metadata = None

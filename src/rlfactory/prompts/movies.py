@@ -3,35 +3,10 @@
 from math import ceil
 
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.ops.prompt_list import PromptList
+from rlfactory.prompts.ops.prompt_list import PromptList, shipped_texts
 from rlfactory.utils.types import Fraction
 
-STARTS = (
-    "This movie was really",
-    "The acting in this film",
-    "I watched this movie because",
-    "After the first ten minutes",
-    "The director of this film",
-    "I have to say that the plot",
-    "My friends and I went to see",
-    "Compared with the book, the movie",
-    "The best way to describe this film is",
-    "What surprised me most was",
-    "The lead actor gives a performance that",
-    "From the opening scene to the end",
-    "I had never heard of this film until",
-    "The script of this movie",
-    "As a fan of the series, I",
-    "The ending of the film",
-    "If you are thinking about seeing this movie,",
-    "The music and the photography",
-    "Some people say this picture is",
-    "I rented this last night and",
-    "The story begins when",
-    "Most of the scenes in this movie",
-    "It has been years since I saw a film so",
-    "The dialogue in this film",
-)
+STARTS = shipped_texts("movies")["starts"]
 
 
 class Movies(PromptList):

@@ -8,6 +8,10 @@ Order of calls. When the run is built, the weight sets in `references` are creat
 iteration `shape_reward` is called once, after scoring and before the advantages; `penalty` for each
 micro-batch, after `Algorithm.loss` and on its outputs; `update_coefficients` after each update with
 `moment="step"`, and after the iteration's last update with `moment="iteration"`.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod
@@ -22,6 +26,7 @@ from rlfactory.dynamics.base import Dynamics, Step, gaussian_kl
 from rlfactory.model.base import ImageModel
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.rollout import Rollout
+from rlfactory.utils.pytree import require
 
 ModelT = TypeVar("ModelT", contravariant=True)
 BatchT = TypeVar("BatchT", contravariant=True)
@@ -107,43 +112,74 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
             coefficient.update(kl, kl * length, samples)
 
 
-def weighted_penalty(coefficient: Coefficient, kl: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """`coefficient mean(kl)`, and the divergences `kl` `[N]` as a metric.
+class ImageDivergence(Regularizer[ImageModel, Batch, Outputs]):
+    """`coefficient mean(divergence)`, of images: its subclasses say what the divergence is.
 
     With a coefficient of 0 the divergence is only measured: the reference network still runs.
     """
-    return coefficient.value * kl.mean(), {KL: kl.detach()}
+
+    requires: ClassVar[Literal["velocity", "transitions"]] = "velocity"
+    coefficient: Coefficient
+
+    def __init__(self, *, coefficient: Coefficient, reference: WeightSet = "reference") -> None:
+        self.coefficient = coefficient
+        self.reference = reference
+
+    @abstractmethod
+    def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
+        """The divergence of each item.
+
+        Args:
+            model: The model, with the policy's weights in use.
+            batch: N training items.
+            outputs: What the policy's forward pass returned.
+
+        Returns:
+            `[N]`, with its gradient.
+        """
+
+    def penalty(
+        self, model: ImageModel, batch: Batch, outputs: Outputs
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """`coefficient mean(kl)`, and kl `[N]`."""
+        kl = self.divergence(model, batch, outputs)
+        return self.coefficient.value * kl.mean(), {KL: kl.detach()}
+
+    # Only the reference's forward pass is without gradient; the divergence itself must have one.
+    @torch.no_grad()
+    def compared(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
+        """The prediction of the weight set `reference`, `[N, C, H, W]`.
+
+        Cached in `outputs.by_weight_set`, where the algorithm or another penalty may have put it.
+        """
+        name = require(self.reference, "a weight set to compare with")
+        if name not in outputs.by_weight_set:
+            with model.weights(name):
+                outputs.by_weight_set[name] = model.predict(batch.x, batch.t, batch.condition)
+        return outputs.by_weight_set[name]
 
 
-# Only the reference's forward pass is without gradient; the divergence itself must have one.
-@torch.no_grad()
-def reference_prediction(model: ImageModel, batch: Batch, outputs: Outputs, name: str) -> Tensor:
-    """Prediction of the weight set `name` for a batch, `[N, C, H, W]`.
+class StepDivergence(ImageDivergence):
+    """A divergence of the policy's sampling steps from those of the reference."""
 
-    Cached in `outputs.by_weight_set`, where the algorithm or another penalty may have put it.
-    """
-    if name not in outputs.by_weight_set:
-        with model.weights(name):
-            outputs.by_weight_set[name] = model.predict(batch.x, batch.t, batch.condition)
-    return outputs.by_weight_set[name]
+    requires = "transitions"
 
+    def __init__(
+        self, dynamics: Dynamics, *, coefficient: Coefficient, reference: WeightSet = "reference"
+    ) -> None:
+        super().__init__(coefficient=coefficient, reference=reference)
+        self.dynamics = dynamics
 
-def reference_step(
-    model: ImageModel, batch: Batch, outputs: Outputs, name: str, dynamics: Dynamics
-) -> Step:
-    """The step of the weight set `name` from the states of a batch that replays steps."""
-    replayed = batch.require_replayed()
-    prediction = reference_prediction(model, batch, outputs, name)
-    return dynamics.step(batch.x, prediction, batch.t, replayed.t_next, next=replayed.next)
+    def compared_step(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Step:
+        """The reference's step from the states of a batch that replays steps."""
+        replayed = batch.require_replayed()
+        prediction = self.compared(model, batch, outputs)
+        return self.dynamics.step(batch.x, prediction, batch.t, replayed.t_next, next=replayed.next)
 
-
-def step_divergence(
-    model: ImageModel, batch: Batch, outputs: Outputs, name: str, dynamics: Dynamics
-) -> Tensor:
-    """KL divergence of two normal steps of equal std, `mean (mu - mu_ref)^2 / (2 std^2)`, `[N]`."""
-    reference = reference_step(model, batch, outputs, name, dynamics)
-    step = outputs.require_step()
-    return gaussian_kl(step.mean, reference.mean, step.std)
+    def gaussian(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
+        """KL divergence of two normal steps of equal std, `mean (mu - mu_ref)^2 / (2 std^2)`."""
+        step = outputs.require_step()
+        return gaussian_kl(step.mean, self.compared_step(model, batch, outputs).mean, step.std)
 
 
 def mean_square(difference: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ be chosen for the regularizer in use.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 from rlfactory.utils.types import NonNegative, Positive, PositiveInt
 
@@ -84,7 +84,14 @@ class _Controlled(Coefficient):
     """
 
     def __init__(
-        self, value: float, target: float, horizon: int, clip: float, low: float, high: float
+        self,
+        *,
+        value: Positive,
+        target: Positive,
+        horizon: PositiveInt,
+        clip: Positive = 0.2,
+        low: Positive = 1e-4,
+        high: Positive = 10.0,
     ) -> None:
         if not low <= value <= high:
             raise ValueError(
@@ -108,18 +115,6 @@ class Proportional(_Controlled):
     controllers of OpenAI and TRL have no bounds.
     """
 
-    def __init__(
-        self,
-        *,
-        value: Positive,
-        target: Positive,
-        horizon: PositiveInt,
-        clip: Positive = 0.2,
-        low: Positive = 1e-4,
-        high: Positive = 10.0,
-    ) -> None:
-        super().__init__(value, target, horizon, clip, low, high)
-
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
         """Adapt to the divergence of a sequence, in proportion to `samples`."""
         del kl_per_token
@@ -136,17 +131,8 @@ class PerStep(_Controlled):
 
     every = "step"
 
-    def __init__(
-        self,
-        *,
-        value: Positive,
-        target: Positive,
-        horizon: PositiveInt,
-        clip: Positive = 0.3,
-        low: Positive = 1e-4,
-        high: Positive = 10.0,
-    ) -> None:
-        super().__init__(value, target, horizon, clip, low, high)
+    def __init__(self, *, clip: Positive = 0.3, **options: Any) -> None:
+        super().__init__(clip=clip, **options)
 
     def update(self, kl_per_token: float, kl_per_sequence: float, samples: int) -> None:
         """Adapt to the divergence of a token, whatever the size of the minibatch."""

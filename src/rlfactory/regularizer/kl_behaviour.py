@@ -7,17 +7,12 @@ from torch import Tensor
 from rlfactory.algo.ops.token_kl import estimate_kl
 from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import (
-    Regularizer,
-    mean_square,
-    reference_prediction,
-    weighted_penalty,
-)
+from rlfactory.regularizer.base import ImageDivergence, mean_square
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.utils.pytree import require
 
 
-class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):
+class KLBehaviour(ImageDivergence):
     """Divergence from the behaviour policy; V-GRPO's text and code differ on what is compared.
 
     With `d = log p - log p_old` of the algorithm's surrogate likelihood,
@@ -35,9 +30,6 @@ class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):
     `-d = L_new - L_old` is not offered: its gradient is that of `L_new` alone, which fits the
     policy to its own samples instead of penalising a divergence.
     """
-
-    requires = "velocity"
-    coefficient: Coefficient
 
     def __init__(
         self,
@@ -57,21 +49,12 @@ class KLBehaviour(Regularizer[ImageModel, Batch, Outputs]):
         self.estimator: Literal["k2", "k3"] = estimator
         self.reference = "old" if compare == "prediction" else None
 
-    def penalty(
-        self, model: ImageModel, batch: Batch, outputs: Outputs
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean(kl)`, and kl, one for each prediction or surrogate ratio."""
+    def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
+        """One for each prediction or surrogate ratio."""
         if self.compare == "surrogate":
             log_ratio = require(outputs.log_ratio, "the ratio of a surrogate")
             # negated: the samples come from the old policy, and k3's argument is log p_old - log p
-            kl = estimate_kl(-log_ratio, self.estimator)
-        else:
-            kl = mean_square(_x0_difference(model, batch, outputs))
-        return weighted_penalty(self.coefficient, kl)
-
-
-def _x0_difference(model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
-    """`x0_hat - x0_hat_old`, the difference of the predicted clean samples, `[N, C, H, W]`."""
-    old = reference_prediction(model, batch, outputs, "old")
-    to_x0 = model.forward_process.to_x0
-    return to_x0(batch.x, outputs.prediction, batch.t) - to_x0(batch.x, old, batch.t)
+            return estimate_kl(-log_ratio, self.estimator)
+        predictions = outputs.prediction, self.compared(model, batch, outputs)
+        x0, x0_old = (model.forward_process.to_x0(batch.x, v, batch.t) for v in predictions)
+        return mean_square(x0 - x0_old)

@@ -1,17 +1,12 @@
 """KL penalty on velocities with the weight of an SDE's steps (AWM's "ELBO" option)."""
 
+from typing import Any
+
 from torch import Tensor
 
 from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import (
-    Regularizer,
-    WeightSet,
-    mean_square,
-    reference_prediction,
-    weighted_penalty,
-)
-from rlfactory.regularizer.coefficient import Coefficient
+from rlfactory.regularizer.base import ImageDivergence, mean_square
 from rlfactory.utils.types import Positive
 
 
@@ -30,7 +25,7 @@ def sde_std(sigma: Tensor, noise_level: float, low: float) -> Tensor:
     return noise_level * (sigma.clamp(min=low) / (1 - sigma.clamp(0, 0.99))).sqrt()
 
 
-class KLELBO(Regularizer[ImageModel, Batch, Outputs]):
+class KLELBO(ImageDivergence):
     """`kl = mean (v - v_ref)^2 / (2 std^2)` with std from `sde_std` (AWM: `train_sd3_awm.py`).
 
     Up to the step's length it is the KL divergence of Flow-GRPO's SDE steps, but needs no
@@ -41,29 +36,17 @@ class KLELBO(Regularizer[ImageModel, Batch, Outputs]):
         low: Lower bound of the time, since at 0 the weight is infinite.
     """
 
-    requires = "velocity"
     process = "flow"
-    reference: WeightSet
-    coefficient: Coefficient
 
     def __init__(
-        self,
-        *,
-        coefficient: Coefficient,
-        reference: WeightSet = "reference",
-        noise_level: Positive = 0.7,
-        low: Positive = 1e-3,
+        self, *, noise_level: Positive = 0.7, low: Positive = 1e-3, **options: Any
     ) -> None:
-        self.coefficient = coefficient
-        self.reference = reference
+        super().__init__(**options)
         self.noise_level = noise_level
         self.low = low
 
-    def penalty(
-        self, model: ImageModel, batch: Batch, outputs: Outputs
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean(kl)`, and kl `[N]`."""
-        v_ref = reference_prediction(model, batch, outputs, self.reference)
+    def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
+        """The class's formula, `[N]`."""
         std = sde_std(batch.t.float(), self.noise_level, self.low)
-        kl = mean_square(outputs.prediction - v_ref) / (2 * std**2)
-        return weighted_penalty(self.coefficient, kl)
+        difference = outputs.prediction - self.compared(model, batch, outputs)
+        return mean_square(difference) / (2 * std**2)

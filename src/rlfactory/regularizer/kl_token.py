@@ -3,8 +3,9 @@
 B responses of G tokens; M is the number of real tokens in a micro-batch.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from rlfactory.regularizer.base import KL, Regularizer, WeightSet
 from rlfactory.regularizer.coefficient import Coefficient
 from rlfactory.rollout import Rollout, Tokens
 from rlfactory.utils.pytree import require
+from rlfactory.utils.types import Faults
 
 
 class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
@@ -60,6 +62,16 @@ class KLToken(Regularizer[TextModel, TokenBatch, TokenOutputs]):
         self.reference = reference
         self.weighting = weighting
         self.micro_batch = micro_batch
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """An estimator in the loss has a gradient; weighted, k1 has that of the divergence."""
+        placed = (options["placement"], options["estimator"], options["weighting"])
+        if placed == ("loss", "k1", "none"):
+            message = (
+                "is k1, whose gradient in a loss is zero in expectation; allowed are exact and k2"
+            )
+            yield "estimator", message, "regularizer.estimator=exact"
 
     def penalty(
         self, model: TextModel, batch: TokenBatch, outputs: TokenOutputs

@@ -4,17 +4,10 @@ from torch import Tensor
 
 from rlfactory.batch import Batch, Outputs
 from rlfactory.model.base import ImageModel
-from rlfactory.regularizer.base import (
-    Regularizer,
-    WeightSet,
-    mean_square,
-    reference_prediction,
-    weighted_penalty,
-)
-from rlfactory.regularizer.coefficient import Coefficient
+from rlfactory.regularizer.base import ImageDivergence, mean_square
 
 
-class KLVelocity(Regularizer[ImageModel, Batch, Outputs]):
+class KLVelocity(ImageDivergence):
     """`kl = mean (v - v_ref)^2`; works with every algorithm on images.
 
     Args:
@@ -22,18 +15,6 @@ class KLVelocity(Regularizer[ImageModel, Batch, Outputs]):
             AWM's slow `old` policy.
     """
 
-    requires = "velocity"
-    reference: WeightSet
-    coefficient: Coefficient
-
-    def __init__(self, *, coefficient: Coefficient, reference: WeightSet = "reference") -> None:
-        self.coefficient = coefficient
-        self.reference = reference
-
-    def penalty(
-        self, model: ImageModel, batch: Batch, outputs: Outputs
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """`coefficient mean(kl)`, and kl `[N]`."""
-        v_ref = reference_prediction(model, batch, outputs, self.reference)
-        kl = mean_square(outputs.prediction - v_ref)
-        return weighted_penalty(self.coefficient, kl)
+    def divergence(self, model: ImageModel, batch: Batch, outputs: Outputs) -> Tensor:
+        """The class's formula, `[N]`."""
+        return mean_square(outputs.prediction - self.compared(model, batch, outputs))

@@ -44,12 +44,10 @@ def load_head(weights: Mapping[str, Tensor], path: str) -> AestheticHead:
 class Aesthetic(Reward):
     """`aesthetic`: the rating predicted from the image's embedding; the prompt is not used.
 
-    `path` is the CLIP, a folder or a hub id, `head` the head's weights, a file or `OWNER/NAME/FILE`
-    of the hub. RewardError where either can't be loaded, or the two do not fit.
+    RewardError where CLIP or head can't be loaded, or the two do not fit.
     """
 
     media = "images"
-    metadata = ()
     main = "aesthetic"
     image_half = True
 

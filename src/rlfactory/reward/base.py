@@ -20,6 +20,10 @@ A run calls the methods in this order:
 An evaluation calls `score` alone, with one sample per evaluation prompt; equal prompts are a group.
 Networks must be attributes (`self.model`): `scoring.offload=true` searches those for networks to
 move between the device and the CPU.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 import inspect
@@ -302,7 +306,7 @@ def as_scores(
     wanted = f"wanted are {count} numbers, one a sample, in a list, an array or a tensor"
     kind = type(values).__name__
     if isinstance(values, Tensor):  # in float64, as numpy has no bfloat16
-        values = values.detach().cpu()
+        values = values.detach().cpu().to_dense()
         values = values.double() if values.is_floating_point() else values
     if hasattr(values, "__array__"):  # of numpy, torch, pandas, polars, jax
         array = np.ma.asarray(values)  # masked ones are missing
@@ -329,9 +333,12 @@ def _number(value: object, place: str, of: str) -> float:
         return math.nan
     if not isinstance(value, Real | Decimal):
         raise RewardError(f"{place} is {value!r:.60}{of}; a score is a number, or None")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an int beyond float64
+        number = math.inf
     if abs(number) > torch.finfo(torch.float32).max:
         raise RewardError(
-            f"{place} is {value}; a score is finite in float32, and a failed one None"
+            f"{place} is {number}; a score is finite in float32, and a failed one None"
         )
     return number

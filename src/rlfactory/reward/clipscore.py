@@ -26,11 +26,10 @@ def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
 class ClipScore(Reward):
     """`clipscore`: the cosine of image and prompt, in one of the published scales.
 
-    `path` is a CLIP of transformers, a folder or a hub id; RewardError where it can't be loaded.
+    RewardError where the CLIP can't be loaded.
     """
 
     media = "images"
-    metadata = ()
     main = "clipscore"
 
     def __init__(

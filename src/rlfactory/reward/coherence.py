@@ -44,13 +44,10 @@ class ScoredTokens:
 class Coherence(Reward):
     """`coherence`: `log p(completion | prompt)` in nats, mean or sum over its tokens.
 
-    `path` is a causal language model: `zoo:NAME`, a folder or a hub id. With `judge="completion"`
-    it does not see the prompt. NaN for an empty completion. RewardError where the model can't be
-    loaded or is not causal.
+    NaN for an empty completion. RewardError where the model can't be loaded or is not causal.
     """
 
     media = "texts"
-    metadata = ()
     main = "coherence"
 
     def __init__(

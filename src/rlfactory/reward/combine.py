@@ -17,7 +17,7 @@ from rlfactory.reward.base import (
     opposite,
     score_checked,
 )
-from rlfactory.utils.types import Media
+from rlfactory.utils.types import Faults, Media
 
 COMBINED = "combined"
 Normalise = Literal["none", "group", "running"]
@@ -124,6 +124,37 @@ class Combine(Reward):
             n: RunningStats() for n, kind in self.normalisation.items() if kind == "running"
         }
 
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """Options name parts that there are; some part has a weight; a clip is an interval."""
+        from rlfactory.config.problems import closest
+
+        names = options["of"]
+        for option in ("weights", "gates", "clips", "normalise"):
+            given = options[option] if isinstance(options[option], dict) else {}
+            keys = [(option, name) for name in given]
+            for name, other in given.items():
+                keys += (
+                    [(f"{option}.{name}", part) for part in other]
+                    if isinstance(other, dict)
+                    else []
+                )
+            for place, name in keys:
+                if name not in names:
+                    guess = closest(name, names)
+                    meant = f". Did you mean {guess}?" if guess else ""
+                    message = f"reward.of names no {name}; it names {', '.join(names)}{meant}"
+                    yield f"{place}.{name}", message, f"reward.{place}.{guess}" if guess else ""
+        weights = options["weights"] or {}
+        if names and all(weights.get(name, 1) == 0 for name in names):
+            message = "gives no part a weight other than 0, so nothing would be trained"
+            yield "weights", message, f"reward.weights.{names[0]}=1"
+        for name, bounds in (options["clips"] or {}).items():
+            numbers = [bound for bound in bounds if bound is not None]
+            if len(bounds) != 2 or not numbers or numbers != sorted(numbers):
+                message = f"is {bounds}; allowed is [lower, upper], null for one of them"
+                yield f"clips.{name}", message, f"reward.clips.{name}=[0,1]"
+
     def _directions(self) -> dict[str, Direction]:
         """What is better of the parts' scores: the opposite of a part that is subtracted."""
         subtracted = {name for name, weight in self.weights.items() if weight < 0}
@@ -214,9 +245,7 @@ class Combine(Reward):
 
 
 def merge_directions(
-    parts: Mapping[str, Reward],
-    existing: Mapping[str, Direction],
-    subtracted: Collection[str] = (),
+    parts: Mapping[str, Reward], existing: Mapping[str, Direction], subtracted: Collection[str] = ()
 ) -> dict[str, Direction]:
     """What is better of each score that `merge_scores` names, as far as the rewards say it.
 

@@ -35,13 +35,11 @@ def distance_to_others(embeddings: Tensor, groups: Tensor) -> Tensor:
 class Diversity(Reward):
     """`diversity`: one minus the mean cosine similarity of a completion to the others of its group.
 
-    `path` is a model of sentence-transformers: a hub id, a folder, or `package:NAME`, an installed
-    package that contains one. A text of white space alone is NaN, and is not compared with others.
-    RewardError where the model can't be loaded, or without the extra `embeddings`.
+    A text of white space alone is NaN, and is not compared with others. RewardError where the model
+    can't be loaded, or without the extra `embeddings`.
     """
 
     media = "texts"
-    metadata = ()
     compares_group = True
     main = "diversity"
 
@@ -55,7 +53,8 @@ class Diversity(Reward):
     ) -> None:
         """
         Args:
-            path: A hub id, a folder, or package:NAME, see docs/reward/diversity.md.
+            path: A model of sentence-transformers: a hub id, a folder, or package:NAME, see
+                docs/reward/diversity.md.
             dtype: float32 | float16.
             batch_size: Texts in one forward pass.
         """
@@ -77,10 +76,7 @@ class Diversity(Reward):
         # a text's rounding depends on its batch: embedded twice, it would differ from itself
         distinct = list(dict.fromkeys(texts))
         embeddings: Tensor = self.model.encode(
-            distinct,
-            batch_size=self.batch_size,
-            convert_to_tensor=True,
-            show_progress_bar=False,
+            distinct, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
         ).cpu()
         row = {text: i for i, text in enumerate(distinct)}
         return embeddings[[row[text] for text in texts]]

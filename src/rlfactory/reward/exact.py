@@ -2,34 +2,27 @@
 
 import string
 import unicodedata
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples
-from rlfactory.reward.ops.answers import check_answers, compiled, last_match, score_answers
+from rlfactory.reward.base import Samples
+from rlfactory.reward.ops.answers import AnswerReward, compiled, last_match
 from rlfactory.utils.types import Positive
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class Exact(Reward):
+class Exact(AnswerReward):
     """`exact`: 1 where the completion equals the answer of its prompt, otherwise 0.
 
-    The answer is the prompt's `answer_column`: a text, a number, or a list of those of which any is
-    right. Both are compared in Unicode's form NFKC without white space around them, white space
-    within as one space; `ignore_case` and `ignore_punctuation` (of ASCII) ignore more. With
-    `extract`, a regular expression, what its last match says is compared: its first group, or all
-    of it without one; without a match the score is 0. A search that takes longer than `timeout`
-    seconds scores NaN. RewardError for an invalid pattern, or prompts without answers.
+    Both are compared in Unicode's form NFKC without white space around them, white space within as
+    one space. With `extract`, a completion without a match scores 0. RewardError for an invalid
+    pattern, or prompts without answers.
     """
 
-    media = "texts"
     metadata_options = ("answer_column",)
     main = "exact"
-    best_score = 1.0
 
     def __init__(
         self,
@@ -50,21 +43,14 @@ class Exact(Reward):
             ignore_punctuation: Compare without ASCII punctuation.
             timeout: > 0: seconds for one completion's extract, after which it has no score.
         """
-        self.metadata = (answer_column,)  # type: ignore[misc]
-        self.column = answer_column
+        super().__init__(answer_column)
         self.extract = None if extract is None else compiled(extract, "reward.extract")
         self.ignore_case, self.ignore_punctuation = ignore_case, ignore_punctuation
         self.timeout = timeout
 
-    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Each prompt has an answer that is not empty."""
-        prompts = [*prompts]
-        super().check_prompts(prompts)
-        check_answers(prompts, self.column, self._fault)
-
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, 0 or 1."""
-        return {"exact": score_answers(samples, self.column, self._grade)}
+        return {"exact": self.graded(samples, self._grade)}
 
     def _grade(self, text: str, answer: object) -> float:
         if self.extract is not None:
@@ -81,7 +67,7 @@ class Exact(Reward):
         answers = answer if isinstance(answer, list | tuple) else [answer]
         return {self.normalise_text(str(one)) for one in answers}
 
-    def _fault(self, answer: object) -> str | None:
+    def fault(self, answer: object) -> str | None:
         if answer is None or isinstance(answer, dict):
             return f"is {answer!r:.40}; it must be a text, a number, or a list of those"
         accepted = self._accepted(answer)

@@ -24,7 +24,6 @@ class Function(Reward):
     """
 
     media = "texts"
-    metadata = ()
     function_arguments = ("prompts", "completions")
     passes_by_name = True
 

@@ -23,8 +23,7 @@ class GenEval(Reward):
     """`geneval`: the soft score in [0, 1] (Flow-GRPO, Liu et al. 2025); `geneval_strict`: the
     benchmark's result, 1 if everything is correct, otherwise 0.
 
-    `path` is a Mask2Former for instance segmentation, `clip_path` a CLIP: folders or hub ids. NaN
-    where a prompt's metadata can't be scored. RewardError where a network can't be loaded.
+    NaN where a prompt's metadata can't be scored. RewardError where a network can't be loaded.
     """
 
     media = "images"
@@ -50,7 +49,7 @@ class GenEval(Reward):
     ) -> None:
         """
         Args:
-            path: The detector: a folder or a hub id.
+            path: The detector, a Mask2Former for instance segmentation: a folder or a hub id.
             clip_path: The CLIP for colours: a folder or a hub id.
             relation_credit: none | flow_grpo: the terms of a wrong relation, see
                 docs/reward/geneval.md.

@@ -11,9 +11,8 @@ from torch import Tensor
 from rlfactory.prompts.base import Prompt
 from rlfactory.prompts.geneval2 import NUMBERS
 from rlfactory.reward.base import RewardError, Samples, require_images
-from rlfactory.reward.client.http_client import RetryPolicy
-from rlfactory.reward.client.openai_client import API_KEY_ENV, AskingReward, VisionChat
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.reward.client.openai_client import AskingReward
+from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -48,26 +47,16 @@ class GenEval2(AskingReward):
     RewardError where the server or the model is not there.
     """
 
-    media = "images"
     metadata = ("vqa_list",)
-    best_score = 1.0
     main = "geneval2"
     better = {"geneval2_atoms": "higher"}
 
     def __init__(
         self,
         *,
-        url: str,
-        model: str,
         mean: Literal["geometric", "arithmetic"] = "geometric",
         top: PositiveInt = 20,
-        key_env: str = API_KEY_ENV,
-        image_size: PositiveInt | None = None,
-        concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
+        **options: Any,
     ) -> None:
         """
         Args:
@@ -79,15 +68,7 @@ class GenEval2(AskingReward):
         """
         self.mean: Literal["geometric", "arithmetic"] = mean
         self.top = top
-        self.chat = VisionChat(
-            url,
-            model=model,
-            key_env=key_env,
-            image_size=image_size,
-            max_tokens=1,
-            concurrency=concurrency,
-            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
-        )
+        super().__init__(**options)
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """RewardError that names the first prompt without questions."""

@@ -4,7 +4,6 @@ The network is open_clip's ViT-H-14, fine-tuned on human preferences. The prepro
 the longer side is resized, and the shorter one padded with black.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -15,14 +14,17 @@ from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from rlfactory.reward.backbones.clip import Clip, clip_preprocessing, load_clip_tokenizer
-from rlfactory.reward.backbones.pretrained import Precision, loading, read_weights, require_shapes
+from rlfactory.reward.backbones.pretrained import (
+    Precision,
+    loading,
+    read_weights,
+    renamed,
+    require_shapes,
+)
 from rlfactory.reward.base import Reward, Samples, require_images
 from rlfactory.utils.types import PositiveInt
 
-FILES = {
-    "v2.1": "xswu/HPSv2/HPS_v2.1_compressed.pt",
-    "v2.0": "xswu/HPSv2/HPS_v2_compressed.pt",
-}
+FILES = {"v2.1": "xswu/HPSv2/HPS_v2.1_compressed.pt", "v2.0": "xswu/HPSv2/HPS_v2_compressed.pt"}
 _TOWER = {
     "intermediate_size": 4096,
     "hidden_size": 1024,
@@ -39,32 +41,27 @@ VIT_H_14: Mapping[str, Any] = {
     | {"image_size": 224, "patch_size": 14},
 }
 """The configuration of open_clip's ViT-H-14, by transformers' names."""
-_OUTER = {
-    "positional_embedding": "text_model.embeddings.position_embedding.weight",
-    "token_embedding.weight": "text_model.embeddings.token_embedding.weight",
-    "ln_final.weight": "text_model.final_layer_norm.weight",
-    "ln_final.bias": "text_model.final_layer_norm.bias",
-    "logit_scale": "logit_scale",
-    "visual.class_embedding": "vision_model.embeddings.class_embedding",
-    "visual.positional_embedding": "vision_model.embeddings.position_embedding.weight",
-    "visual.conv1.weight": "vision_model.embeddings.patch_embedding.weight",
-    "visual.ln_pre.weight": "vision_model.pre_layrnorm.weight",
-    "visual.ln_pre.bias": "vision_model.pre_layrnorm.bias",
-    "visual.ln_post.weight": "vision_model.post_layernorm.weight",
-    "visual.ln_post.bias": "vision_model.post_layernorm.bias",
-}
+_RENAMED = (
+    (r"^visual\.transformer\.resblocks\.", "vision_model.encoder.layers."),
+    (r"^transformer\.resblocks\.", "text_model.encoder.layers."),
+    (r"(?<=\d\.)ln_(?=[12]\.)", "layer_norm"),
+    (r"(?<=\d\.)attn\.", "self_attn."),
+    (r"(?<=\.mlp\.)c_fc\.", "fc1."),
+    (r"(?<=\.mlp\.)c_proj\.", "fc2."),
+    (r"^visual\.class_embedding$", "vision_model.embeddings.class_embedding"),
+    (r"^visual\.positional_embedding$", "vision_model.embeddings.position_embedding.weight"),
+    (r"^visual\.conv1\.", "vision_model.embeddings.patch_embedding."),
+    (r"^visual\.ln_pre\.", "vision_model.pre_layrnorm."),
+    (r"^visual\.ln_post\.", "vision_model.post_layernorm."),
+    (r"^positional_embedding$", "text_model.embeddings.position_embedding.weight"),
+    (r"^token_embedding\.", "text_model.embeddings.token_embedding."),
+    (r"^ln_final\.", "text_model.final_layer_norm."),
+)
+"""Substitutions from open_clip's names to transformers', applied in order."""
 _PROJECTIONS = {
     "text_projection": "text_projection.weight",
     "visual.proj": "visual_projection.weight",
 }
-_LAYER = {
-    "ln_1": "layer_norm1",
-    "ln_2": "layer_norm2",
-    "attn.out_proj": "self_attn.out_proj",
-    "mlp.c_fc": "mlp.fc1",
-    "mlp.c_proj": "mlp.fc2",
-}
-_BLOCK = re.compile(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+?)[._](weight|bias)")
 
 
 def resize_and_pad(images: Tensor, side: int = 224) -> Tensor:
@@ -89,13 +86,10 @@ def resize_and_pad(images: Tensor, side: int = 224) -> Tensor:
 class HPS(Reward):
     """`hps`: the cosine of image and prompt by the network of HPS v2.1, or v2.0.
 
-    `path` is the file of weights, or `OWNER/NAME/FILE` of the hub; None: that of `version`.
-    `processor` has the tokenizer. `fit="pad"` is the published preprocessing, "crop" CLIP's.
     RewardError where the network can't be loaded.
     """
 
     media = "images"
-    metadata = ()
     main = "hps"
     published_size = "hps"
 
@@ -144,24 +138,15 @@ def convert(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     converted: dict[str, Tensor] = {}
     for full_name, tensor in weights.items():
         name = full_name.removeprefix("module.")
+        layer, fused, kind = renamed(name, _RENAMED).partition("in_proj_")
         if name in _PROJECTIONS:
             converted[_PROJECTIONS[name]] = tensor.T.contiguous()
+        elif fused:
+            thirds = zip("qkv", tensor.chunk(3), strict=True)
+            converted |= {f"{layer}{letter}_proj.{kind}": third for letter, third in thirds}
         elif name != "attn_mask":
-            converted |= _convert_block(name, tensor) or {_OUTER.get(name, name): tensor}
+            converted[layer] = tensor
     return converted
-
-
-def _convert_block(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """The tensors that one of a transformer block becomes; none if the name is of no block."""
-    match = _BLOCK.fullmatch(name)
-    if match is None:
-        return {}
-    tower, index, part, kind = match.groups()
-    layer = f"{'vision' if tower else 'text'}_model.encoder.layers.{index}"
-    if part == "attn.in_proj":
-        thirds = zip("qkv", tensor.chunk(3), strict=True)
-        return {f"{layer}.self_attn.{letter}_proj.{kind}": third for letter, third in thirds}
-    return {f"{layer}.{_LAYER[part]}.{kind}": tensor} if part in _LAYER else {}
 
 
 def load_open_clip(path: str, config: Mapping[str, Any], *, key: str, what: str) -> Any:

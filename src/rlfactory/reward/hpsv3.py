@@ -1,6 +1,5 @@
 """Human Preference Score v3, HPSv3 (Ma et al. 2025): a vision-language model rates an image."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from rlfactory.reward.backbones.pretrained import (
     loading,
     network_dtype,
     read_weights,
+    renamed,
 )
 from rlfactory.reward.base import Reward, RewardError, Samples, require_images
 from rlfactory.reward.client.openai_client import fill_template, resize_to_square
@@ -76,13 +76,11 @@ _RENAMED = (
 class HPSv3(Reward):
     """`hpsv3`: HPSv3's mean score of prompt and image.
 
-    `path` is the file of weights, or `OWNER/NAME/FILE` of the hub; `processor` has the tokenizer
-    and the configuration of Qwen2-VL-7B, a folder or a hub id. NaN where a prompt has the token of
-    the score itself, or `dtype` overflows. RewardError where either can't be loaded.
+    NaN where a prompt has the token of the score itself, or `dtype` overflows. RewardError where
+    network or processor can't be loaded.
     """
 
     media = "images"
-    metadata = ()
     main = "hpsv3"
     published_size = "hpsv3"
 
@@ -98,7 +96,7 @@ class HPSv3(Reward):
         """
         Args:
             path: The weights: a file, or OWNER/NAME/FILE of the hub.
-            processor: Tokenizer and configuration: a folder or a hub id.
+            processor: Tokenizer and configuration of Qwen2-VL-7B: a folder or a hub id.
             dtype: auto | float32 | float16 | bfloat16; auto: bfloat16 on a GPU.
             batch_size: Images in one forward pass.
         """
@@ -197,7 +195,11 @@ def load_hpsv3(
     The output layer of the language model is left out. RuntimeError or KeyError where names or
     shapes do not match.
     """
-    weights = {_rename(name): tensor for name, tensor in state.items() if name != "lm_head.weight"}
+    weights = {
+        renamed(name, _RENAMED): tensor
+        for name, tensor in state.items()
+        if name != "lm_head.weight"
+    }
     embedded = weights["model.language_model.embed_tokens.weight"]
     config.text_config.vocab_size = len(embedded)  # cut to the tokenizer's length
     widths = [len(weights[f"{HEAD}{layer}.bias"]) for layer in (0, 3, 5)]
@@ -213,9 +215,3 @@ def load_hpsv3(
     text.rotary_emb = Qwen2VLRotaryEmbedding(config.text_config)
     network.model.visual.rotary_pos_emb = Qwen2VLVisionRotaryEmbedding(config.vision_config)
     return network.eval().requires_grad_(False)
-
-
-def _rename(name: str) -> str:
-    for pattern, replacement in _RENAMED:
-        name = re.sub(pattern, replacement, name)
-    return name

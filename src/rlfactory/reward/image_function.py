@@ -15,14 +15,11 @@ Form = Literal["tensor", "numpy", "pil"]
 class ImageFunction(Reward):
     """The scores of `function(images, prompts, metadata)`, under the function's name.
 
-    `images` is the form in which it gets them: a `tensor` `[B, 3, H, W]` uint8, a `numpy` array
-    `[B, H, W, 3]` uint8, or a list of RGB `pil` images. It returns what a function of texts may
-    (`function.Function`). `timeout` is in seconds per call. RewardError where the function is not
-    found or returns anything else.
+    It returns what a function of texts may (`function.Function`). RewardError where the function is
+    not found or returns anything else.
     """
 
     media: ClassVar[Media] = "images"
-    metadata = ()
     function_arguments = ("images", "prompts", "metadata")
 
     def __init__(
@@ -35,8 +32,7 @@ class ImageFunction(Reward):
         """
         Args:
             function: package.module:name or path/to/file.py:name.
-            images: tensor | numpy | pil: uint8 [B, F, 3, H, W], uint8 [B, F, H, W, 3], or lists of
-                frames.
+            images: tensor | numpy | pil: uint8 [B, 3, H, W], uint8 [B, H, W, 3], or RGB images.
             timeout: > 0: seconds per call, after which its scores count as failed.
         """
         self.call, self.main = load_function(function)
@@ -59,8 +55,11 @@ class ImageFunction(Reward):
 class VideoFunction(ImageFunction):
     """The scores of `function(videos, prompts, metadata)`, under the function's name.
 
-    As `ImageFunction`, of whole videos: a `tensor` `[B, F, 3, H, W]` uint8, a `numpy` array
-    `[B, F, H, W, 3]` uint8, or lists of RGB `pil` frames.
+    As `ImageFunction`, of whole videos.
+
+    Args:
+        images: tensor | numpy | pil: uint8 [B, F, 3, H, W], uint8 [B, F, H, W, 3], or lists of
+            frames.
     """
 
     media = "videos"

@@ -25,12 +25,10 @@ def normalise(raw: Tensor) -> Tensor:
 class ImageReward(Reward):
     """`imagereward`: ImageReward-v1.0's score of prompt and image, mostly between -2 and 2.
 
-    `path` is a file of weights, or `OWNER/NAME/FILE` of the hub; `tokenizer` is BERT's, lower case.
-    RewardError where either can't be loaded.
+    RewardError where weights or tokenizer can't be loaded.
     """
 
     media = "images"
-    metadata = ()
     main = "imagereward"
 
     def __init__(

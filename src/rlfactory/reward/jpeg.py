@@ -3,13 +3,15 @@
 With `kB` the file's bytes / 1000, compressibility is `-kB` and incompressibility `kB`. No network.
 """
 
+from collections.abc import Mapping
 from io import BytesIO
+from typing import ClassVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from rlfactory.reward.base import Reward, Samples, require_images
+from rlfactory.reward.base import Direction, Reward, Samples, require_images
 from rlfactory.utils.images import batch_to_pil
 from rlfactory.utils.types import Positive, PositiveInt
 
@@ -38,9 +40,9 @@ class Compressibility(Reward):
     """
 
     media = "images"
-    metadata = ()
     main = "compressibility"
-    better = {"jpeg_kb": "lower"}
+    better: ClassVar[Mapping[str, Direction]] = {"jpeg_kb": "lower"}
+    sign: ClassVar[int] = -1
 
     def __init__(self, *, quality: PositiveInt = 95, unit: Positive = 1.0) -> None:
         """
@@ -52,32 +54,17 @@ class Compressibility(Reward):
         self.unit = unit
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`, at most 0."""
+        """Scores `[B]`, at most 0 for compressibility, at least 0 for incompressibility."""
         size = jpeg_kilobytes(require_images(samples), self.quality)
-        return {"compressibility": -size / self.unit, "jpeg_kb": size}
+        return {self.main: self.sign * size / self.unit, "jpeg_kb": size}
 
 
-class Incompressibility(Reward):
+class Incompressibility(Compressibility):
     """`incompressibility`: `kB / unit`; `jpeg_kb`: the size itself, reported only.
 
     `unit` is 1 kB in DDPO and in Flow-GRPO.
     """
 
-    media = "images"
-    metadata = ()
     main = "incompressibility"
     better = {"jpeg_kb": "higher"}
-
-    def __init__(self, *, quality: PositiveInt = 95, unit: Positive = 1.0) -> None:
-        """
-        Args:
-            quality: JPEG quality, 1 to 100.
-            unit: > 0: kilobytes that make a score of 1; Flow-GRPO's compressibility takes 500.
-        """
-        self.quality = _checked_quality(quality)
-        self.unit = unit
-
-    def score(self, samples: Samples) -> dict[str, Tensor]:
-        """Scores `[B]`, at least 0."""
-        size = jpeg_kilobytes(require_images(samples), self.quality)
-        return {"incompressibility": size / self.unit, "jpeg_kb": size}
+    sign = 1

@@ -4,16 +4,15 @@ value.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
-from rlfactory.reward.ops.answers import check_answers, report_missing
+from rlfactory.reward.base import RewardError, Samples, require_texts
+from rlfactory.reward.ops.answers import AnswerReward
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (object,),
@@ -41,10 +40,7 @@ def parse(text: str) -> Any:
     try:
         # digits are not converted: JSON allows thousands of them, int() raises an error
         return json.loads(
-            text,
-            parse_constant=_refuse,
-            parse_int=lambda _: 0,
-            parse_float=lambda _: 0.0,
+            text, parse_constant=_refuse, parse_int=lambda _: 0, parse_float=lambda _: 0.0
         )
     except (ValueError, RecursionError) as error:
         raise NoJSONError(str(error)) from error
@@ -91,24 +87,17 @@ def is_type(value: object, name: str) -> bool:
     return isinstance(value, TYPES[name])
 
 
-class JSONFormat(Reward):
+class JSONFormat(AnswerReward):
     """`json`: 1 where the completion is JSON as required, otherwise 0; `json_parsed`: 1 where it is
     any JSON.
 
-    `root` is the required type of the top-level value. `keys` are the keys that a top-level object
-    must have, with their types if given as a mapping; `other_keys=False` forbids further ones. With
-    `partial="keys"` the score is the share of correct keys. `fenced` also accepts a Markdown code
-    block. With `answer_column` the value must equal that of the prompt under this key, a JSON
-    text or another value as it is; the order of an object's keys does not count, and a sample
-    without one scores NaN. RewardError for options that contradict each other, or prompts without
-    answers.
+    Where values are compared, the order of an object's keys does not count. RewardError for options
+    that contradict each other, or prompts without answers.
     """
 
-    media = "texts"
     metadata_options = ("answer_column",)
     main = "json"
     better = {"json_parsed": "higher"}
-    best_score = 1.0
 
     def __init__(
         self,
@@ -136,8 +125,7 @@ class JSONFormat(Reward):
                 f"reward.answer_column={answer_column} compares all of the value; leave out"
                 " reward.root, reward.keys and reward.partial"
             )
-        self.metadata = () if answer_column is None else (answer_column,)  # type: ignore[misc]
-        self.column = answer_column
+        super().__init__(answer_column)
         self.keys = _types_by_key(keys)
         self.root = "object" if self.keys and root == "any" else root
         self.other_keys = other_keys
@@ -149,12 +137,15 @@ class JSONFormat(Reward):
         if not self.keys and (partial == "keys" or not other_keys):
             raise RewardError("reward.keys is empty; type reward.keys=[NAME,...]")
 
-    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Each prompt has a value to compare with, where there is a column of answers."""
-        prompts = [*prompts]
-        super().check_prompts(prompts)
-        if self.column is not None:
-            check_answers(prompts, self.column, _fault)
+    def fault(self, answer: object) -> str | None:
+        """Whether it is not JSON."""
+        if answer is None:
+            return "is None; null in JSON is written as the text 'null'"
+        try:
+            _expected(answer)
+        except NoJSONError as error:
+            return f"is {answer!r:.40}, which is not JSON ({error})"
+        return None
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
@@ -162,9 +153,7 @@ class JSONFormat(Reward):
         if self.column is None:
             grades = [self._grade(text) for text in texts]
         else:
-            answers = [row.get(self.column) for row in samples.metadata]
-            report_missing(samples.prompts, answers, self.column)
-            pairs = zip(texts, answers, strict=True)
+            pairs = zip(texts, self.answers(samples), strict=True)
             grades = [self._compare(text, answer) for text, answer in pairs]
         score, parsed = torch.tensor(grades, dtype=torch.float32).reshape(-1, 2).unbind(1)
         return {"json": score.contiguous(), "json_parsed": parsed.contiguous()}
@@ -202,16 +191,6 @@ class JSONFormat(Reward):
 def _expected(answer: object) -> Any:
     """The value that an answer means: a text is JSON, anything else the value itself."""
     return parse_exactly(answer) if isinstance(answer, str) else _comparable(answer)
-
-
-def _fault(answer: object) -> str | None:
-    if answer is None:
-        return "is None; null in JSON is written as the text 'null'"
-    try:
-        _expected(answer)
-    except NoJSONError as error:
-        return f"is {answer!r:.40}, which is not JSON ({error})"
-    return None
 
 
 def _types_by_key(keys: list[str] | dict[str, str] | None) -> dict[str, str]:

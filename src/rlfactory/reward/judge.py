@@ -3,8 +3,9 @@
 import logging
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,17 +17,9 @@ from rlfactory.reward.base import (
     require_sources,
     require_videos,
 )
-from rlfactory.reward.client.http_client import RetryPolicy
-from rlfactory.reward.client.openai_client import (
-    API_KEY_ENV,
-    PROMPT_FIELD,
-    AskingReward,
-    VisionChat,
-    alone,
-    fill_template,
-)
+from rlfactory.reward.client.openai_client import PROMPT_FIELD, AskingReward, alone, fill_template
 from rlfactory.utils.images import evenly_spaced
-from rlfactory.utils.types import Media, NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -73,78 +66,50 @@ class UnifiedReward(AskingReward):
     """`unifiedreward`: UnifiedReward's final score, 1 to 5, divided by 5 (Flow-GRPO).
 
     The question is the published one; images are resized to 512 x 512 by default. NaN without a
-    readable answer. RewardError where the server or the model is not there.
+    readable answer.
     """
 
-    media = "images"
-    metadata = ()
-    best_score = 1.0
     main = "unifiedreward"
 
     def __init__(
         self,
         *,
-        url: str,
         model: str = "UnifiedReward-7b-v1.5",
-        key_env: str = API_KEY_ENV,
         image_size: PositiveInt | None = 512,
         max_tokens: PositiveInt = 1024,
-        concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
+        **options: Any,
     ) -> None:
-        self.chat = VisionChat(
-            url,
-            model=model,
-            key_env=key_env,
-            image_size=image_size,
-            max_tokens=max_tokens,
-            concurrency=concurrency,
-            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
-        )
+        super().__init__(model=model, image_size=image_size, **options)
+        self.max_tokens = max_tokens
         self.pattern = re.compile(UNIFIED_PATTERN)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0.2, 1]."""
         questions = [fill_template(UNIFIED, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(alone(require_images(samples)), questions)
+        images = alone(require_images(samples))
+        answers = self.chat.answers(images, questions, self.max_tokens)
         return {"unifiedreward": parse_scores(answers, self.pattern, 1.0, 5.0) / 5}
 
 
-class VLMJudge(AskingReward):
-    """`vlm_judge`: a number that a vision-language model writes, from `low` to `high`, in [0, 1].
+class Judge(AskingReward):
+    """A number that a vision-language model writes, from `low` to `high`, in [0, 1].
 
-    `question` goes out with each image, `{prompt}` replaced by its prompt; the score is the group
-    of `pattern` in the answer. With `shows_source` the picture that was edited is sent before the
-    image. NaN without a readable answer. RewardError where the server or the model is not there,
-    or an option is invalid.
+    `question` goes out with what a sample shows, `{prompt}` replaced by its prompt; the score is
+    the group of `pattern` in the answer. NaN without a readable answer. RewardError where an option
+    is invalid.
     """
 
-    media: ClassVar[Media] = "images"
-    metadata = ()
-    best_score = 1.0
     main = "vlm_judge"
 
     def __init__(
         self,
         *,
-        url: str,
-        model: str,
         question: str,
         pattern: str = r"Score:\s*([-+]?\d+(?:\.\d+)?)",
         low: float = 0,
         high: float = 10,
-        key_env: str = API_KEY_ENV,
-        image_size: PositiveInt | None = None,
-        shows_source: bool = False,
         max_tokens: PositiveInt = 512,
-        concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
+        **options: Any,
     ) -> None:
         """
         Args:
@@ -152,87 +117,61 @@ class VLMJudge(AskingReward):
             pattern: Finds the score in the answer: a regular expression with one group.
             low: The model's lowest score, which becomes 0.
             high: Its highest score, which becomes 1.
-            shows_source: Send the picture that was edited before each image (prompts with
-                pictures).
         """
         self.question = question
         self.pattern = _compiled(pattern)
         if not low < high:
             raise RewardError(f"reward.high={high} must be larger than reward.low={low}")
-        self.low, self.high = low, high
-        self.shows_source = shows_source
-        self.chat = VisionChat(
-            url,
-            model=model,
-            key_env=key_env,
-            image_size=image_size,
-            max_tokens=max_tokens,
-            concurrency=concurrency,
-            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
-        )
+        self.low, self.high, self.max_tokens = low, high, max_tokens
+        super().__init__(**options)
         if PROMPT_FIELD not in question:
             log.warning("reward.question has no %s, so the model does not see it", PROMPT_FIELD)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
         questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(self._shown(samples), questions)
+        answers = self.chat.answers(self._shown(samples), questions, self.max_tokens)
         scores = parse_scores(answers, self.pattern, self.low, self.high)
         return {"vlm_judge": (scores - self.low) / (self.high - self.low)}
 
+    @abstractmethod
     def _shown(self, samples: Samples) -> list[list[Tensor]]:
         """The images that go out with each question."""
+
+
+class VLMJudge(Judge):
+    """`vlm_judge`: a `Judge` of images; with `shows_source` the picture that was edited is sent
+    before each image.
+    """
+
+    def __init__(self, *, shows_source: bool = False, **options: Any) -> None:
+        """
+        Args:
+            shows_source: Send the picture that was edited before each image (prompts with
+                pictures).
+        """
+        super().__init__(**options)
+        self.shows_source = shows_source
+
+    def _shown(self, samples: Samples) -> list[list[Tensor]]:
         if not self.shows_source:
             return alone(require_images(samples))
         pairs = zip(require_sources(samples), require_images(samples), strict=True)
         return [[source, image] for source, image in pairs]
 
 
-class VideoJudge(VLMJudge):
+class VideoJudge(Judge):
     """`vlm_judge` of videos: `frames` evenly spaced frames go out with each question, in order."""
 
     media = "videos"
 
-    def __init__(
-        self,
-        *,
-        url: str,
-        model: str,
-        question: str,
-        pattern: str = r"Score:\s*([-+]?\d+(?:\.\d+)?)",
-        low: float = 0,
-        high: float = 10,
-        key_env: str = API_KEY_ENV,
-        image_size: PositiveInt | None = None,
-        frames: PositiveInt = 4,
-        max_tokens: PositiveInt = 512,
-        concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
-    ) -> None:
+    def __init__(self, *, frames: PositiveInt = 4, **options: Any) -> None:
         """
         Args:
             frames: Evenly spaced frames of each video that are sent, in order.
             concurrency: Simultaneous requests, one video each.
         """
-        super().__init__(
-            url=url,
-            model=model,
-            question=question,
-            pattern=pattern,
-            low=low,
-            high=high,
-            key_env=key_env,
-            image_size=image_size,
-            max_tokens=max_tokens,
-            concurrency=concurrency,
-            connect_timeout=connect_timeout,
-            timeout=timeout,
-            retries=retries,
-            backoff=backoff,
-        )
+        super().__init__(**options)
         self.frames = frames
 
     def _shown(self, samples: Samples) -> list[list[Tensor]]:

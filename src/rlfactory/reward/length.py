@@ -17,7 +17,6 @@ class Length(Reward):
     """
 
     media = "texts"
-    metadata = ()
     main = "length"
     best_score = 1.0
 

@@ -13,7 +13,6 @@ class Lexicon(Reward):
     """
 
     media = "texts"
-    metadata = ()
     main = "lexicon"
     best_score = 1.0
 

@@ -11,15 +11,8 @@ from transformers import AutoModel
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.reward.backbones.pretrained import load_full_model, load_full_tokenizer, loading
 from rlfactory.reward.base import RewardError, Samples, require_images
-from rlfactory.reward.client.http_client import RetryPolicy
-from rlfactory.reward.client.openai_client import (
-    API_KEY_ENV,
-    AskingReward,
-    VisionChat,
-    alone,
-    fill_template,
-)
-from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
+from rlfactory.reward.client.openai_client import AskingReward, alone, fill_template
+from rlfactory.utils.types import PositiveInt
 
 log = logging.getLogger(__name__)
 
@@ -32,31 +25,20 @@ class LlavaBertScore(AskingReward):
     an answer, or for an empty one. RewardError where server, model or encoder is not there.
     """
 
-    media = "images"
-    metadata = ()
-    best_score = 1.0
     main = "llava_bertscore"
 
     def __init__(
         self,
         device: torch.device,
         *,
-        url: str,
-        model: str,
         question: str = "Answer concisely: what is going on in this image?",
         reference: str = "The image contains {prompt}",
         encoder: str = "microsoft/deberta-xlarge-mnli",
         layer: PositiveInt = 40,
         dtype: Literal["float32", "float16"] = "float32",
         batch_size: PositiveInt = 64,
-        key_env: str = API_KEY_ENV,
-        image_size: PositiveInt | None = None,
         max_tokens: PositiveInt = 64,
-        concurrency: PositiveInt = 16,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
+        **options: Any,
     ) -> None:
         """
         Args:
@@ -69,23 +51,16 @@ class LlavaBertScore(AskingReward):
             dtype: float32 | float16, of the encoder.
             batch_size: Texts in one forward pass.
         """
-        self.question = question
+        super().__init__(**options)
+        self.question, self.max_tokens = question, max_tokens
         self.reference = reference
-        self.chat = VisionChat(
-            url,
-            model=model,
-            key_env=key_env,
-            image_size=image_size,
-            max_tokens=max_tokens,
-            concurrency=concurrency,
-            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
-        )
         self.bertscore = BertScore(encoder, device, layer=layer, dtype=dtype, batch_size=batch_size)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, at most 1, in practice well above 0."""
         questions = [fill_template(self.question, prompt) for prompt in samples.prompts]
-        answers = self.chat.answers(alone(require_images(samples)), questions)
+        images = alone(require_images(samples))
+        answers = self.chat.answers(images, questions, self.max_tokens)
         scores = torch.full((len(answers),), torch.nan)
         answered = {i: answer for i, answer in enumerate(answers) if answer and answer.strip()}
         if empty := sum(answer is not None for answer in answers) - len(answered):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples
-from rlfactory.reward.ops.answers import check_answers, score_answers
+from rlfactory.reward.base import RewardError, Samples
+from rlfactory.reward.ops.answers import AnswerReward, check_answers
 from rlfactory.utils.types import Positive
 from rlfactory.utils.workers import LineWorker, WorkerDied
 
@@ -23,20 +23,16 @@ READ_FIRST = 20
 _GIB = 2**30
 
 
-class MathAnswer(Reward):
+class MathAnswer(AnswerReward):
     """`math`: 1 where the last answer in the completion equals that of its prompt, otherwise 0.
 
-    The answer is the prompt's `answer_column`, a number, or a text in LaTeX or plain notation. Each
-    comparison is made in a process of its own: one that takes longer than `timeout` seconds or more
-    than `memory` GiB kills it, and scores NaN, as does one that raises an exception. RewardError
-    without the package math-verify (the extra `math`), or where prompts lack answers that can be
-    read.
+    Each comparison is made in a process of its own: one that takes too long or too much memory
+    kills it, and scores NaN, as does one that raises an exception. RewardError without the package
+    math-verify (the extra `math`), or where prompts lack answers that can be read.
     """
 
-    media = "texts"
     metadata_options = ("answer_column",)
     main = "math"
-    best_score = 1.0
 
     def __init__(
         self, *, answer_column: str = "answer", timeout: Positive = 5.0, memory: Positive = 2.0
@@ -53,23 +49,23 @@ class MathAnswer(Reward):
                 "reward=math needs a package that is not installed; type"
                 " pip install 'rlfactory[math]'"
             )
-        self.metadata = (answer_column,)  # type: ignore[misc]
-        self.column, self.timeout = answer_column, timeout
+        super().__init__(answer_column)
+        self.timeout = timeout
         self._worker = LineWorker(PROGRAM, int(memory * _GIB))
 
     def check_prompts(self, prompts: Iterable[Prompt]) -> None:
         """Each prompt has an answer; the first `READ_FIRST` can be read."""
         prompts = [*prompts]
         super().check_prompts(prompts)
-        check_answers(prompts, self.column, _fault)
+        column = str(self.column)
         first: dict[object, Prompt] = {}
         for prompt in prompts:
-            first.setdefault(prompt.metadata[self.column], prompt)
-        check_answers(islice(first.values(), READ_FIRST), self.column, self._reading_fault)
+            first.setdefault(prompt.metadata[column], prompt)
+        check_answers(islice(first.values(), READ_FIRST), column, self._reading_fault)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]`, 0 or 1."""
-        return {"math": score_answers(samples, self.column, self._grade)}
+        return {"math": self.graded(samples, self._grade)}
 
     def _grade(self, text: str, answer: object) -> float:
         try:
@@ -87,15 +83,15 @@ class MathAnswer(Reward):
             return torch.nan
         return float(reply["equal"])
 
+    def fault(self, answer: object) -> str | None:
+        """Whether it is neither a number nor a text with anything in it."""
+        if isinstance(answer, str | int | float) and str(answer).strip():
+            return None
+        return f"is {answer!r:.40}; it must be a number, or a text that is not empty"
+
     def _reading_fault(self, answer: object) -> str | None:
         try:
             reply = self._worker.ask([str(answer), "", self.timeout])
         except WorkerDied:
             return f"is {answer!r:.40}, which takes longer than {self.timeout:g} s to read"
         return f"is {answer!r:.40}: {reply['error']}" if "error" in reply else None
-
-
-def _fault(answer: object) -> str | None:
-    if isinstance(answer, str | int | float) and str(answer).strip():
-        return None
-    return f"is {answer!r:.40}; it must be a number, or a text that is not empty"

@@ -15,7 +15,6 @@ class Motion(Reward):
     """
 
     media = "videos"
-    metadata = ()
     main = "motion"
     better = {"flicker": "lower"}
 

@@ -66,7 +66,6 @@ class OCR(Reward):
     """
 
     media = "images"
-    metadata = ()
     prompt_feature = "quoted_word"
     main = "ocr"
     best_score = 1.0

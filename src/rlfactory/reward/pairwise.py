@@ -54,7 +54,6 @@ class Wins(Reward):
     NaN where it could be compared with no other one; 0.5 for a sample alone in its group.
     """
 
-    metadata = ()
     compares_group = True
 
     def __init__(self, *, judge: Pairwise) -> None:

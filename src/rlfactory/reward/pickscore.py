@@ -35,12 +35,10 @@ def scaled(cosine: Tensor, logit_scale: float, scale: Scale) -> Tensor:
 class PickScore(Reward):
     """`pickscore`: PickScore of image and prompt, in one of the published scales.
 
-    `path` is the CLIP, a folder or a hub id; `processor` has its tokenizer and preprocessing, None:
-    those of `path`. RewardError where they can't be loaded.
+    RewardError where the CLIP, its tokenizer or its preprocessing can't be loaded.
     """
 
     media = "images"
-    metadata = ()
     main = "pickscore"
 
     def __init__(

@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, Samples, require_texts
-from rlfactory.reward.ops.answers import check_answers, report_missing
+from rlfactory.reward.base import Samples, require_texts
+from rlfactory.reward.ops.answers import AnswerReward
 from rlfactory.utils.types import Positive, PositiveInt
 from rlfactory.utils.workers import kill_session, start_program
 
@@ -49,24 +48,17 @@ class Limits:
     packages: bool = False
 
 
-class PythonCode(Reward):
+class PythonCode(AnswerReward):
     """`python`: 1 where the program passes all tests of its prompt, otherwise 0.
 
-    The tests are the prompt's `tests_column`: Python code, such as asserts, or a list of such
-    texts; each is run after the program, with its names. With `partial="tests"` the score is the
-    share of tests that pass. The program is the completion; with `fenced` its last Markdown block
-    of code, where it has one; with `with_prompt` the prompt and the completion.
-
-    Each program runs in a process of its own, without network, in an empty folder, for at most
-    `timeout` seconds and with at most `memory` GiB; `concurrency` run at once. A program that
-    raises, exits or breaks a limit passes no test. What could not be run at all scores NaN.
-    RewardError where prompts lack tests that are Python.
+    Each test, such as some asserts, is run after the program, with its names. Each program runs in
+    a process of its own, without network, in an empty folder. One that raises, exits or breaks a
+    limit passes no test. What could not be run at all scores NaN. RewardError where prompts lack
+    tests that are Python.
     """
 
-    media = "texts"
     metadata_options = ("tests_column",)
     main = "python"
-    best_score = 1.0
 
     def __init__(
         self,
@@ -91,26 +83,29 @@ class PythonCode(Reward):
             packages: Whether installed packages can be imported, not the standard library alone.
             concurrency: Programs that run at once.
         """
-        self.metadata = (tests_column,)  # type: ignore[misc]
-        self.column = tests_column
+        super().__init__(tests_column)
         self.fenced, self.with_prompt, self.partial = fenced, with_prompt, partial
         self.limits = Limits(timeout, int(memory * _GIB), packages)
         self.concurrency = concurrency
 
-    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Each prompt has tests, which are Python."""
-        prompts = [*prompts]
-        super().check_prompts(prompts)
-        check_answers(prompts, self.column, _fault)
+    def fault(self, tests: object) -> str | None:
+        """Whether they are not Python."""
+        texts = tests if isinstance(tests, list | tuple) else [tests]
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            return f"is {tests!r:.40}; it must be Python code, or a list of such texts"
+        for text in texts:
+            try:
+                compile(str(text), "<tests>", "exec")
+            except (SyntaxError, ValueError) as error:
+                return f"is {text!r:.40}, which is not Python: {error}"
+        return None
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
         texts = require_texts(samples)
-        tests = [row.get(self.column) for row in samples.metadata]
-        report_missing(samples.prompts, tests, self.column)
         programs = map(self._program, samples.prompts, texts)
         with ThreadPoolExecutor(self.concurrency) as pool:
-            scores = [*pool.map(self._grade, programs, tests)]
+            scores = [*pool.map(self._grade, programs, self.answers(samples))]
         return {"python": torch.tensor(scores, dtype=torch.float32)}
 
     def _program(self, prompt: str, text: str) -> str:
@@ -134,19 +129,6 @@ class PythonCode(Reward):
 def as_list(tests: object) -> Sequence[str]:
     """Tests as a list of texts; a text is one test."""
     return [*map(str, tests)] if isinstance(tests, list | tuple) else [str(tests)]
-
-
-def _fault(tests: object) -> str | None:
-    """What is wrong with the tests of a prompt."""
-    texts = tests if isinstance(tests, list | tuple) else [tests]
-    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        return f"is {tests!r:.40}; it must be Python code, or a list of such texts"
-    for text in texts:
-        try:
-            compile(str(text), "<tests>", "exec")
-        except (SyntaxError, ValueError) as error:
-            return f"is {text!r:.40}, which is not Python: {error}"
-    return None
 
 
 def count_passed(code: str, tests: Sequence[str], limits: Limits) -> int:

@@ -1,7 +1,6 @@
 """Format reward: whether a completion matches a regular expression."""
 
 import logging
-from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -9,9 +8,8 @@ import regex
 import torch
 from torch import Tensor
 
-from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
-from rlfactory.reward.ops.answers import check_answers, compiled, score_answers
+from rlfactory.reward.base import RewardError, Samples, require_texts
+from rlfactory.reward.ops.answers import AnswerReward, compiled
 from rlfactory.utils.types import Positive, PositiveInt
 
 ANSWER = "{answer}"
@@ -20,20 +18,16 @@ ANSWER = "{answer}"
 log = logging.getLogger(__name__)
 
 
-class RegexFormat(Reward):
+class RegexFormat(AnswerReward):
     """`regex`: 1 where `pattern` matches the completion, otherwise 0.
 
     With `match="count"` the score is `min(n, limit) / limit`, `n` the non-overlapping, non-empty
-    matches. With `answer_column`, `{answer}` in the pattern stands for the prompt's text or number
-    under that key, whose characters are matched as they are; a sample without one scores NaN.
-    `timeout` is in seconds for one completion, which scores NaN beyond it. RewardError for an
-    invalid pattern, or prompts without answers.
+    matches. The characters of an answer are matched as they are. RewardError for an invalid
+    pattern, or prompts without answers.
     """
 
-    media = "texts"
     metadata_options = ("answer_column",)
     main = "regex"
-    best_score = 1.0
 
     def __init__(
         self,
@@ -58,23 +52,21 @@ class RegexFormat(Reward):
         _check_answer(pattern, answer_column)
         self.pattern = compiled(pattern.replace(ANSWER, "(?:x)"), "reward.pattern")
         self.of_answer = lru_cache(maxsize=1024)(partial(_with_answer, pattern))
-        self.metadata = () if answer_column is None else (answer_column,)  # type: ignore[misc]
-        self.column = answer_column
+        super().__init__(answer_column)
         self.match = match
         self.limit = limit
         self.timeout = timeout
 
-    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
-        """Each prompt has an answer, where the pattern has one."""
-        prompts = [*prompts]
-        super().check_prompts(prompts)
-        if self.column is not None:
-            check_answers(prompts, self.column, _fault)
+    def fault(self, answer: object) -> str | None:
+        """Whether it is neither a text nor a number."""
+        if isinstance(answer, str | int | float):
+            return None
+        return f"is {answer!r:.40}; it must be a text or a number"
 
     def score(self, samples: Samples) -> dict[str, Tensor]:
         """Scores `[B]` in [0, 1]."""
         if self.column is not None:
-            return {"regex": score_answers(samples, self.column, self._grade_answer)}
+            return {"regex": self.graded(samples, self._grade_answer)}
         scores = [self._grade(text, self.pattern) for text in require_texts(samples)]
         return {"regex": torch.tensor(scores, dtype=torch.float32)}
 
@@ -120,9 +112,3 @@ def _check_answer(pattern: str, column: str | None) -> None:
 def _with_answer(pattern: str, answer: str) -> Any:
     """The pattern with `{answer}` as a group that matches the answer's characters."""
     return regex.compile(pattern.replace(ANSWER, f"(?:{regex.escape(answer)})"))
-
-
-def _fault(answer: object) -> str | None:
-    if isinstance(answer, str | int | float):
-        return None
-    return f"is {answer!r:.40}; it must be a text or a number"

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Sequence
 from threading import Event
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -25,30 +25,25 @@ from rlfactory.reward.client.protocol import (
     encode_samples,
     to_json,
 )
-from rlfactory.utils.types import Media, NonNegativeInt, Positive, PositiveInt
+from rlfactory.utils.types import NonNegativeInt, Positive, PositiveInt
 
 log = logging.getLogger(__name__)
 
-TOKEN = "RLFACTORY_SERVE_TOKEN"
 
-
-class Remote(Reward):
-    """The scores of images on the server at `url`, by their names there.
+class ServedReward(Reward):
+    """The scores on the server at `url`, by their names there.
 
     Samples are sent in batches of complete groups, `concurrency` requests at once. Samples without
-    a response after all `retries` are NaN. RewardError where no server answers at the start, or
-    where it scores texts. Times are in seconds.
+    a response after all `retries` are NaN. RewardError where no server answers at the start.
     """
 
-    media: ClassVar[Media] = "images"
-    metadata: ClassVar[tuple[str, ...]] = ()
+    encoding: Encoding = "png"
 
     def __init__(
         self,
         *,
         url: str,
-        token_env: str = TOKEN,
-        encoding: Encoding = "png",
+        token_env: str = "RLFACTORY_SERVE_TOKEN",
         batch_size: PositiveInt = 32,
         concurrency: PositiveInt = 4,
         connect_timeout: Positive = 5,
@@ -60,7 +55,6 @@ class Remote(Reward):
         Args:
             url: http://HOST:PORT.
             token_env: The environment variable with the server's token, if it has one.
-            encoding: png | raw: raw takes less time and more bytes.
             batch_size: Images in a request; a group is never split.
             concurrency: Simultaneous requests.
             connect_timeout: > 0: seconds to connect.
@@ -68,7 +62,6 @@ class Remote(Reward):
             retries: Attempts after the first; then the request's samples count as failed.
             backoff: > 0: seconds before the second attempt, doubled before each further one.
         """
-        self.encoding: Encoding = encoding
         policy = RetryPolicy(connect_timeout, timeout, retries, backoff)
         self.server = JsonClient(
             url, key="reward.url", token_env=token_env, policy=policy, concurrency=concurrency
@@ -117,38 +110,31 @@ class Remote(Reward):
             )
 
 
-class RemoteText(Remote):
-    """The scores of texts on the server at `url`; otherwise as `Remote`."""
+class Remote(ServedReward):
+    """The scores of images on the server at `url`; RewardError where it scores texts."""
+
+    media = "images"
+
+    def __init__(self, *, encoding: Encoding = "png", **options: Any) -> None:
+        """
+        Args:
+            encoding: png | raw: raw takes less time and more bytes.
+        """
+        super().__init__(**options)
+        self.encoding = encoding
+
+
+class RemoteText(ServedReward):
+    """The scores of texts on the server at `url`; RewardError where it scores images."""
 
     media = "texts"
-    metadata = ()
 
-    def __init__(
-        self,
-        *,
-        url: str,
-        token_env: str = TOKEN,
-        batch_size: PositiveInt = 256,
-        concurrency: PositiveInt = 4,
-        connect_timeout: Positive = 5,
-        timeout: Positive = 120,
-        retries: NonNegativeInt = 5,
-        backoff: Positive = 0.5,
-    ) -> None:
+    def __init__(self, *, batch_size: PositiveInt = 256, **options: Any) -> None:
         """
         Args:
             batch_size: Texts in a request; a group is never split.
         """
-        super().__init__(
-            url=url,
-            token_env=token_env,
-            batch_size=batch_size,
-            concurrency=concurrency,
-            connect_timeout=connect_timeout,
-            timeout=timeout,
-            retries=retries,
-            backoff=backoff,
-        )
+        super().__init__(batch_size=batch_size, **options)
 
 
 def group_batches(groups: Tensor, size: int) -> list[list[int]]:

@@ -22,7 +22,6 @@ class Repetition(Reward):
     """`repetition`: minus the share of the completion's word n-grams that occurred before."""
 
     media = "texts"
-    metadata = ()
     main = "repetition"
     best_score = 0.0
 

@@ -1,28 +1,24 @@
 """Reward model: the logit of a sequence classifier with one label, trained on preferences."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from rlfactory.model.lm.score_format import ScoreFormat
 from rlfactory.prompts.ops.chat import ChatText
-from rlfactory.reward.backbones.classifier import Classifier, Precision, ScoredText, scored_texts
-from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
-from rlfactory.utils.types import PositiveInt
+from rlfactory.reward.backbones.classifier import ClassifierReward, scored_texts
+from rlfactory.reward.base import RewardError, Samples, require_texts
 
 
-class RewardModel(Reward):
+class RewardModel(ClassifierReward):
     """`reward_model`: the only logit of a sequence classifier, as preference training leaves it.
 
-    `judge` is the text that is scored: "text", the prompt and the completion, or "completion".
-    `with_end`: whether the end of text follows a completion that ended, so that the score is read
-    after it. What `prefix` and `with_end` leave open (null) is as the model was trained, if its
-    config.json says so. A conversation is scored as the classifier's own chat template writes it,
-    if it has one. RewardError where the classifier can't be loaded, has several labels, or should
+    A conversation is scored as the classifier's own chat template writes it, if it has one.
+    RewardError where the classifier can't be loaded, has several labels, or should
     read an end of text and is not causal.
     """
 
-    media = "texts"
-    metadata = ()
     main = "reward_model"
 
     def __init__(
@@ -30,36 +26,19 @@ class RewardModel(Reward):
         device: torch.device,
         *,
         path: str,
-        judge: ScoredText = "text",
-        use_attention_mask: bool = True,
         prefix: str | None = None,
         with_end: bool | None = None,
-        dtype: Precision = "float32",
-        batch_size: PositiveInt = 64,
-        max_tokens: PositiveInt = 512,
+        **options: Any,
     ) -> None:
         """
         Args:
             path: A sequence classifier with one label: zoo:NAME, a folder or a hub id.
-            judge: text (prompt and completion) | completion.
-            use_attention_mask: false: padding is read like text.
             prefix: Put before each text; null: what it was trained with, by its config.json, or
                 nothing.
             with_end: true | false: whether the score is read after the end of text that a
                 completion ended with; null: as trained.
-            dtype: float32 | float16.
-            batch_size: Texts in one forward pass.
-            max_tokens: Longer texts are truncated at the end.
         """
-        self.judge = judge
-        self.classifier = Classifier(
-            path,
-            device,
-            dtype=dtype,
-            use_attention_mask=use_attention_mask,
-            batch_size=batch_size,
-            max_tokens=max_tokens,
-        )
+        super().__init__(device, path=path, **options)
         labels = self.classifier.labels
         if len(labels) != 1:
             raise RewardError(

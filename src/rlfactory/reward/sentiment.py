@@ -1,13 +1,12 @@
 """Sentiment reward: the probability of one label of a text classifier."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlfactory.reward.backbones.classifier import Classifier, Precision, ScoredText, scored_texts
-from rlfactory.reward.base import Reward, RewardError, Samples
-from rlfactory.utils.types import PositiveInt
+from rlfactory.reward.backbones.classifier import ClassifierReward, scored_texts
+from rlfactory.reward.base import RewardError, Samples
 
 
 def log_odds(logits: Tensor, label: int, *, independent: bool) -> Tensor:
@@ -22,19 +21,15 @@ def log_odds(logits: Tensor, label: int, *, independent: bool) -> Tensor:
     return logits[:, label] - logits[:, others].logsumexp(1)
 
 
-class Sentiment(Reward):
+class Sentiment(ClassifierReward):
     """The probability of `label`, its logit, or its log-odds, reported under `name`.
 
     Choose a name that rises with what is rewarded: `negative_sentiment` for negative texts.
 
-    `judge` is the text that is scored: "text", the prompt and the completion, or "completion". A
-    well-known walkthrough of PPO calls its classifier with `prefix="<|endoftext|>"`, no attention
+    A well-known walkthrough of PPO calls its classifier with `prefix="<|endoftext|>"`, no attention
     mask and float16; a float16 probability is rounded as there. RewardError where the classifier
     can't be loaded or has no such label.
     """
-
-    media = "texts"
-    metadata = ()
 
     def __init__(
         self,
@@ -44,38 +39,21 @@ class Sentiment(Reward):
         label: str = "POSITIVE",
         name: str = "sentiment",
         output: Literal["prob", "logit", "log_odds"] = "prob",
-        judge: ScoredText = "text",
-        use_attention_mask: bool = True,
         prefix: str = "",
-        dtype: Precision = "float32",
-        batch_size: PositiveInt = 64,
-        max_tokens: PositiveInt = 512,
+        **options: Any,
     ) -> None:
         """
         Args:
-            path: A classifier of texts: zoo:NAME, a folder or a hub id.
             label: The label, by the classifier's name for it, in upper or lower case.
             name: The score's name in metrics, tables and figures.
             output: prob | logit | log_odds.
-            judge: text (prompt and completion) | completion.
             use_attention_mask: false: padding is read like text, as in a well-known walkthrough.
             prefix: Put before each text; that walkthrough's texts began with <|endoftext|>.
-            dtype: float32 | float16.
-            batch_size: Texts in one forward pass.
-            max_tokens: Longer texts are truncated at the end.
         """
+        super().__init__(device, path=path, **options)
         self.main = name
         self.output: Literal["prob", "logit", "log_odds"] = output
-        self.judge = judge
         self.prefix = prefix
-        self.classifier = Classifier(
-            path,
-            device,
-            dtype=dtype,
-            use_attention_mask=use_attention_mask,
-            batch_size=batch_size,
-            max_tokens=max_tokens,
-        )
         self.label = _label_index(self.classifier.labels, label, path)
 
     def score(self, samples: Samples) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Parse the words after `rlfactory sweep`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def read_request(words: Sequence[str]) -> SweepArguments:
     name, rest = words[0], [word for word in words[1:] if word != PLAN]
     own = dict(word.split("=", 1) for word in rest if "=" in word and override_key(word) in _OWN)
     others = [word for word in rest if override_key(word) not in _OWN]
-    values = {key: _value(key, text, problems) for key, text in own.items()}
+    values = {key: _OWN[key][1](key, text, problems) for key, text in own.items()}
     launcher_words = [w for w in others if w.startswith("hydra.launcher.")]
     search = [w for w in others if w.startswith("search.")]
     typed, axes = _overrides([w for w in others if w not in launcher_words + search], problems)
@@ -72,39 +72,8 @@ def read_request(words: Sequence[str]) -> SweepArguments:
         launcher_words=launcher_words,
         search=dict(word.removeprefix("search.").split("=", 1) for word in search),
         only_plan=PLAN in words,
-        **{_OWN[key]: value for key, value in values.items()},
+        **{_OWN[key][0]: value for key, value in values.items()},
     )
-
-
-_OWN = {
-    "size": "size",
-    "seed": "seeds",
-    "jobs": "jobs",
-    "gpus": "gpus",
-    "rows": "rows",
-    "sweep_dir": "folder",
-    "hydra/launcher": "launcher",
-    "hydra/sweeper": "sweeper",
-    "trials": "trials",
-}
-
-
-def _value(key: str, text: str, problems: list[Problem]) -> Any:
-    """Parse the value of a sweep's own key; None, with a problem added, where it is wrong."""
-    if key in ("jobs", "trials"):
-        return _number(key, text, problems)
-    if key == "seed":
-        return _seeds(text, problems)
-    if key == "gpus":
-        return None if text == "auto" else _listed(text)
-    if key == "rows":
-        return _listed(text)
-    if key == "sweep_dir":
-        return Path(text).expanduser()
-    if key in ("hydra/launcher", "hydra/sweeper"):
-        known = LAUNCHERS if key == "hydra/launcher" else SWEEPERS
-        return _option(key, text, list(known), problems)
-    return text
 
 
 def _number(key: str, text: str, problems: list[Problem]) -> int | None:
@@ -114,7 +83,8 @@ def _number(key: str, text: str, problems: list[Problem]) -> int | None:
     return None
 
 
-def _option(key: str, text: str, known: list[str], problems: list[Problem]) -> str | None:
+def _option(key: str, text: str, problems: list[Problem]) -> str | None:
+    known = [*LAUNCHERS] if key == "hydra/launcher" else [*SWEEPERS]
     if text in known:
         return text
     guess = closest(text, known)
@@ -123,7 +93,7 @@ def _option(key: str, text: str, known: list[str], problems: list[Problem]) -> s
     return None
 
 
-def _seeds(text: str, problems: list[Problem]) -> list[int]:
+def _seeds(key: str, text: str, problems: list[Problem]) -> list[int]:
     try:
         values = _values(f"seed={text.strip('[]') or 'null'}")
         seeds = [int(value) for value in values]
@@ -131,7 +101,7 @@ def _seeds(text: str, problems: list[Problem]) -> list[int]:
         seeds = []
     if not seeds or min(seeds) < 0 or len({*seeds}) < len(seeds):
         shown = f"is {text or 'empty'}; allowed are different whole numbers from 0 on"
-        problems.append(Problem("seed", shown, "seed=0,1,2"))
+        problems.append(Problem(key, shown, "seed=0,1,2"))
     return seeds
 
 
@@ -166,3 +136,17 @@ def _overrides(words: Words, problems: list[Problem]) -> tuple[Words, dict[str, 
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
+
+
+_OWN: Mapping[str, tuple[str, Callable[[str, str, list[Problem]], Any]]] = {
+    "size": ("size", lambda key, text, problems: text),
+    "seed": ("seeds", _seeds),
+    "jobs": ("jobs", _number),
+    "gpus": ("gpus", lambda key, text, problems: None if text == "auto" else _listed(text)),
+    "rows": ("rows", lambda key, text, problems: _listed(text)),
+    "sweep_dir": ("folder", lambda key, text, problems: Path(text).expanduser()),
+    "hydra/launcher": ("launcher", _option),
+    "hydra/sweeper": ("sweeper", _option),
+    "trials": ("trials", _number),
+}
+"""A sweep's own keys: the field of each, and how its value is read; it adds problems."""

@@ -54,7 +54,7 @@ class HydraLauncher:
         """Run jobs; the outcome of each is the status in its folder."""
         left = [command for command in launches if not self._note_done(command)]
         while left and not self.asked:
-            wave = [command for command in left if _can_start(command)]
+            wave = [command for command in left if command.can_start]
             if not wave:
                 break
             wave = wave[: self.most_at_once]
@@ -96,11 +96,6 @@ def run_number(
 ) -> int:
     """Run one job of a wave, where the launcher has started this."""
     return run_here(launches[number], environments[number % len(environments)])
-
-
-def _can_start(command: JobCommand) -> bool:
-    after = command.job.after
-    return after is None or state_of(command.run.parent / after) == "done"
 
 
 def _parallel(name: str, at_once: int) -> list[str]:

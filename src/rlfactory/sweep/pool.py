@@ -100,11 +100,10 @@ class Pool:
 
     def _is_ready(self, launch: JobCommand) -> bool | None:
         """Whether a job can start now; None if it never can, because its earlier stage failed."""
-        after = launch.job.after
-        if after is None or state_of(launch.run.parent / after) == "done":
+        if launch.can_start:
             return True
         ahead = [r.launch for r in self._running.values()] + self._waiting
-        return False if any(other.job.name == after for other in ahead) else None
+        return False if any(other.job.name == launch.job.after for other in ahead) else None
 
     def _start(self, slot: int, launch: JobCommand) -> bool:
         """Start a job, unless it is done or a process of an earlier command still runs it."""

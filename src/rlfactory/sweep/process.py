@@ -27,6 +27,11 @@ class JobCommand:
     lock: Path
     output: Path
 
+    @property
+    def can_start(self) -> bool:
+        """Whether the job that this one begins with is done, if there is one."""
+        return self.job.after is None or state_of(self.run.parent / self.job.after) == "done"
+
 
 def launch_of(job: Job, folder: Path) -> JobCommand:
     """The command of a job of the sweep in `folder`."""

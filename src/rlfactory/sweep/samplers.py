@@ -121,11 +121,7 @@ def ask(
 
 
 def _distribution(space: Space) -> Any:
-    from optuna.distributions import (
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if space.kind == "choice":
         return CategoricalDistribution(space.values)

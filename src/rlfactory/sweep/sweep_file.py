@@ -2,16 +2,16 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import yaml
 
 from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import PlanError, Problem, closest, unknown_key
 from rlfactory.sweep.claims import Claim, claim_problems
-from rlfactory.sweep.table import TableInfo, Task
+from rlfactory.sweep.table import TableInfo, Task, nested
 from rlfactory.utils.typecheck import describe, matches
 
 Node = Mapping[str, Any]
@@ -90,63 +90,48 @@ def read_sheet(path: Path) -> SweepFile:
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise PlanError([Problem(str(path), f"can't be read: {reason}")]) from error
-    problems: list[Problem] = []
-    sheet = _sheet(content, problems)
-    if sheet is not None:
+    if isinstance(content, Mapping) and isinstance(content.get("sizes"), Mapping):
+        rows, sizes = content.get("rows"), [*content["sizes"]]
+        if isinstance(rows, list):
+            content = {**content, "rows": [_by_size(row, sizes) for row in rows]}
+    problems = [*_problems(SweepFile, content, "")]
+    if not problems:
+        sheet: SweepFile = nested(SweepFile, content)
         problems += _contradictions(sheet)
-    if problems or sheet is None:
+    if problems:
         raise PlanError([Problem(f"{path.name}, {p.key}", p.message) for p in problems])
     return sheet
 
 
-def _sheet(content: object, problems: list[Problem]) -> SweepFile | None:
-    if not isinstance(content, Mapping):
-        problems.append(Problem("file", "holds no mapping, so it is not a sweep"))
-        return None
-    values, sizes = dict(content), content.get("sizes")
-    named = [*sizes] if isinstance(sizes, Mapping) else []
-    values["about"] = _dataclass(TableInfo, content.get("about"), "about", problems)
-    rows = content.get("rows")
-    if isinstance(rows, list):
-        lines = [_line(node, f"rows.{i}", named, problems) for i, node in enumerate(rows)]
-        values["rows"] = [line for line in lines if line is not None]
-    claims = content.get("claims")
-    if isinstance(claims, list):
-        read = [_dataclass(Claim, node, f"claims.{i}", problems) for i, node in enumerate(claims)]
-        values["claims"] = [claim for claim in read if claim is not None]
-    tasks = content.get("tasks")
-    if isinstance(tasks, Mapping):
-        named_tasks = {n: _dataclass(Task, v, f"tasks.{n}", problems) for n, v in tasks.items()}
-        values["tasks"] = {name: task for name, task in named_tasks.items() if task is not None}
-    sheet: SweepFile | None = _dataclass(SweepFile, values, "", problems)
-    return sheet
+def _by_size(row: object, sizes: list[str]) -> object:
+    if not isinstance(row, Mapping):
+        return row
+    own = {size: row[size] for size in sizes if size in row}
+    return {key: value for key, value in row.items() if key not in own} | {"by_size": own}
 
 
-def _line(node: object, place: str, sizes: list[str], problems: list[Problem]) -> Line | None:
-    if isinstance(node, Mapping):
-        own = {size: node[size] for size in sizes if size in node}
-        node = {k: v for k, v in node.items() if k not in own} | {"by_size": own}
-    line: Line | None = _dataclass(Line, node, place, problems)
-    return line
-
-
-def _dataclass(kind: Any, node: object, place: str, problems: list[Problem]) -> Any:
-    """Make a dataclass of a mapping; None, with problems added, where that is wrong."""
-    before, prefix = len(problems), f"{place}." if place else ""
-    if not isinstance(node, Mapping):
-        problems.append(Problem(place, f"is {node!r}; allowed is a mapping"))
-        return None
-    kinds = get_type_hints(kind)
-    needed = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
-    problems += [Problem(f"{prefix}{name}", "is missing") for name in needed if name not in node]
-    for name, value in node.items():
-        key = f"{prefix}{name}"
-        if name not in kinds:
-            problems.append(unknown_key(key, [f"{prefix}{known}" for known in kinds]))
-        elif not (value is None and name == "about") and not matches(value, kinds[name]):
-            shown = f"is {value!r}; allowed is {describe(kinds[name])}"
-            problems.append(Problem(key, shown))
-    return kind(**node) if len(problems) == before else None
+def _problems(kind: Any, node: object, place: str) -> Iterator[Problem]:
+    """What is wrong with plain values that dataclasses are made of."""
+    inner = next((i for i in get_args(kind) if is_dataclass(i)), None)
+    if is_dataclass(kind) and isinstance(node, Mapping):
+        kinds, prefix = get_type_hints(kind), f"{place}." if place else ""
+        needed = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
+        yield from (Problem(f"{prefix}{n}", "is missing") for n in needed if n not in node)
+        for name, value in node.items():
+            if name in kinds:
+                yield from _problems(kinds[name], value, f"{prefix}{name}")
+            else:
+                yield unknown_key(f"{prefix}{name}", [f"{prefix}{known}" for known in kinds])
+    elif is_dataclass(kind):
+        not_one = f"is {node!r}; allowed is a mapping"
+        yield Problem(
+            place or "file", not_one if place else "holds no mapping, so it is not a sweep"
+        )
+    elif inner is not None and isinstance(node, list | Mapping):
+        for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            yield from _problems(inner, value, f"{place}.{key}")
+    elif not matches(node, kind):
+        yield Problem(place, f"is {node!r}; allowed is {describe(kind)}")
 
 
 def _contradictions(sheet: SweepFile) -> Iterator[Problem]:

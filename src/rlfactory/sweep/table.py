@@ -5,10 +5,10 @@ It is saved as `sweep.json` in a sweep's folder; reports read only this file and
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.claims import Claim, form_problems
@@ -130,20 +130,23 @@ class Table:
     def load(cls, folder: Path) -> "Table":
         """Read `sweep.json`; FileNotFoundError if there is none, FileError if it is damaged."""
         path = folder / TABLE_FILE
-        content = read_json(path, cls, remedy=REMEDY)
-        table = cls(
-            name=content["name"],
-            size=content["size"],
-            about=TableInfo(**content["about"]),
-            columns=[Column(**column) for column in content["columns"]],
-            rows=[Row(**row) for row in content["rows"]],
-            jobs=[Job(**job) for job in content["jobs"]],
-            claims=[Claim(**claim) for claim in content.get("claims", [])],
-            tasks={name: Task(**task) for name, task in content.get("tasks", {}).items()},
-        )
+        table: Table = nested(cls, read_json(path, cls, remedy=REMEDY))
         if problem := next(_problems(table), ""):
             raise FileError(path, problem, REMEDY)
         return table
+
+
+def nested(kind: Any, value: Any) -> Any:
+    """Plain values as what a type says: its dataclasses, also in lists and mappings."""
+    inner = next((i for i in get_args(kind) if is_dataclass(i)), None)
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{name: nested(kinds[name], v) for name, v in value.items()})  # type: ignore[operator]
+    if inner is None:
+        return value
+    if isinstance(value, Mapping):
+        return {key: nested(inner, v) for key, v in value.items()}
+    return [nested(inner, v) for v in value]
 
 
 def _problems(table: Table) -> Iterator[str]:

@@ -22,7 +22,7 @@ from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.evaluation.build import build_evaluator
 from rlfactory.train.evaluation.evaluator import Evaluator
 from rlfactory.train.evaluation.schedule import EvaluationFiles
-from rlfactory.train.process.distributed import single_process_config
+from rlfactory.train.process.ranks import single_process_config
 from rlfactory.train.process.worker import read_config
 from rlfactory.utils.console import print_error
 from rlfactory.utils.errors import UserError

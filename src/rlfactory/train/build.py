@@ -11,14 +11,11 @@ from typing import Any
 import torch
 
 from rlfactory.algo.base import Algorithm
-from rlfactory.algo.ops.preference import PAIR
-from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
 from rlfactory.model.pipelines.embedding_cache import PromptCache
 from rlfactory.model.pipelines.loading import network_on
-from rlfactory.model.pipelines.local_models import image_size
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
@@ -34,13 +31,8 @@ from rlfactory.train.components import (
     TrainingBudget,
 )
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
-from rlfactory.train.sampling.base import Advance, Sampler
-from rlfactory.train.sampling.engine import EngineSampler
-from rlfactory.train.sampling.given import GivenSampler
-from rlfactory.train.sampling.given_image import GivenImageSampler
-from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
-from rlfactory.train.sampling.text import TextSampler
-from rlfactory.train.sampling.tree import TreeSpec
+from rlfactory.train.sampling.base import Advance
+from rlfactory.train.sampling.choose import build_sampler
 from rlfactory.train.scoring.build import build_rewards, build_scorer, reward_device
 from rlfactory.train.stopping import RunStop
 from rlfactory.utils.live_objects import is_reference, resolve
@@ -106,13 +98,8 @@ def build(
         times.require_steps(sigmas)
     regularizer = instantiate_group(config, "regularizer", dynamics=dynamics)
     if model.media == "texts":
-        drawn = trained = dynamics.length
-        if algo.samples_from == "data":
-            # a given completion needs room for its first token at least; only a command's own
-            # prompts, and evaluations that a reward scores, are answered by the policy
-            trained = 0 if algo.learns_whole_texts else 1
-            draws = reward.gives_scores or eval_rewards or isinstance(prompts, GivenPrompts)
-            drawn = dynamics.length if draws else trained
+        draws = reward.gives_scores or eval_rewards or isinstance(prompts, GivenPrompts)
+        trained, drawn = _rooms(algo, dynamics.length, bool(draws))
         _leave_out_long(config, model, prompts, sets, trained, drawn)
     optimizer = build_optimizer(
         config, model.parameter_groups(), hardware.device, hidden_matrices(model)
@@ -121,7 +108,7 @@ def build(
     _add_weight_sets(config, model, needed)
     return Components(
         model=model,
-        sampler=_build_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
+        sampler=build_sampler(config, model, dynamics, algo, schedule, sigmas, advance),
         algo=algo,
         regularizer=regularizer,
         reward=reward,
@@ -250,6 +237,18 @@ def _with_score_weights(config: Config, reward: Reward) -> Config:
     return {**config, "advantage": {**config["advantage"], "weights": dict(reward.score_weights)}}
 
 
+def _rooms(algo: Algorithm[Any, Any, Any], length: int, draws: bool) -> tuple[int, int]:
+    """The tokens that must fit behind a prompt that is trained on, and one that is evaluated on.
+
+    A given completion needs room for its first token at least; only a command's own prompts, and
+    evaluations that a reward scores (`draws`), are answered by the policy.
+    """
+    if algo.samples_from == "policy":
+        return length, length
+    trained = 0 if algo.learns_whole_texts else 1
+    return trained, length if draws else trained
+
+
 def _leave_out_long(
     config: Config,
     model: Any,
@@ -295,67 +294,6 @@ def known_prompts(config: Config, prompts: Prompts) -> tuple[str, ...]:
 
 def _folder(path: str | None) -> Path | None:
     return None if path is None else Path(path).expanduser()
-
-
-def _build_sampler(
-    config: Config,
-    model: Any,
-    dynamics: Any,
-    algo: Algorithm[Any, Any, Any],
-    schedule: Any,
-    sigmas: Any,
-    advance: Advance,
-) -> Sampler:
-    batch = config["sample_batch"]
-    if model.media == "texts":
-        options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
-        if algo.samples_from == "data":
-            options |= {"length": algo.length, "members": PAIR if algo.learns_from_pairs else 1}
-            return GivenSampler(model, completion=algo.completion, **options)
-        engine = instantiate_group(config, "engine")
-        if engine.draws_by == "engine":
-            return EngineSampler(model, engine=engine, **options)
-        return TextSampler(model, **options)
-    size, steps = config["evaluation"]["size"], config["evaluation"]["steps"]
-    resolution = model.resolution if size is None else model.resolution_of(size)
-    transitions = None
-    if algo.requires == "transitions":
-        transitions = _transition_spec(config, algo.stores_step_mean)
-    options = {
-        "dynamics": dynamics,
-        "sigmas": sigmas,
-        "evaluation_sigmas": noise_levels(schedule, resolution, steps),
-        "evaluation_shape": resolution.shape,
-        "policy_fraction": policy_fraction(config),
-        "transitions": transitions,
-        "batch": batch,
-        "advance": advance,
-    }
-    if algo.samples_from == "data":
-        return GivenImageSampler(
-            model,
-            completion=algo.completion,
-            folder=folder_of_prompts(config),
-            size=image_size(config["model"]),
-            **options,
-        )
-    return ImageSampler(model, **options)
-
-
-def _transition_spec(config: Config, mean: bool) -> TransitionSpec:
-    """The transitions that a step-wise algorithm learns from."""
-    tree = None
-    if config["branch_at"] == "tree":
-        tree = TreeSpec(config["branches"], **config["tree"])
-    return TransitionSpec(
-        instantiate_group(config, "window"),
-        branches=config["branches"],
-        branch_at=config["branch_at"],
-        mean=mean,
-        dtype=getattr(torch, config["latent_storage"]),
-        tail=config["tail"],
-        tree=tree,
-    )
 
 
 def training_budget(config: Config) -> TrainingBudget:

@@ -15,13 +15,14 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt, Prompts
 from rlfactory.regularizer.base import Regularizer
 from rlfactory.reward.base import Reward
-from rlfactory.train.minibatches import Shares
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
 from rlfactory.train.stopping import RunStop
 
 Metrics = dict[str, float]
 Decay = Literal["linear", "cosine"]
+Shares = Literal["random", "even", "groups"]
+"""How an epoch's samples are split into minibatches, see `learner.split_minibatches`."""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,30 @@
-"""The optimizer steps of an iteration: minibatches, gradient accumulation, guards, EMA."""
+"""The updates of an iteration: old log-probabilities, then minibatches, gradients, steps, EMA.
+
+`learn` is the whole; what it calls follows in the order of the calls. A minibatch is what an
+optimizer step learns from. Its samples become training items, which are divided into micro-batches
+of one forward and backward pass each.
+"""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlfactory.algo.base import Loss
-from rlfactory.batch import TokenBatch, TrainingItems
+from rlfactory.algo.ops import old_log_probs, old_token_log_probs
+from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.model.ema import Clock
+from rlfactory.model.weight_sets import POLICY
 from rlfactory.regularizer.base import KL
 from rlfactory.rollout import Rollout
 from rlfactory.train.components import (
     Components,
     Metrics,
     ProgressListener,
+    Shares,
     TrainingBudget,
     learning_rate_factor,
 )
@@ -22,16 +32,16 @@ from rlfactory.train.data_parallel import (
     gather_metrics,
     global_rollout,
     local_part,
+    local_row_numbers,
 )
-from rlfactory.train.guards.failure_dump import UpdatePosition, report_gradient, report_micro_batch
-from rlfactory.train.guards.nonfinite import CheckedMicroBatch, UpdateChecks, find_nonfinite
-from rlfactory.train.guards.update_guard import Guard, NonFiniteReport
-from rlfactory.train.metrics import MetricAccumulator
-from rlfactory.train.old_policy import with_old_log_likelihoods, with_sample_ratios
-from rlfactory.train.scoring.scores import check_initial_ratio
-from rlfactory.train.update_batches import UpdateBatches
+from rlfactory.train.guards.failure_dump import UpdatePosition, report_first, report_gradient
+from rlfactory.train.guards.update_guard import Guard, NonFiniteReport, UpdateChecks, find_nonfinite
+from rlfactory.train.metrics import MetricAccumulator, check_initial_ratio
+from rlfactory.utils import rng
 from rlfactory.utils.errors import TrainingError
 from rlfactory.utils.fault_injection import fault_point
+
+UpdateItems = TrainingItems | TokenBatch
 
 
 @dataclass
@@ -61,11 +71,6 @@ class Learner:
     sync: Callable[[], None] | None = None
     before_moving: Callable[[], None] = lambda: None  # noqa: E731
 
-    @property
-    def batches(self) -> UpdateBatches:
-        """Makes minibatches, training items and micro-batches."""
-        return UpdateBatches(self.components, self.budget)
-
     def learn(self, rollout: Rollout, iteration: int) -> Metrics:
         """Make `epochs` passes over the samples, in `updates_per_iteration` optimizer steps each.
 
@@ -93,9 +98,7 @@ class Learner:
         for epoch in range(budget.epochs):
             if self._reached_target_kl(metrics):
                 break
-            for number, minibatch in enumerate(
-                self.batches.minibatches(everyone, iteration, epoch)
-            ):
+            for number, minibatch in enumerate(self._minibatches(everyone, iteration, epoch)):
                 if not len(minibatch):  # advantages drop samples without signal
                     self.without_signal += 1
                 else:
@@ -116,9 +119,72 @@ class Learner:
         means |= self.guard.metrics()
         return means | self._update_weight_sets("iteration", iteration)
 
+    def _minibatches(self, everyone: Rollout, iteration: int, epoch: int) -> Sequence[Tensor]:
+        """The row numbers in `everyone`, the samples of all ranks, of each update of an epoch.
+
+        Texts of like length are neighbours, so that micro-batches have little padding.
+        """
+        budget, key = self.budget, [iteration, epoch] if epoch else [iteration]
+        minibatches = split_minibatches(
+            budget.shares,
+            everyone.groups,
+            budget.updates_per_iteration,
+            seed=budget.seed,
+            key=key,
+        )
+        if everyone.tokens is None:
+            return minibatches
+        lengths = everyone.tokens.total_lengths
+        return [longest_first(rows, lengths) for rows in minibatches]
+
     def _compute_old_log_probs(self, rollout: Rollout, iteration: int) -> Rollout:
-        """The rollout with the log-likelihoods of its samples by the policy before any update."""
-        return with_old_log_likelihoods(self.batches, rollout, iteration)
+        """The rollout with the log-likelihoods of its samples by the policy before any update.
+
+        Only ratios need them. Where sampling and training use the same weights the first update is
+        on-policy, with a ratio of 1 by construction, and an algorithm may skip its samples.
+        """
+        algo = self.components.algo
+        model: Any = self.components.model  # of images or texts, as the algorithm
+        if algo.requires == "forward_process" and not algo.has_surrogate_likelihood:
+            return rollout
+        minibatches = [
+            local_row_numbers(rollout, rows)
+            for rows in self._minibatches(global_rollout(rollout), iteration, 0)
+            if len(rows)
+        ]
+        if not self._needs_old_log_probs(rollout, minibatches):
+            return rollout
+        if self._first_is_on_policy:
+            minibatches = minibatches[1:]
+
+        def passes(samples: Rollout) -> tuple[Any, Iterator[tuple[Any, bool]]]:
+            items = self._items(samples, iteration)
+            return items, self._passes(items, samples, iteration)
+
+        if algo.requires == "tokens":
+            return old_token_log_probs.with_old_token_log_probs(
+                model, algo.dynamics, rollout, minibatches, passes
+            )
+        return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, passes)
+
+    def _needs_old_log_probs(self, rollout: Rollout, minibatches: Sequence[Tensor]) -> bool:
+        """Whether old log-likelihoods are computed, the same on all ranks."""
+        algo, precision = self.components.algo, self.components.model.precision
+        if algo.requires == "tokens":
+            return old_token_log_probs.must_recompute_tokens(algo.old_log_probs, precision)
+        if algo.has_surrogate_likelihood:
+            return True
+        differ = old_log_probs.must_recompute(
+            algo, precision, rollout, minibatches, self.budget.micro_batch
+        )
+        # ranks may have other numbers of samples, and all take part in the passes
+        return self.components.hardware.any_rank(differ)
+
+    @property
+    def _first_is_on_policy(self) -> bool:
+        """Whether an iteration's first update needs no old log-likelihoods: its ratio is 1."""
+        algo = self.components.algo
+        return algo.skip_old_log_probs and algo.behaviour == POLICY and self.budget.epochs == 1
 
     def _update_step(
         self,
@@ -132,11 +198,11 @@ class Learner:
         # normalised over the minibatch of all ranks, before each takes its part
         everyone = components.algo.normalise_update(global_rollout(rollout)[minibatch])
         samples = local_part(rollout, everyone)
-        batch = self.batches.items(samples, position)
+        batch = self._items(samples, position.iteration)
         if position.update == 0:
             total = len(batch or ()) * budget.updates_per_iteration * budget.epochs
             self.progress.phase("learn", total=total)
-        batch = with_sample_ratios(self.batches, batch, samples, position)
+        batch = self._with_sample_ratios(batch, samples, position)
         penalised = not self._is_penalty_rounding(everyone)
         measured, problem = self._accumulate_gradient(batch, samples, position, penalised)
         # a rank with a problem makes all ranks leave the update out: their weights stay equal
@@ -166,6 +232,55 @@ class Learner:
             metrics.add(name, decay)
         self._update_coefficients("step", metrics.latest_of("kl/"), everyone)
 
+    def _items(self, samples: Rollout, iteration: int) -> UpdateItems | None:
+        """The training items of samples; None where this rank has no sample of the minibatch."""
+        if not len(samples):
+            return None
+        components, seed = self.components, self.budget.seed
+        items: UpdateItems = components.algo.training_items(
+            samples, components.model, seed=seed, iteration=iteration
+        )
+        return items
+
+    def _micro_batches(self, items: UpdateItems | None) -> Iterator[Batch | TokenBatch]:
+        """The micro-batches of this rank's items."""
+        return iter(()) if items is None else items.split(self.budget.micro_batch)
+
+    def _passes(
+        self, items: UpdateItems | None, samples: Rollout, iteration: int
+    ) -> Iterator[tuple[Any, bool]]:
+        """This rank's micro-batches; and padding, with `False`, where another rank has more."""
+
+        def padding() -> Batch | TokenBatch | None:
+            if samples.all_ranks is None or samples.all_ranks.padding is None:
+                return None
+            spare = self._items(samples.all_ranks.padding, iteration)
+            return next(self._micro_batches(spare))
+
+        hardware = self.components.hardware
+        return hardware.pad_micro_batches(self._micro_batches(items), padding)
+
+    def _with_sample_ratios(
+        self, items: UpdateItems | None, samples: Rollout, position: UpdatePosition
+    ) -> UpdateItems | None:
+        """The items with the ratios of whole samples, where micro-batches divide samples.
+
+        It takes a forward pass more of each item, but in an on-policy update.
+        """
+        algo, hardware = self.components.algo, self.components.hardware
+        if not algo.one_ratio_per_sample or isinstance(items, TokenBatch):
+            return items
+        if position.update == 0 and self._first_is_on_policy:
+            return items
+        divided = items is not None and items.is_divided_by(self.budget.micro_batch)
+        # a rank without samples takes part in the passes of the others
+        if not hardware.any_rank(divided and samples.old_log_prob is not None):
+            return items
+        model: Any = self.components.model  # of images: texts have one item a sample
+        passes = self._passes(items, samples, position.iteration)
+        ratios = old_log_probs.sample_log_ratios(algo, model, passes)
+        return None if items is None else replace(items, sample_log_ratio=ratios)
+
     def _is_penalty_rounding(self, samples: Rollout) -> bool:
         """Whether the penalty of an update without advantages has no gradient but rounding.
 
@@ -181,7 +296,7 @@ class Learner:
 
     def _accumulate_gradient(
         self,
-        batch: TrainingItems | TokenBatch | None,
+        batch: UpdateItems | None,
         samples: Rollout,
         position: UpdatePosition,
         penalised: bool,
@@ -197,8 +312,7 @@ class Learner:
         hardware = components.hardware
         checks = UpdateChecks()
         total_weight = hardware.all_reduce_sum(0 if batch is None else batch.weight)
-        micro_batches = self.batches.padded(batch, samples, position)
-        for micro_batch, counts in micro_batches:
+        for micro_batch, counts in self._passes(batch, samples, position.iteration):
             loss = _checked(components.algo.loss(components.model, micro_batch), components.algo)
             penalty, divergences = components.regularizer.penalty(
                 components.model, micro_batch, loss.outputs
@@ -214,27 +328,9 @@ class Learner:
             measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
             checks.add(find_nonfinite(micro_batch, loss, total), loss, metrics)
             self.progress.advance(len(micro_batch))
-        return measured, self._report(checks.first_nonfinite(), batch, samples, position)
-
-    def _report(
-        self,
-        found: CheckedMicroBatch | None,
-        batch: TrainingItems | TokenBatch | None,
-        samples: Rollout,
-        position: UpdatePosition,
-    ) -> NonFiniteReport | None:
-        """The report of a micro-batch that is not finite, whose inputs are made once more."""
-        if found is None:
-            return None
-        offset = 0
-        for number, micro_batch in enumerate(self.batches.micro_batches(batch)):
-            if number == found.number:
-                where = replace(position, micro_batch=number, offset=offset)
-                return report_micro_batch(
-                    found.masks, micro_batch, found.loss, found.metrics, samples, where
-                )
-            offset += len(micro_batch)
-        return None
+        # the inputs of what is not finite are made once more
+        micro_batches = self._micro_batches(batch)
+        return measured, report_first(checks.first_nonfinite(), micro_batches, samples, position)
 
     def _update(self) -> float | None:
         """Clip and step. Without a gradient the policy stays where it is, if a critic moves or not.
@@ -307,3 +403,52 @@ def _checked(loss: object, algo: object) -> Loss:
             " rlfactory.algo.base, Loss(value, outputs, metrics)"
         )
     return loss
+
+
+def split_minibatches(
+    kind: Shares, groups: Tensor, updates: int, *, seed: int, key: Sequence[int]
+) -> Sequence[Tensor]:
+    """Split an epoch's samples into minibatches, in random order.
+
+    Args:
+        kind: `random` shuffles all samples; `even` takes equally many samples (up to one) of each
+            group, so that ranks, which own complete groups, have equally much work in each update;
+            `groups` takes whole groups, equally many (up to one), and of neighbouring groups, which
+            a rank owns, equally many too.
+        groups: `[B]`, the group of each sample.
+        updates: the number of minibatches.
+        seed: the seed of the run.
+        key: the rest of the random key: the iteration, and the epoch from the second on.
+
+    Returns:
+        The row numbers of each minibatch; each sample is in one of them.
+    """
+    generator = rng.generator(seed, "order", *key)
+    order = torch.randperm(len(groups), generator=generator)
+    if kind == "random":
+        return order.tensor_split(updates)
+    if kind == "groups":
+        numbers = torch.unique(groups)
+        # of every `updates` neighbours one for each update; at least once, as there may be no group
+        starts = range(0, max(len(numbers), 1), updates)
+        turns = [torch.randperm(updates, generator=generator) for _ in starts]
+        dealt = torch.cat(turns)[torch.searchsorted(numbers, groups)]
+        return [order[dealt[order] == k] for k in range(updates)]
+    by_group = order[groups[order].argsort(stable=True)]
+    # minibatch k takes rows k, k + updates, ... of the samples sorted by group, shuffled again so
+    # that a micro-batch does not hold one group only
+    shuffled = torch.randperm(len(groups), generator=generator)
+    return [by_group[shuffled[shuffled % updates == k]] for k in range(updates)]
+
+
+def longest_first(rows: Tensor, lengths: Tensor) -> Tensor:
+    """The row numbers of a minibatch by falling length, those of equal length in their order.
+
+    A micro-batch is as wide as its longest text, and the gradient of a minibatch does not depend
+    on how it is divided. The widest one comes first: if it fits into memory, all do.
+
+    Args:
+        rows: row numbers.
+        lengths: of all rows, on the CPU.
+    """
+    return rows[lengths[rows].argsort(descending=True, stable=True)]

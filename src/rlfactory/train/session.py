@@ -26,7 +26,7 @@ from rlfactory.train.build import (
     build_logger,
     training_budget,
 )
-from rlfactory.train.checkpointing.manager import checkpoint_manager
+from rlfactory.train.checkpointing.manager import CheckpointManager
 from rlfactory.train.checkpointing.resume_point import (
     ResumePoint,
     find_resume_point,
@@ -49,7 +49,7 @@ from rlfactory.train.listeners import (
     Summary,
     as_listener,
 )
-from rlfactory.train.process.distributed import is_peer_lost
+from rlfactory.train.process.ranks import is_peer_lost
 from rlfactory.train.process.signals import Interruption, Stop, StopAwareProgress
 from rlfactory.train.trainer import Trainer
 from rlfactory.utils.errors import TrainingError
@@ -135,7 +135,7 @@ class Session:
         options, evaluation = self.config["checkpoint"], self.config["evaluation"]
         main = self.evaluator.main
         best = Best(self.folder.checkpoints, main, self.config["stop"]["kl"])
-        self.manager = checkpoint_manager(self.folder, options, best, self.hardware)
+        self.manager = CheckpointManager(self.folder, options, best, is_main=self.is_main_process)
         self.savepoint = Savepoint(
             self.trainer,
             self.manager,

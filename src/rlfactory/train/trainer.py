@@ -20,13 +20,13 @@ from rlfactory.train.components import Components, Metrics, ProgressListener, Tr
 from rlfactory.train.data_parallel import attach_global, gather_rollout, image_metrics, local_rows
 from rlfactory.train.guards.update_guard import Guard
 from rlfactory.train.learner import Learner
-from rlfactory.train.resampling import SEED_STRIDE, keep_varied, renumbered, resample
-from rlfactory.train.scoring.scores import (
+from rlfactory.train.metrics import (
     drop_unscored,
     reward_metrics,
     samples_of,
     zero_variance_groups,
 )
+from rlfactory.train.resampling import SEED_STRIDE, keep_varied, renumbered, resample
 from rlfactory.utils.fault_injection import fault_point
 from rlfactory.utils.pytree import concat, require
 
@@ -156,6 +156,8 @@ class Trainer:
                 if on_batch is not None:
                     on_batch(samples_of(batch))
         rollout: Rollout = concat(batches)
+        if not number:
+            return rollout
         return renumbered(rollout, number, budget.prompts_per_iteration, budget.group_size)
 
     def _merged_adapters(self) -> AbstractContextManager[None]:

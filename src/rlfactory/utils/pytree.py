@@ -15,7 +15,7 @@ class SharedRows(ABC):
     """Data whose rows refer to values that several of them share, such as a prompt's embedding."""
 
     @abstractmethod
-    def select(self, index: Tensor) -> Self:
+    def select(self, index: Tensor) -> "SharedRows":
         """The rows `index` `[n]`."""
 
     @classmethod
@@ -57,6 +57,11 @@ def _index(value: T, index: Tensor, copies: dict[torch.device, Tensor]) -> T:
         columns = {f.name: _index(getattr(value, f.name), index, copies) for f in fields(value)}
         picked = replace(value, **columns)
     return picked  # type: ignore[no-any-return]
+
+
+def row_numbers(count: int, rows: Tensor | None) -> Tensor:
+    """`rows`, or all of `count` rows where that is None."""
+    return torch.arange(count) if rows is None else rows
 
 
 def row_chunks(count: int, size: int) -> Iterator[Tensor]:

@@ -1,5 +1,6 @@
 """Annotated types for constructors: ranges that the plan checks."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -52,3 +53,7 @@ GPUName = Literal[
     "rtx5090",
 ]
 """GPUs of config/prediction/devices.yaml; `auto` is the one that nvidia-smi reports."""
+
+Faults = Iterator[tuple[str, str, str]]
+"""What a component's `validate(options, run)` yields, one for each fault: the option's name, what
+is wrong with it and what is allowed, and an override that is right (empty where there is none)."""

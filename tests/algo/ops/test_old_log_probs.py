@@ -30,13 +30,14 @@ def make(kind: type[Any] = AWM, **options: Any) -> Any:
 def remember(
     algo: Any, model: ImageModel, rollout: Rollout, shares: Sequence[list[int]], size: int = 100
 ) -> Tensor | None:
-    def passes(items: TrainingItems | None, _: Rollout) -> Iterator[tuple[Batch, bool]]:
-        return ((batch, True) for batch in (items.split(size) if items is not None else ()))
+    def passes(samples: Rollout) -> tuple[TrainingItems | None, Iterator[tuple[Batch, bool]]]:
+        if not len(samples):
+            return None, iter(())
+        items = algo.training_items(samples, model, seed=0, iteration=4)
+        return items, ((batch, True) for batch in items.split(size))
 
     minibatches = [torch.tensor(share, dtype=torch.int64) for share in shares]
-    return with_old_log_probs(
-        algo, model, rollout, minibatches, passes, seed=0, iteration=4
-    ).old_log_prob
+    return with_old_log_probs(algo, model, rollout, minibatches, passes).old_log_prob
 
 
 @pytest.mark.parametrize("kind", [AWM, VGRPO])

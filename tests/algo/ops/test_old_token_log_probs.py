@@ -56,7 +56,7 @@ def test_when(chosen: Any, precision: Precision, expected: bool) -> None:
 def test_first_ratios_are_one(model: CausalLM, rollout: Rollout) -> None:
     def passes(samples: Rollout) -> Any:
         items = ALGO.training_items(samples, model, seed=0, iteration=0)
-        return ((batch, True) for batch in items.split(3))
+        return items, ((batch, True) for batch in items.split(3))
 
     rows = torch.tensor([2, 0, 3, 1])
     found = with_old_token_log_probs(model, TOKEN, rollout, [rows], passes)
@@ -64,7 +64,7 @@ def test_first_ratios_are_one(model: CausalLM, rollout: Rollout) -> None:
     off = []
     for samples in (found, rollout, with_old_token_log_probs(model, TOKEN, rollout, [], passes)):
         deviations = []
-        for batch, _ in passes(samples[rows]):
+        for batch, _ in passes(samples[rows])[1]:
             outputs, _ = token_outputs(model, TOKEN, batch.tokens)
             deviations.append(token_log_ratio(outputs.log_prob, batch)[0].abs().max())
         off.append(float(torch.stack(deviations).max()))

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from rlfactory.config import checks
-from rlfactory.config.checks.base import Rule
-from rlfactory.config.checks.rules import RULES
+from rlfactory.config.checks.base import Config, Rule, Traits, unread_groups
+from rlfactory.config.checks.rules import RULES, require_valid_options, validated
 from rlfactory.config.checks.warnings import cautions
+from rlfactory.config.problems import Problem
 
 SOUND: dict[str, Any] = {
     "prompts_per_iteration": 4,
@@ -106,6 +107,30 @@ def keys(rule: Rule, config: dict[str, Any], traits: dict[str, Any]) -> list[str
     found = rule(merged(SOUND, config), merged(STEPWISE, traits))
     assert isinstance(found, Iterator)
     return [problem.key for problem in found]
+
+
+def options_of(target: str, key: str) -> Rule:
+    """The rule on a component's own options, which stands beside it."""
+
+    def rule(config: Config, traits: Traits) -> Iterator[Problem]:
+        node = {**config[key], "_target_": f"rlfactory.{target}"}
+        own = {**config, key: node}
+        return iter(()) if key in unread_groups(traits) else validated(key, own, traits)
+
+    return rule
+
+
+PPO_OPTIONS = options_of("algo.ppo.PPO", "algo")
+TREE_OPTIONS = options_of("algo.branch_grpo.BranchGRPO", "algo")
+WEIGHTS = options_of("algo.advantage.group.GroupAdvantage", "advantage")
+TRACKER = options_of("algo.advantage.tracker.PromptTracker", "advantage")
+WINDOW = options_of("dynamics.window.Window", "window")
+TIMES = options_of("algo.times.Times", "times")
+PROCESSES = options_of("hardware.distributed.Distributed", "hardware")
+PARTS = options_of("reward.combine.Combine", "reward")
+DRAWING = options_of("engine.base.Engine", "engine")
+TOKENS = options_of("dynamics.token.Token", "dynamics")
+PENALTY = options_of("regularizer.kl_token.KLToken", "regularizer")
 
 
 LEADING, TRAILING = (f"rlfactory.dynamics.schedule.{kind}" for kind in ("Leading", "Trailing"))
@@ -280,7 +305,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "regularizer",
     ),
     (
-        checks.regularizer.require_nonzero_gradient,
+        PENALTY,
         {"regularizer": {"placement": "loss", "estimator": "k1"}},
         {},
         "regularizer.estimator",
@@ -388,7 +413,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "model.system_prompt",
     ),
     (
-        checks.vocabulary.require_stop_texts,
+        TOKENS,
         {"dynamics": {"stop": ["END", ""]}},
         {},
         "dynamics.stop",
@@ -417,7 +442,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
     ),
     *(
         (
-            checks.optimisation.require_value_for_dense_scores,
+            PPO_OPTIONS,
             {"algo": {"score_placement": placement, "baseline": baseline}},
             {},
             "algo.score_placement",
@@ -427,19 +452,19 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         if (placement, baseline) != ("uniform", "value")
     ),
     (
-        checks.optimisation.require_value_for_dense_scores,
+        PPO_OPTIONS,
         {"algo": {"score_placement": "after_end", "baseline": "none"}},
         {},
         "algo.score_placement",
     ),
     (
-        checks.optimisation.require_ordered_clips_of_tokens,
+        PPO_OPTIONS,
         {"algo": {"surrogate": "clip", "clip_range": 0.2, "clip_high": 0.5, "dual_clip": 1.5}},
         {},
         "algo.dual_clip",
     ),
     (
-        checks.optimisation.require_mean_of_whole_ratio,
+        PPO_OPTIONS,
         {"algo": {"ratio": "product", "aggregation": "token"}},
         {},
         "algo.ratio",
@@ -491,19 +516,19 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "group_size",
     ),
     (
-        checks.optimisation.require_nonzero_weights,
+        WEIGHTS,
         {"advantage": {"weights": {}}},
         {},
         "advantage.weights",
     ),
     (
-        checks.optimisation.require_nonzero_weights,
+        WEIGHTS,
         {"advantage": {"weights": {"a": 0.0, "b": 0}}},
         {},
         "advantage.weights",
     ),
     (
-        checks.optimisation.require_buffer_fits,
+        TRACKER,
         {"advantage": {"buffer_size": 15, "min_count": 16}},
         {},
         "advantage.min_count",
@@ -593,86 +618,86 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "advantage.zero_variance",
     ),
     (
-        checks.tree.require_skipped_within_steps,
+        TREE_OPTIONS,
         {"algo": {"skip_steps": [3, 10]}},
         BRANCHING,
         "algo.skip_steps",
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"steps": [1, 10]}},
         {},
         "window.steps",
     ),
-    (checks.sampling.require_window_within_steps, {"window": {"steps": []}}, {}, "window.steps"),
+    (WINDOW, {"window": {"steps": []}}, {}, "window.steps"),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"skip_last": 10}},
         {},
         "window.skip_last",
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 2, "low": 0, "high": 11}},
         {},
         "window.high",
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 3, "low": 8, "high": None}},
         {},
         "window.size",
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 9, "low": 0, "high": None}},
         {"window": {"margin": 2}},
         "window.size",
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 1, "low": 8, "high": None}},
         {"window": {"margin": 2}},
         "window.low",
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 1, "low": 5, "high": 5}},
         {},
         "window.low",
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 11}},
         FORWARD,
         "times.count",
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 10, "fraction": 0.99, "space": "index"}},
         FORWARD,
         "times.count",
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 9, "fraction": 0.99, "space": "index", "first": "never"}},
         FORWARD,
         "times.count",
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 10, "fraction": 1.0, "space": "sigma"}},
         FORWARD,
         "times.count",
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 1, "fraction": 0.05, "space": "index"}},
         FORWARD,
         "times.count",
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"low": 0.5, "high": 0.5}},
         FORWARD,
         "times.low",
@@ -738,31 +763,31 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "eval_rewards.parts.a",
     ),
     (
-        checks.composites.require_known_parts,
+        PARTS,
         parts(["a"], weights={"b": 1}),
         COMBINED,
         "reward.weights.b",
     ),
     (
-        checks.composites.require_known_parts,
+        PARTS,
         parts(["a"], normalise={"b": "none"}),
         COMBINED,
         "reward.normalise.b",
     ),
     (
-        checks.composites.require_known_parts,
+        PARTS,
         parts(["a"], gates={"a": {"b": 1}}),
         COMBINED,
         "reward.gates.a.b",
     ),
     (
-        checks.composites.require_weighted_parts,
+        PARTS,
         parts(["a"], weights={"a": 0}),
         COMBINED,
         "reward.weights",
     ),
     (
-        checks.composites.require_ordered_clips,
+        PARTS,
         parts(["a"], clips={"a": [1, 0]}),
         COMBINED,
         "reward.clips.a",
@@ -877,7 +902,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "memory.attention",
     ),
     (
-        checks.precision_and_parallelism.require_groups_divide,
+        PROCESSES,
         {"hardware": {"processes": 3}},
         {},
         "hardware.processes",
@@ -895,15 +920,21 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         )
     ),
     (
-        checks.precision_and_parallelism.require_shards_divide,
-        {"hardware": {"strategy": "fsdp2", "processes": 8, "shard_size": 3}},
+        PROCESSES,
+        {
+            "prompts_per_iteration": 8,
+            "hardware": {"strategy": "fsdp2", "processes": 8, "shard_size": 3},
+        },
         {},
         "hardware.shard_size",
     ),
     *(
         (
-            checks.precision_and_parallelism.require_shards_divide,
-            {"hardware": {"strategy": "ddp", "processes": 8, key: value}},
+            PROCESSES,
+            {
+                "prompts_per_iteration": 8,
+                "hardware": {"strategy": "ddp", "processes": 8, key: value},
+            },
             {},
             f"hardware.{key}",
         )
@@ -940,7 +971,7 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "optimizer.momentum",
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 1, "low": 10}},
         {},
         "window.low",
@@ -989,17 +1020,17 @@ FIRES: list[tuple[Rule, dict[str, Any], dict[str, Any], str]] = [
         "logger.parts.b",
     ),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": NOWHERE}, "logger"),
-    (checks.engine.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
-    (checks.engine.require_engine_of_texts, {}, ENGINE, "engine"),
+    (checks.composites.require_installed_engine, {}, {"engine": {"package": "nowhere"}}, "engine"),
+    (checks.precision_and_parallelism.require_engine_of_texts, {}, ENGINE, "engine"),
     (
-        checks.engine.require_engine_of_texts,
+        checks.precision_and_parallelism.require_engine_of_texts,
         {"hardware": {"processes": 1}},
         ENGINE | {"model": {"process": "flow"}},
         "engine",
     ),
     *(
         (
-            checks.engine.require_engine_draws_whole_distribution,
+            DRAWING,
             {"dynamics": {**WHOLE, key: value, "temperature": 0.7}},
             ENGINE,
             f"dynamics.{key}",
@@ -1037,7 +1068,8 @@ def test_a_rule_is_silent_where_all_is_well(rule: Rule) -> None:
 
 
 def test_every_rule_is_seen_to_fire() -> None:
-    assert {rule for rule, *_ in FIRES} == set(RULES)
+    own = {rule for rule, *_ in FIRES if rule.__name__ != "rule"}
+    assert own | {require_valid_options} == set(RULES)
 
 
 NOISELESS = {"final_alpha": "one", "min_std": 0.0, "log_prob_of": "gaussian"}
@@ -1053,7 +1085,7 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         )
     ),
     (checks.tree.require_whole_tree, {**TREE, "branches": 1}, BRANCHING),
-    (checks.tree.require_skipped_within_steps, {"algo": {"skip_steps": [9]}}, BRANCHING),
+    (TREE_OPTIONS, {"algo": {"skip_steps": [9]}}, BRANCHING),
     (
         checks.optimisation.require_equal_updates,
         {"updates_per_iteration": 4, "shares": "groups"},
@@ -1088,18 +1120,18 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"algo": {"on_policy": True}},
     ),
     (
-        checks.optimisation.require_ordered_clips_of_tokens,
+        PPO_OPTIONS,
         {"algo": {"surrogate": "clip", "clip_range": 0.2, "clip_high": 0.5, "dual_clip": 1.6}},
         {},
     ),
     (
-        checks.optimisation.require_mean_of_whole_ratio,
+        PPO_OPTIONS,
         {"algo": {"ratio": "product", "aggregation": "sequence"}},
         {},
     ),
     (checks.optimisation.require_resampled_groups, {"resample": 1, "group_size": 2}, {}),
     *(
-        (checks.optimisation.require_value_for_dense_scores, {"algo": algo}, {})
+        (PPO_OPTIONS, {"algo": algo}, {})
         for algo in (
             {"score_placement": "uniform", "baseline": "value"},
             {"score_placement": "last", "baseline": "rloo"},
@@ -1111,7 +1143,7 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (checks.data.require_rows_once, {"group_size": 1}, OF_DATA[1]),
     (checks.data.require_rows_once, {"group_size": 6}, {}),
     (
-        checks.optimisation.require_value_for_dense_scores,
+        PPO_OPTIONS,
         {
             "algo": {"score_placement": "after_end", "baseline": "value"},
             "model": {"value_path": "owner/name"},
@@ -1137,67 +1169,67 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         for std in ("global", "none")
     ),
     (
-        checks.optimisation.require_nonzero_weights,
+        WEIGHTS,
         {"advantage": {"weights": {"a": 0, "b": -1}}},
         {},
     ),
     (
-        checks.optimisation.require_buffer_fits,
+        TRACKER,
         {"advantage": {"buffer_size": 16, "min_count": 16}},
         {},
     ),
     (
-        checks.regularizer.require_nonzero_gradient,
+        PENALTY,
         {"regularizer": {"placement": "reward", "estimator": "k1"}},
         {},
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"steps": [99]}},
         {"algo": {"requires": "forward_process"}},
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 2, "low": 8, "high": 10}},
         {},
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 10, "low": 0, "high": None}},
         {},
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 8, "low": 0, "high": None}},
         {"window": {"margin": 2}},
     ),
     (
-        checks.sampling.require_window_within_steps,
+        WINDOW,
         {"window": {"size": 10, "low": 0, "high": 10}},
         {"window": {"margin": 2}},
     ),
-    (checks.optimisation.require_times_within_steps, {"times": {"count": 10}}, FORWARD),
+    (TIMES, {"times": {"count": 10}}, FORWARD),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 9, "fraction": 0.99, "space": "index", "first": "always"}},
         FORWARD,
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 9, "space": "sigma"}},
         FORWARD,
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 99}},
         merged(FORWARD, {"times": {}}),
     ),
     (
-        checks.optimisation.require_times_within_steps,
+        TIMES,
         {"times": {"count": 99, "low": 0.9, "high": 0.1}},
         {},
     ),
-    (checks.optimisation.require_times_within_steps, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
+    (TIMES, {"times": {"low": 0.2, "high": 1.0}}, FORWARD),
     (checks.data.require_metadata, {}, {"prompts": {"metadata": None}}),
     (
         checks.data.require_answers,
@@ -1215,11 +1247,11 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
     (checks.data.require_comparable_samples, {"group_size": 1}, {"rewards": COMPARES}),
     (checks.data.require_comparable_samples, {"group_size": 1}, {}),
     (checks.composites.require_gdpo_advantage, GDPO, COMBINED),
-    (checks.composites.require_weighted_parts, parts(["a", "b"], weights={"a": 0}), COMBINED),
-    (checks.composites.require_weighted_parts, parts(["a"], weights=None), COMBINED),
-    (checks.composites.require_ordered_clips, parts(["a"], clips={"a": [None, 0]}), COMBINED),
+    (PARTS, parts(["a", "b"], weights={"a": 0}), COMBINED),
+    (PARTS, parts(["a"], weights=None), COMBINED),
+    (PARTS, parts(["a"], clips={"a": [None, 0]}), COMBINED),
     (
-        checks.composites.require_known_parts,
+        PARTS,
         parts(["a", "b"], gates={"a": {"b": 1}}),
         COMBINED,
     ),
@@ -1332,7 +1364,6 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {"model": {"guidance": 1.0, "negative_prompt": ""}},
         {},
     ),
-    (checks.precision_and_parallelism.require_groups_divide, {"hardware": {}}, {}),
     (
         checks.precision_and_parallelism.require_shardable,
         {"hardware": {"strategy": "fsdp2"}},
@@ -1348,16 +1379,19 @@ SILENT: list[tuple[Rule, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     (
-        checks.precision_and_parallelism.require_shards_divide,
-        {"hardware": {"strategy": "fsdp2", "processes": 8, "shard_size": 4}},
+        PROCESSES,
+        {
+            "prompts_per_iteration": 8,
+            "hardware": {"strategy": "fsdp2", "processes": 8, "shard_size": 4},
+        },
         {},
     ),
     (checks.composites.require_distinct_loggers, {"logger": {}}, {"logger": {}}),
     (checks.composites.require_installed_loggers, {"logger": {}}, {"logger": {"package": None}}),
-    (checks.engine.require_installed_engine, {}, {"engine": {"package": "torch"}}),
-    (checks.engine.require_engine_draws_whole_distribution, {"dynamics": WHOLE}, ENGINE),
+    (checks.composites.require_installed_engine, {}, {"engine": {"package": "torch"}}),
+    (DRAWING, {"dynamics": WHOLE}, ENGINE),
     (
-        checks.engine.require_engine_draws_whole_distribution,
+        DRAWING,
         {"dynamics": {**WHOLE, "top_k": 5}},
         {},
     ),
@@ -1654,7 +1688,7 @@ def test_the_processes_that_are_proposed_divide(
     count: int, near: str | None, remedy: int | None
 ) -> None:
     config = merged(SOUND, {"hardware": {"processes": count}, "prompts_per_iteration": 8})
-    problems = list(checks.precision_and_parallelism.require_groups_divide(config, STEPWISE))
+    problems = list(PROCESSES(config, STEPWISE))
     assert len(problems) == (near is not None)
     for problem in problems:
         assert f"the 8 groups of an iteration; nearest are {near}, or" in problem.message

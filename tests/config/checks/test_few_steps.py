@@ -7,7 +7,7 @@ import pytest
 
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
-from rlfactory.model.pipelines.distilled import STEPS, distilled_steps
+from rlfactory.model.pipelines.scheduler_config import STEPS, distilled_steps
 from rlfactory.model.pipelines.shipped import zoo_path
 
 KLEIN = ("model=flux2_klein", "model.path=black-forest-labs/FLUX.2-klein-4B", "model.guidance=1")

@@ -2,7 +2,7 @@
 
 import shlex
 
-from rlfactory.config.peers.translation import Fields, Translation, translate_rest
+from rlfactory.config.peers.translation import Translation
 
 
 def test_the_text_runs_in_a_shell() -> None:
@@ -27,13 +27,3 @@ def test_long_commands_are_folded() -> None:
     lines = made.text("f").splitlines()
     assert max(map(len, lines)) < 120
     assert all(line.endswith("\\") for line in lines[1:-1])
-
-
-def test_what_is_left_is_translated_by_name_or_listed() -> None:
-    fields = Fields(
-        {"train": {"learning_rate": 1e-4, "odd": 1, "empty": "", "off": None}, "seed": 3}
-    )
-    made = Translation("Flow-Factory")
-    translate_rest(fields, made, ("Flow-Factory",), {"odd": "it is odd"})
-    assert made.command() == ["seed=3", "optimizer.lr=0.0001"]
-    assert made.dropped == {"train.odd": (1, "it is odd")}

@@ -154,6 +154,22 @@ def test_traits_that_are_names_of_constants(package: Write) -> None:
     }
 
 
+def test_options_that_are_passed_on_are_those_of_the_parent_too(package: Write) -> None:
+    name = package(
+        a="class A:\n    def __init__(self, device, *, a, b=1): ...\n",
+        b="from .a import A\nclass B(A):\n    def __init__(self, *, b=2, c=3, **options): ...\n"
+        "class C(B):\n    def __init__(self, *given, **options): ...\n"
+        "class D:\n    def __init__(self, *, d, **options): ...\n",
+    )
+    for child in ("B", "C"):
+        found = read_signature(f"{name}.b.{child}")
+        defaults = {option: p.default for option, p in found.parameters.items()}
+        assert defaults == {"a": ..., "b": 2, "c": 3}
+        assert found.parameters["a"].required
+        assert not found.takes_any
+    assert read_signature(f"{name}.b.D").takes_any
+
+
 def test_reexports(package: Write) -> None:
     name = package(
         __init__="from .a import A\nfrom .stars import *\ntry:\n    from .c import C\n"

@@ -24,7 +24,7 @@ def elsewhere() -> Iterator[Callable[..., Elsewhere]]:
 
 
 def chat(url: str, **options: Any) -> VisionChat:
-    known = {"model": "llava", "key_env": "NO_KEY", "image_size": None, "max_tokens": 9}
+    known = {"model": "llava", "key_env": "NO_KEY", "image_size": None}
     return VisionChat(url, concurrency=2, policy=RetryPolicy(5, 5, 0, 0.01), **(known | options))
 
 
@@ -39,7 +39,7 @@ def test_answers_are_in_the_order_of_the_questions(elsewhere):
 
     server = elsewhere(says(echo))
     found = chat(server.url, image_size=5).answers(
-        [[picture] for picture in pictures(3)], ["x", "y", "x"]
+        [[picture] for picture in pictures(3)], ["x", "y", "x"], 9
     )
     assert found == ["x (5, 5) 0", "y (5, 5) 1", "x (5, 5) 2"]
     body = server.asked[0][1]
@@ -65,7 +65,7 @@ def test_a_failure_is_one_samples_own(elsewhere, answer, caplog):
         return answer if "bad" in asked(body)[0] else good(body)
 
     found = chat(elsewhere(one_fails).url).answers(
-        [[picture] for picture in pictures(3)], ["fine", "bad", "good"]
+        [[picture] for picture in pictures(3)], ["fine", "bad", "good"], 9
     )
     assert found == ["yes", None, "yes"]
     assert "1 samples got no answer" in caplog.text

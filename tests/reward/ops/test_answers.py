@@ -5,7 +5,8 @@ import torch
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import RewardError, Samples
-from rlfactory.reward.ops.answers import check_answers, compiled, last_match, score_answers
+from rlfactory.reward.exact import Exact
+from rlfactory.reward.ops.answers import check_answers, compiled, last_match
 
 
 def test_a_sample_without_an_answer_has_no_score(caplog):
@@ -13,7 +14,7 @@ def test_a_sample_without_an_answer_has_no_score(caplog):
         ["a", "b", "c"], [{"k": 1}, {"k": None}, {}], torch.arange(3), texts=["1", "1", "2"]
     )
     with caplog.at_level(logging.ERROR):
-        scores = score_answers(samples, "k", lambda text, answer: float(text == str(answer)))
+        scores = Exact(answer_column="k").score(samples)["exact"]
     assert scores.isnan().tolist() == [False, True, True]
     assert scores[0] == 1
     assert "2 samples have no score" in caplog.text

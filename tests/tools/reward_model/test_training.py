@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, GPT2ForSequenceClassification
 from rlfactory.tools.reward_model.pairs import Pair
 from rlfactory.tools.reward_model.training import (
     EncodedPair,
-    Options,
+    RewardModelOptions,
     bradley_terry,
     encode_pair,
     scores_of,
@@ -57,7 +57,7 @@ def test_batches_and_padding_change_no_score(network: Any, pairs: list[EncodedPa
 
 def run(network: Any, pairs: list[EncodedPair], **options: Any) -> list[float]:
     losses: list[float] = []
-    train(network, pairs, Options(**options), lambda epoch, loss: losses.append(loss))
+    train(network, pairs, RewardModelOptions(**options), lambda epoch, loss: losses.append(loss))
     return losses
 
 

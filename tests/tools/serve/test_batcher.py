@@ -47,4 +47,5 @@ def test_what_waits_at_the_end_is_still_scored():
     probe.blocked.set()
     assert [len(job.result(10)["probe"]) for job in done] == [1, 1, 1]
     found.close(10)
-    assert not found._thread.is_alive()
+    found._worker._thread.join(10)
+    assert not found._worker._thread.is_alive()

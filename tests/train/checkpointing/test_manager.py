@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +18,6 @@ from rlfactory.train.checkpointing import manager as module
 from rlfactory.train.checkpointing.manager import (
     BackgroundWriter,
     CheckpointManager,
-    PeerCheckpointManager,
-    checkpoint_manager,
 )
 
 
@@ -174,9 +171,7 @@ def test_a_full_disk_is_named_and_the_same_state_can_be_saved_again(
 
 def test_other_ranks_take_part_and_write_nothing(save: Callable[..., None], tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "peer")
-    peer: Any = SimpleNamespace(rank=1)
-    made = checkpoint_manager(folder, OPTIONS, Best(folder.checkpoints, "main"), peer)
-    assert isinstance(made, PeerCheckpointManager)
+    made = CheckpointManager(folder, OPTIONS, Best(folder.checkpoints, "main"), is_main=False)
     save(made, 3)
     made.write_best()
     assert (made.saved, names(made)) == (3, set())

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from rlfactory.algo.base import Loss
-from rlfactory.batch import Batch, Outputs, ReplayedSteps, TokenBatch
-from rlfactory.rollout import Condition, Rollout, Tokens
+from rlfactory.batch import Batch, Outputs, TokenBatch
+from rlfactory.rollout import Condition, Rollout, Tokens, Transitions
 from rlfactory.train.guards.failure_dump import (
     MAX_FOLDERS,
     FailureDump,
@@ -106,10 +106,12 @@ def test_what_is_too_large_is_left_out_by_name() -> None:
 def test_tensors_are_named_by_where_they_are() -> None:
     t, p = torch.zeros(1), torch.ones(1)
     named = named_tensors(
-        {"batch": ReplayedSteps(t, t, p), "metrics": {"ratio/mean": p}, "weight": 2}
+        {"batch": Transitions(t, t, t, t, p), "metrics": {"ratio/mean": p}, "weight": 2}
     )
     assert [*named] == [
+        "batch/t",
         "batch/t_next",
+        "batch/x",
         "batch/next",
         "batch/log_prob",
         "metrics/ratio/mean",
@@ -131,7 +133,7 @@ METRICS = {"loss/policy": torch.tensor([0.5, torch.nan])}
 def test_items_of_pictures_know_their_sample() -> None:
     zeros = torch.zeros(2)
     samples = torch.tensor([1, 3])
-    chunk = Batch(zeros, zeros, zeros, samples, Condition({"c": zeros}), zeros)
+    chunk = Batch(zeros, zeros, zeros, Condition({"c": zeros}), zeros, sample=samples)
     found = report_micro_batch(
         {"log-ratios": torch.tensor([False, True])}, chunk, LOSS, METRICS, SAMPLES, PLACE
     )

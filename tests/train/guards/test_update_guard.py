@@ -1,11 +1,27 @@
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from rlfactory.algo.base import Loss
+from rlfactory.batch import Batch, Outputs, TokenBatch, TokenOutputs
+from rlfactory.dynamics.base import Step
 from rlfactory.hardware.local import Local
-from rlfactory.train.guards.update_guard import Guard, GuardError, NonFiniteReport, describe
+from rlfactory.rollout import Condition, Tokens, Transitions
+from rlfactory.train.guards.update_guard import (
+    Guard,
+    GuardError,
+    NonFiniteReport,
+    UpdateChecks,
+    describe,
+    details,
+    find_nonfinite,
+    rows,
+)
 from rlfactory.utils.errors import TrainingError
 
 CPU = Local(device="cpu")
@@ -103,3 +119,143 @@ def test_what_another_process_found_is_told_in_its_words() -> None:
     assert guard.rejects(None, Others(device="cpu"))
     with pytest.raises(GuardError, match="its words It is number 2 in a row"):
         guard.rejects(None, Others(device="cpu"))
+
+
+INF, NAN = torch.inf, torch.nan
+PIXELS = torch.zeros(3, 1, 2, 2)
+MASK = torch.tensor([[True, True], [True, False]])
+
+
+def with_row(value: float, row: int = 1, count: int = 3) -> Tensor:
+    values = torch.zeros(count)
+    values[row] = value
+    return values
+
+
+def batch() -> Batch:
+    return Batch(
+        x=PIXELS,
+        t=torch.zeros(3),
+        x0=PIXELS,
+        sample=torch.arange(3),
+        condition=Condition({}),
+        advantage=torch.zeros(3),
+        replayed=Transitions(torch.zeros(3), torch.zeros(3), PIXELS, PIXELS, torch.zeros(3)),
+        old_log_prob=torch.zeros(3),
+    )
+
+
+def outputs() -> Outputs:
+    return Outputs(PIXELS, Step(PIXELS, PIXELS, PIXELS, torch.zeros(3)), torch.zeros(3))
+
+
+def token_batch() -> TokenBatch:
+    ids, flat = torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2)
+    tokens = Tokens(ids, MASK, ids, MASK, torch.ones(2, dtype=torch.bool), flat, flat)
+    return TokenBatch(tokens, flat, flat)
+
+
+def token_outputs() -> TokenOutputs:
+    return TokenOutputs(torch.zeros(3), torch.zeros(3, 5), torch.zeros(3))
+
+
+def found(of: Batch | TokenBatch, said: object, total: float = 0.0) -> dict[str, list[int]]:
+    loss = Loss(torch.tensor(total), said, {})
+    wrong = find_nonfinite(of, loss, torch.tensor(total))
+    named = rows(wrong, of)
+    checks = UpdateChecks()
+    checks.add(wrong, loss, {})
+    assert (checks.first_nonfinite() is None) is (not named)
+    return named
+
+
+def test_what_is_finite_is_sound() -> None:
+    assert found(batch(), outputs()) == {}
+    assert found(token_batch(), token_outputs()) == {}
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_of_steps(value: float) -> None:
+    of, said = batch(), outputs()
+    assert of.replayed is not None
+    assert found(of, said, value) == {"the loss": []}
+    bad = with_row(value)
+    assert found(replace(of, advantage=bad), said) == {"advantages": [1]}
+    taken = replace(of.replayed, log_prob=bad)
+    assert found(replace(of, replayed=taken), said) == {"log-probabilities as sampled": [1]}
+    assert found(of, replace(said, log_ratio=bad)) == {"log-ratios": [1]}
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_a_likelihood_is_finite(value: float) -> None:
+    expected = {"log-probabilities": [1]}
+    step = replace(outputs().require_step(), log_prob=with_row(value))
+    assert found(batch(), replace(outputs(), step=step)) == expected
+    # the third real token is the second response's
+    spoken = replace(token_outputs(), log_prob=with_row(value, 2))
+    assert found(token_batch(), spoken) == expected
+
+
+def test_what_is_not_remembered_is_not_wrong() -> None:
+    assert found(replace(batch(), old_log_prob=with_row(NAN)), outputs()) == {}
+    assert found(replace(batch(), old_log_prob=with_row(INF)), outputs()) == {
+        "remembered likelihoods": [1]
+    }
+    assert found(replace(batch(), old_log_prob=None, replayed=None), outputs()) == {}
+
+
+def test_of_real_tokens_alone() -> None:
+    of, said = token_batch(), token_outputs()
+    padding, real = torch.zeros(2, 2), torch.zeros(2, 2)
+    padding[1, 1] = real[1, 0] = NAN
+    for value, rows_of in ((padding, None), (real, [1])):
+        tokens = replace(of.tokens, log_prob=value, value=value)
+        named = found(replace(of, tokens=tokens, advantage=value, returns=value), said)
+        names = ["advantages", "returns", "log-probabilities as sampled", "values"]
+        assert named == ({} if rows_of is None else dict.fromkeys(names, rows_of))
+    assert found(of, replace(said, value=with_row(NAN, 2))) == {"the critic's values": [1]}
+
+
+@pytest.mark.parametrize(("column", "is_wrong"), [(2, True), (3, False)])
+def test_of_states_after_the_end_too(column: int, is_wrong: bool) -> None:
+    of = token_batch()
+    after = torch.tensor([[True, True, True, False], [True, True, True, False]])
+    states = replace(of.tokens, response=torch.zeros(2, 4, dtype=torch.int64), mask=after)
+    returns = torch.zeros(2, 4)
+    returns[1, column] = float("nan")
+    said = found(replace(of, states=states, returns=returns), token_outputs())
+    assert ("returns" in said) is is_wrong
+
+
+def test_details_name_where_it_came_from() -> None:
+    prediction = PIXELS.clone()
+    prediction[2, 0, 0, 1] = NAN
+    said = replace(outputs(), prediction=prediction)
+    metrics = {"ratio/mean": with_row(INF, 0), "one": torch.tensor([NAN]), "fine": torch.zeros(3)}
+    where = details(Loss(torch.tensor(NAN), said, {}), metrics)
+    assert rows(where, batch()) == {"ratio/mean": [0], "one": [], "the network's prediction": [2]}
+
+
+def test_an_algorithm_of_others_may_say_anything() -> None:
+    assert found(batch(), {"whatever": 1}) == {}
+    assert found(batch(), None, NAN) == {"the loss": []}
+
+
+@pytest.mark.parametrize(("bad", "first"), [({2, 4}, 2), ({4}, 4), ({0, 1}, 0), (set(), None)])
+def test_the_first_micro_batch_that_is_not_finite_is_found_with_its_prediction(
+    bad: set[int], first: int | None
+) -> None:
+    checks = UpdateChecks()
+    for number in range(5):
+        rows_ = 3 if number < 4 else 1  # the last one is smaller
+        prediction = torch.full((rows_, 2), float(number))
+        total = torch.tensor(NAN if number in bad else 0.0)
+        loss = Loss(total, Outputs(prediction), {})
+        checks.add({"the loss": ~total.isfinite()}, loss, {"of": torch.tensor(number)})
+    found = checks.first_nonfinite()
+    if first is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.number == first == int(found.metrics["of"])
+    assert (found.loss.outputs.prediction == first).all()

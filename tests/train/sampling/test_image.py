@@ -18,10 +18,10 @@ from rlfactory.dynamics.schedule import uniform_sigmas
 from rlfactory.dynamics.window import FixedSteps
 from rlfactory.model.base import ImageModel
 from rlfactory.prompts.base import Prompt
-from rlfactory.rollout import Condition, PromptConditions, Rollout
+from rlfactory.rollout import Condition, Rollout
 from rlfactory.train.sampling.base import computed_ahead
-from rlfactory.train.sampling.image import ImageSampler, TransitionSpec
-from rlfactory.train.sampling.tree import TreeSpec
+from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.trajectories import RolloutSpec
 from rlfactory.utils import rng
 from rlfactory.utils.batch_sizes import sampling_passes
 from rlfactory.utils.pytree import require
@@ -38,7 +38,7 @@ def sampler(linear: Callable[..., ImageModel]) -> Callable[..., ImageSampler]:
             dynamics=FlowSDE(),
             sigmas=uniform_sigmas(6, 3.0),
             evaluation_sigmas=uniform_sigmas(9, 3.0),
-            transitions=TransitionSpec(FixedSteps(steps=steps)) if steps else None,
+            transitions=RolloutSpec(FlowSDE(), window=FixedSteps(steps=steps)) if steps else None,
             batch=batch,
             advance=lambda count: None,
         )
@@ -85,7 +85,7 @@ Make = Callable[..., ImageSampler]
 def drawing(linear: Callable[..., ImageModel]) -> Make:
     """As `sampler`, by any dynamics."""
 
-    def make(dynamics: Any, kept: TransitionSpec | None = None, batch: int = 100) -> ImageSampler:
+    def make(dynamics: Any, kept: RolloutSpec | None = None, batch: int = 100) -> ImageSampler:
         model = linear()
         return ImageSampler(
             model,
@@ -112,7 +112,7 @@ def starts_of(rollout: Rollout) -> torch.Tensor:
 @pytest.mark.parametrize("batch", [100, 3, 1])
 def test_branches_begin_alike_whatever_the_batch(drawing: Make, batch: int) -> None:
     groups = torch.tensor([0] * 4 + [1] * 4)
-    kept = TransitionSpec(FixedSteps(steps=[0, 2]), branches=2)
+    kept = RolloutSpec(FlowSDE(), window=FixedSteps(steps=[0, 2]), branches=2)
     found = roll(drawing(FlowSDE(), kept, batch), groups)
     begin = starts_of(found)
     assert torch.equal(begin[::2], begin[1::2])
@@ -128,7 +128,7 @@ def test_branches_begin_alike_whatever_the_batch(drawing: Make, batch: int) -> N
 @pytest.mark.parametrize("batch", [100, 5])
 def test_branches_at_each_step_compare_among_themselves(drawing: Make, batch: int) -> None:
     groups = torch.tensor([0] * 8 + [1] * 8)
-    kept = TransitionSpec(FixedSteps(steps=[1, 3]), branches=2, branch_at="step")
+    kept = RolloutSpec(FlowSDE(), window=FixedSteps(steps=[1, 3]), branches=2, branch_at="step")
     found = roll(drawing(FlowSDE(), kept, batch), groups)
     transitions = require(found.transitions, "transitions")
     # two seeds a group, two steps each, two branches a step
@@ -145,12 +145,14 @@ def test_branches_at_each_step_compare_among_themselves(drawing: Make, batch: in
 
 def test_a_step_wise_rollout_keeps_means_and_stores_states_as_told(drawing: Make) -> None:
     window = FixedSteps(steps=[0, 1])
-    plain = roll(drawing(FlowSDE(), TransitionSpec(window)))
+    plain = roll(drawing(FlowSDE(), RolloutSpec(FlowSDE(), window=window)))
     assert plain.transitions.mean is None
-    asked = roll(drawing(FlowSDE(), TransitionSpec(window, mean=True, dtype=torch.bfloat16)))
+    asked = roll(
+        drawing(FlowSDE(), RolloutSpec(FlowSDE(), window=window, mean=True, dtype=torch.bfloat16))
+    )
     assert asked.transitions.mean.shape == asked.transitions.x.shape
     assert asked.transitions.x.dtype == torch.bfloat16
-    short = drawing(FlowSDE(), TransitionSpec(window, tail=0.5))
+    short = drawing(FlowSDE(), RolloutSpec(FlowSDE(), window=window, tail=0.5))
     before = short.model.calls  # type: ignore[attr-defined]
     assert not torch.equal(roll(short).latents, plain.latents)
     assert short.model.calls - before == 2 + 2  # type: ignore[attr-defined]
@@ -234,7 +236,7 @@ def test_a_solver_draws_from_a_generator_for_each_sample_and_iteration(
 def test_branches_pass_the_network_and_the_decoder_in_slices(
     at: Any, batch: int, drawing: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = TransitionSpec(FixedSteps(steps=[1, 3]), branches=4, branch_at=at)
+    spec = RolloutSpec(FlowSDE(), window=FixedSteps(steps=[1, 3]), branches=4, branch_at=at)
     groups = torch.tensor([0] * 8 + [1] * 8)
     expected = roll(drawing(FlowSDE(), spec), groups)
     sampler, decoded, passed = drawing(FlowSDE(), spec, batch), list[int](), list[int]()
@@ -267,7 +269,7 @@ def test_a_prompt_is_encoded_and_stored_once(
     monkeypatch.setattr(made.model, "encode", encode)
     condition = made.rollout(PROMPTS, GROUPS, seed=0, iteration=0).condition
     assert asked == ["one", "another"]
-    assert isinstance(condition, PromptConditions)
+    assert condition.prompt is not None
     assert condition.tensors["length"].tolist() == [3.0, 7.0]
     assert condition.rows(torch.arange(4)).tensors["length"].tolist() == [3.0, 3.0, 7.0, 7.0]
 
@@ -331,8 +333,8 @@ def _sum(model: ImageModel) -> float:
 
 
 def test_trees_are_drawn_by_number_whatever_the_batch(drawing: Make) -> None:
-    tree = TransitionSpec(
-        FixedSteps(steps=[1, 3]), branches=4, branch_at="tree", tree=TreeSpec(4, [0, 1])
+    tree = RolloutSpec(
+        FlowSDE(), window=FixedSteps(steps=[1, 3]), branches=4, branch_at="tree", splits=[0, 1]
     )
     groups = torch.arange(2).repeat_interleave(8)
     whole, parts = (

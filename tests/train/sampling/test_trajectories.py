@@ -14,7 +14,7 @@ from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.schedule import compress_tail, uniform_sigmas
 from rlfactory.model.base import ImageModel
 from rlfactory.train.sampling.trajectories import (
-    TrajectorySpec,
+    RolloutSpec,
     integrate_ode,
     integrate_with_solver,
     sample_branched,
@@ -27,7 +27,7 @@ from rlfactory.utils.pytree import index_rows
 SIGMAS = uniform_sigmas(5, 3.0)
 START = torch.randn(3, 1, 2, 2, generator=torch.Generator().manual_seed(0))
 NOISE = torch.randn(12, 2, 1, 2, 2, generator=torch.Generator().manual_seed(1))
-DRAWING = TrajectorySpec(FlowSDE(noise_level=0.7), [1, 3], NOISE[:3])
+DRAWING = RolloutSpec(FlowSDE(noise_level=0.7), [1, 3], NOISE[:3])
 
 MakeModel = Callable[..., ImageModel]
 
@@ -71,9 +71,7 @@ def test_a_walk_keeps_what_is_drawn_and_follows_the_rest(linear: MakeModel) -> N
 def test_means_are_kept_when_they_are_asked_for(linear: MakeModel) -> None:
     model = linear()
     condition = model.encode(["a", "b", "c"])
-    _, kept = sample_with_transitions(
-        model, condition, START, SIGMAS, replace(DRAWING, keeps_mean=True)
-    )
+    _, kept = sample_with_transitions(model, condition, START, SIGMAS, replace(DRAWING, mean=True))
     assert kept.mean is not None
     t, t_next, x = kept.t[:, 0], kept.t_next[:, 0], kept.x[:, 0]
     step = DRAWING.dynamics.step(
@@ -122,7 +120,7 @@ def test_wandering_is_a_walk_of_which_nothing_is_kept(linear: MakeModel, decode:
     x, noise, times = torch.randn(3, 1, 2, 2), torch.randn(3, 4, 1, 2, 2), uniform_sigmas(4, 3.0)
     condition = model.encode(["a", "bb", "ccc"])
     walked, _ = sample_with_transitions(
-        model, condition, x, times, TrajectorySpec(dance, range(4), noise)
+        model, condition, x, times, RolloutSpec(dance, range(4), noise)
     )
     assert torch.equal(sample_stochastic(model, condition, x, times, dance, noise), walked)
 
@@ -162,7 +160,7 @@ def test_branches_share_what_precedes_the_window(linear: MakeModel) -> None:
     condition = model.encode(["a", "a", "a", "b", "b", "b"])
     starts, drawing = START[:2], replace(DRAWING, steps=[2, 3], noise=NOISE[:6])
     evaluated = model.evaluations.read_and_reset()
-    latents, kept = sample_branched(model, condition, starts, SIGMAS, drawing, 3)
+    latents, kept = sample_branched(model, condition, starts, SIGMAS, replace(drawing, branches=3))
     evaluated = model.evaluations.read_and_reset()
     assert evaluated.forward == 2 * 2 + 6 * 3, "two steps for the stems, three for the branches"
     expected, each = sample_with_transitions(
@@ -179,7 +177,9 @@ def test_branches_at_each_step_are_stochastic_in_that_step_alone(linear: MakeMod
     model = linear()
     condition = model.encode(["a"] * 6 + ["b"] * 6)
     drawing = replace(DRAWING, steps=[1, 3], noise=NOISE[:, :1])
-    latents, kept = sample_branched_per_step(model, condition, START[:2], SIGMAS, drawing, 3)
+    latents, kept = sample_branched_per_step(
+        model, condition, START[:2], SIGMAS, replace(drawing, branches=3)
+    )
     assert kept.t.shape == (12, 1)
     # rows run over starts, then steps, then branches
     assert kept.t[:, 0].tolist() == ([SIGMAS[1]] * 3 + [SIGMAS[3]] * 3) * 2

@@ -5,6 +5,10 @@ arguments. Where the reward names `score_weights`, they replace the configured `
 
 In each iteration `names` is called first, then the estimator itself, once, on the samples of all
 ranks; `state_dict` is saved with every checkpoint.
+
+A static method `validate(options, run)` may check options of its own, and with them those of the
+run (`utils.types.Faults`). It is compiled from its source while planning, so it uses builtins and
+what it imports itself, without torch.
 """
 
 from abc import ABC, abstractmethod

@@ -68,12 +68,7 @@ def masked_variance(x: Tensor, mask: Tensor, *, unbiased: bool = False) -> Tenso
 
 
 def whiten(
-    x: Tensor,
-    mask: Tensor,
-    *,
-    shift_mean: bool = True,
-    unbiased: bool = False,
-    eps: float = 1e-8,
+    x: Tensor, mask: Tensor, *, shift_mean: bool = True, unbiased: bool = False, eps: float = 1e-8
 ) -> Tensor:
     """`(x - mean) / sqrt(variance + eps)`, plus the mean again unless `shift_mean`.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from rlfactory.algo.advantage.formulas import (
     weighted_sum,
 )
 from rlfactory.rollout import Rollout
-from rlfactory.utils.types import Positive
+from rlfactory.utils.types import Faults, Positive
 
 
 class GroupAdvantage(Advantage):
@@ -72,6 +72,14 @@ class GroupAdvantage(Advantage):
         self.clip, self.scale = clip, scale
         self.clip_kind: ClipKind = clip_kind
         self.zero_variance = zero_variance
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """At least one weight is not 0."""
+        weights = options["weights"]
+        if weights is not None and not any(weights.values()):
+            message = "gives no score a weight other than 0, so nothing would be trained"
+            yield "weights", message, "advantage.weights=null"
 
     def names(self, main: str) -> list[str]:
         """The scores whose weight is not 0."""

@@ -12,7 +12,7 @@ from rlfactory.algo.advantage.base import Advantage
 from rlfactory.algo.advantage.formulas import clip_advantages
 from rlfactory.prompts.ops.pictured import identity
 from rlfactory.rollout import Rollout
-from rlfactory.utils.types import Positive, PositiveInt
+from rlfactory.utils.types import Faults, Positive, PositiveInt
 
 
 class PromptTracker(Advantage):
@@ -44,6 +44,16 @@ class PromptTracker(Advantage):
         self.buffer_size, self.min_count = buffer_size, min_count
         self.eps, self.clip = eps, clip
         self._rewards: dict[str, deque[float]] = {}
+
+    @staticmethod
+    def validate(options: Mapping[str, Any], run: Mapping[str, Any]) -> Faults:
+        """A prompt's buffer can hold as many rewards as its statistics need."""
+        size, least = options["buffer_size"], options["min_count"]
+        if least > size:
+            message = (
+                f"is {least}, and a buffer holds {size}: no prompt would have its own statistics"
+            )
+            yield "min_count", message, f"advantage.min_count={size}"
 
     def __call__(self, rollout: Rollout, main: str) -> Rollout:
         """Advantages `[B]`, computed after the rewards have been added to the buffers."""

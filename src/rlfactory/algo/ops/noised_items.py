@@ -1,14 +1,54 @@
 """Training items of the forward-process algorithms: final samples with fresh noise."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from rlfactory.algo.advantage.base import Advantage
+from rlfactory.algo.base import Algorithm
 from rlfactory.algo.times import Times, uniform_draws
-from rlfactory.batch import TrainingItems
+from rlfactory.batch import Batch, TrainingItems
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import index_rows, require, to_device
+
+
+class ForwardAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
+    """An algorithm that trains on final samples, to which it adds noise again.
+
+    Attributes:
+        shared_noise: Whether the samples of a group are noised with the same eps.
+    """
+
+    requires = "forward_process"
+    shared_noise: bool = False
+
+    def __init__(
+        self,
+        advantage: Advantage | None = None,
+        times: Times | None = None,
+        sigmas: Tensor | None = None,
+    ) -> None:
+        self.advantage = advantage
+        self.times = times
+        self.sigmas = sigmas
+
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        """Each sample at each of its T times, with its own noise or its group's."""
+        items = noised_items(
+            rollout,
+            model,
+            self.times,
+            self.sigmas,
+            shared_noise=self.shared_noise,
+            seed=seed,
+            iteration=iteration,
+        )
+        return replace(items, whole_samples=self.one_ratio_per_sample)
 
 
 def noised_items(

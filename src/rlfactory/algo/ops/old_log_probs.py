@@ -20,9 +20,9 @@ from rlfactory.model.precision import Precision
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require, to_device
 
-MakePasses = Callable[[TrainingItems | None, Rollout], Iterator[tuple[Batch, bool]]]
-"""Splits items (None: this rank has none) of samples into the micro-batches that learning will
-have; padding, which sharded networks need, has `False`."""
+MakePasses = Callable[[Rollout], tuple[TrainingItems | None, Iterator[tuple[Batch, bool]]]]
+"""Makes the training items of samples, None of no samples, and divides them into the micro-batches
+that learning will have; padding, which sharded networks need, has `False`."""
 
 
 def must_recompute(
@@ -68,9 +68,6 @@ def with_old_log_probs(
     rollout: Rollout,
     minibatches: Sequence[Tensor],
     make_passes: MakePasses,
-    *,
-    seed: int,
-    iteration: int,
 ) -> Rollout:
     """Compute the behaviour policy's log-likelihoods before the first update moves the policy.
 
@@ -83,8 +80,6 @@ def with_old_log_probs(
         rollout: B samples of this rank.
         minibatches: Row numbers of the samples to evaluate, by update; the others keep NaN.
         make_passes: Makes the micro-batches.
-        seed: The run's seed.
-        iteration: Number of the iteration.
 
     Returns:
         The rollout with `old_log_prob` `[B, T]` and, where the algorithm stores them, recomputed
@@ -94,11 +89,7 @@ def with_old_log_probs(
     # entered even without samples: with sharded parameters it is a collective of all ranks
     with model.weights(algo.behaviour):
         for rows in minibatches:
-            samples = rollout[rows]
-            items = None
-            if len(rows):
-                items = algo.training_items(samples, model, seed=seed, iteration=iteration)
-            passes = make_passes(items, samples)
+            items, passes = make_passes(rollout[rows])
             # padding is evaluated too: the other ranks wait for its forward pass
             outputs = [(_evaluate(algo, model, batch), counts) for batch, counts in passes]
             found = [values for values, counts in outputs if counts]

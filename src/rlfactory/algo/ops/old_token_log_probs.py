@@ -20,8 +20,8 @@ from rlfactory.model.weight_sets import POLICY
 from rlfactory.rollout import Rollout
 from rlfactory.utils.pytree import require, to_device
 
-MakePasses = Callable[[Rollout], Iterator[tuple[TokenBatch, bool]]]
-"""Splits samples into the micro-batches that learning will have; padding has `False`."""
+MakePasses = Callable[[Rollout], tuple[TokenBatch | None, Iterator[tuple[TokenBatch, bool]]]]
+"""Divides samples into the micro-batches that learning will have; padding has `False`."""
 
 
 def must_recompute_tokens(old_log_probs: OldLogProbs, precision: Precision) -> bool:
@@ -55,7 +55,7 @@ def with_old_token_log_probs(
     with model.weights(POLICY):
         for rows in minibatches:
             index, start = to_device(rows, old.device), 0
-            for batch, counts in make_passes(rollout[rows]):
+            for batch, counts in make_passes(rollout[rows])[1]:
                 tokens = batch.tokens
                 (log_prob,), *_ = model.measure(tokens, measure, tokens.real(tokens.response))
                 if counts:  # padding is evaluated too: other ranks wait for its pass

@@ -6,12 +6,44 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory.batch import Batch, ReplayedSteps, TrainingItems
+from rlfactory.algo.advantage.base import Advantage
+from rlfactory.algo.base import Algorithm, OldLogProbs
+from rlfactory.batch import Batch, TrainingItems
 from rlfactory.dynamics.base import Dynamics, Step
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Rollout, Transitions
 from rlfactory.utils import rng
 from rlfactory.utils.pytree import require, to_device
+
+
+class StepAlgorithm(Algorithm[ImageModel, TrainingItems, Batch]):
+    """An algorithm that trains on sampling steps, which it replays.
+
+    Args:
+        old_log_probs: `sampled`: as recorded while sampling. `recomputed`: by learning's own
+            micro-batches before the first update. `auto`: recomputed where half precision could
+            tell both apart.
+    """
+
+    requires = "transitions"
+
+    def __init__(
+        self,
+        dynamics: Dynamics | None = None,
+        advantage: Advantage | None = None,
+        *,
+        old_log_probs: OldLogProbs = "auto",
+    ) -> None:
+        self.dynamics = dynamics
+        self.advantage = advantage
+        self.old_log_probs: OldLogProbs = old_log_probs
+
+    def training_items(
+        self, rollout: Rollout, model: ImageModel, *, seed: int, iteration: int
+    ) -> TrainingItems:
+        """One item for each transition."""
+        del seed, iteration
+        return transition_items(rollout, model)
 
 
 def transition_items(rollout: Rollout, model: ImageModel) -> TrainingItems:
@@ -27,9 +59,7 @@ def transition_items(rollout: Rollout, model: ImageModel) -> TrainingItems:
         x0=require(rollout.latents, "latents"),
         condition=require(rollout.condition, "a condition"),
         advantage=to_device(require(rollout.advantage, "advantages"), model.device),
-        replayed=ReplayedSteps(
-            transitions.t_next, transitions.next, transitions.log_prob, transitions.mean
-        ),
+        replayed=transitions,
         old_log_prob=rollout.old_log_prob,
     )
 

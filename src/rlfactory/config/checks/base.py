@@ -50,6 +50,19 @@ def _parts(
         yield f"{key}.parts.{name}", part, traits.get(f"{key}.parts.{name}", {})
 
 
+def unread_groups(traits: Traits) -> set[str]:
+    """The groups whose choices have no effect.
+
+    Language models have no noise levels, and their algorithms have their own advantages. Algorithms
+    on sampling steps learn at the times of these steps.
+    """
+    image_groups = {"schedule", "window", "advantage"}
+    hidden = image_groups if traits["model"].get("process") == "tokens" else set()
+    return hidden | (
+        {"times"} if traits["algo"].get("requires") != "forward_process" else {"window"}
+    )
+
+
 def is_algorithm_mismatched(traits: Traits) -> bool:
     """Whether the algorithm is for tokens and the model for images, or the reverse."""
     if "algo" not in traits:  # its own problem is reported instead

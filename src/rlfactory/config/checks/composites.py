@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits, rewards_of
-from rlfactory.config.problems import Problem, closest
+from rlfactory.config.problems import Problem
 
 
 def _combined(config: Config, traits: Traits) -> Config | None:
@@ -29,51 +29,6 @@ def require_distinct_rewards(config: Config, traits: Traits) -> Iterator[Problem
     if node is not None and not node["of"]:
         remedy = "reward.of=[compressibility]"
         yield Problem("reward.of", "is empty; name the rewards that it is made of", remedy)
-
-
-def require_known_parts(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Options by part name (weights, gates, clips, normalise) name parts that exist."""
-    node = _combined(config, traits)
-    for option in ("weights", "gates", "clips", "normalise") if node else ():
-        given = node[option] if node else None
-        if not isinstance(given, Mapping):
-            continue
-        for name in given:
-            if name not in config["reward"]["of"]:
-                yield _unknown_part(config, f"reward.{option}.{name}", name)
-        for name, value in given.items():
-            for other in value if isinstance(value, Mapping) else ():
-                if other not in config["reward"]["of"]:
-                    yield _unknown_part(config, f"reward.{option}.{name}.{other}", other)
-
-
-def _unknown_part(config: Config, key: str, name: str) -> Problem:
-    names = config["reward"]["of"]
-    guess = closest(name, names)
-    meant = f". Did you mean {guess}?" if guess else ""
-    remedy = f"{key.rpartition('.')[0]}.{guess}" if guess else ""
-    return Problem(key, f"reward.of names no {name}; it names {', '.join(names)}{meant}", remedy)
-
-
-def require_weighted_parts(config: Config, traits: Traits) -> Iterator[Problem]:
-    """At least one part has a weight other than 0."""
-    node = _combined(config, traits)
-    if node is None or not node["of"]:
-        return
-    weights = node["weights"] or {}
-    if all(weights.get(name, 1) == 0 for name in node["of"]):
-        message = "gives no part a weight other than 0, so nothing would be trained"
-        yield Problem("reward.weights", message, f"reward.weights.{node['of'][0]}=1")
-
-
-def require_ordered_clips(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A clip is two bounds, the lower one first, and one of them is a number."""
-    node = _combined(config, traits)
-    for name, bounds in ((node or {}).get("clips") or {}).items():
-        numbers = [bound for bound in bounds if bound is not None]
-        if len(bounds) != 2 or not numbers or numbers != sorted(numbers):
-            message = f"is {bounds}; allowed is [lower, upper], null for one of them"
-            yield Problem(f"reward.clips.{name}", message, f"reward.clips.{name}=[0,1]")
 
 
 def require_gdpo_advantage(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -127,3 +82,14 @@ def _is_installed(package: Any) -> bool:
     spec = find_spec(package)
     # a folder of that name without __init__.py has no origin
     return spec is not None and spec.origin is not None
+
+
+def require_installed_engine(config: Config, traits: Traits) -> Iterator[Problem]:
+    """The package that an engine imports is installed."""
+    package = traits["engine"].get("package")
+    if package is not None and find_spec(package) is None:
+        message = (
+            f"needs the package {package}, which is not installed; type pip install {package},"
+            " or serve the model elsewhere and take engine=vllm_server"
+        )
+        yield Problem("engine", message, "engine=own")

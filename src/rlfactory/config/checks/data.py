@@ -17,7 +17,7 @@ from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.local_models import image_size, is_offline
-from rlfactory.prompts.ops.chat import reply_text
+from rlfactory.prompts.ops.chat import COMPLETION, MESSAGES, reply_text
 from rlfactory.prompts.ops.geneval_metadata import OBJECTS, metadata_problem
 from rlfactory.prompts.ops.quoted_words import quotation_problem
 from rlfactory.prompts.ops.row_forms import UNPAIRED, is_missing, is_unpaired
@@ -136,6 +136,10 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
         return
     provided = traits["prompts"].get("metadata") if rows is None else rows.columns
     if provided is not None and column not in provided:
+        if column == COMPLETION and MESSAGES in provided:
+            message = f"is {column}, and no conversation ends with an assistant's message to learn"
+            yield Problem(f"algo.{key}", message)
+            return
         texts = [name for name in provided if name != config["prompts"].get("column", "prompt")]
         message = f"is {column}, and these prompts have no such column"
         message += f"; they have {', '.join(texts)}" if texts else ""

@@ -1,8 +1,10 @@
 """Rules on the further prompt sets of evaluations."""
 
 import re
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, cast
 
 from rlfactory.config.checks.base import Config, Rule, Traits
 from rlfactory.config.checks.data import require_answers, require_metadata, require_prompt_feature
@@ -55,8 +57,10 @@ def _of_set(config: Config, traits: Traits, name: str) -> tuple[Config, Traits]:
     """Configuration and traits as if the set were the prompts, and its rewards those of the run."""
     sets, rewards = config["eval_sets"], config["eval_rewards"]
     named = sets["rewards"].get(name)
-    own = {**traits, "prompts": traits.get(f"eval_sets.parts.{name}", {})}
-    changed = {**config, "prompts": sets["parts"][name]}
+    own: ChainMap[str, Any] = ChainMap(
+        {"prompts": traits.get(f"eval_sets.parts.{name}", {})}, cast("Any", traits)
+    )
+    changed: ChainMap[str, Any] = ChainMap({"prompts": sets["parts"][name]}, cast("Any", config))
     if named is not None:
         changed["eval_rewards"] = {**rewards, "of": named}
         own["reward"] = {}  # it does not score this set

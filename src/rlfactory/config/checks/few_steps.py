@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import Problem
-from rlfactory.model.pipelines.distilled import distilled_steps
+from rlfactory.model.pipelines.scheduler_config import distilled_steps
 
 
 def steps_of(config: Config, traits: Traits) -> int | None:

@@ -35,6 +35,7 @@ from rlfactory.model.pipelines.local_models import (
     snapshot,
     takes_guidance,
 )
+from rlfactory.model.pipelines.packaged import PACKAGED, packaged_folder
 from rlfactory.model.pipelines.pipeline_parts import pipeline_fault
 from rlfactory.model.pipelines.scheduler_config import (
     flow_scheduler_fault,
@@ -50,7 +51,7 @@ def require_model_folders(config: Config, traits: Traits) -> Iterator[Problem]:
     index = MODEL_INDEX if writes else PIPELINE_INDEX
     shipped = Path(__file__).parents[2] / "model" / "zoo" / "weights"
     folders = sorted(p.parent for p in shipped.glob(f"*/{index}"))
-    names = [folder.name for folder in folders]
+    names = [*(PACKAGED if writes else ()), *(folder.name for folder in folders)]
     pipeline = traits["model"].get("pipeline")
     fitting = [f.name for f in folders if pipeline is None or pipeline_of(f) == pipeline]
     for key in ("path", "value_path"):
@@ -109,8 +110,10 @@ def _family_fault(path: str, traits: Traits) -> tuple[str, str] | None:
 def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
     folder = Path(path).expanduser()
     if path.startswith("zoo:"):
-        known = path.removeprefix("zoo:") in shipped
-        return None if known else f"does not ship; these do: {', '.join(shipped)}"
+        name = path.removeprefix("zoo:")
+        if name in PACKAGED and index == MODEL_INDEX:
+            return _packaged_fault(name)
+        return None if name in shipped else f"does not ship; these do: {', '.join(shipped)}"
     if os.path.isdir(folder):
         return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
     if not is_hub_id(path):
@@ -121,6 +124,14 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
             f" is a network (`hf download {path}`, behind `hf auth login` where its terms ask for a"
             " login), or name a folder"
         )
+    return None
+
+
+def _packaged_fault(name: str) -> str | None:
+    try:
+        packaged_folder(name)
+    except (ValueError, OSError) as error:
+        return str(error)
     return None
 
 

@@ -1,7 +1,7 @@
 """Rules on optimisation: advantages, updates, times, weight averages, the optimizer."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched, nearest_divisors
 from rlfactory.config.problems import Problem
@@ -38,48 +38,6 @@ def require_whole_pairs(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("shares", message, "shares=groups")
 
 
-def require_value_for_dense_scores(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A score is placed elsewhere only where each token, and a state after the end, has a value."""
-    placement, baseline = (config["algo"].get(key) for key in ("score_placement", "baseline"))
-    if placement == "after_end" and baseline == "none":
-        message = "is after_end, and algo.baseline=none has no values of states"
-        yield Problem("algo.score_placement", message, "algo.score_placement=last")
-    elif placement in ("uniform", "after_end") and baseline in ("group", "rloo"):
-        message = f"is {placement}, and algo.baseline={baseline} gives all tokens one advantage"
-        yield Problem("algo.score_placement", message, "algo.score_placement=last")
-    elif placement == "after_end" and config["model"].get("value_path") is None:
-        message = (
-            "is after_end, where a value head has no value; type model.value_path=PATH, or last"
-        )
-        yield Problem("algo.score_placement", message, "algo.score_placement=last")
-
-
-def require_ordered_clips_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The bound of the dual clip lies above the clip of the ratio, and only `clip` has one."""
-    node = config["algo"]
-    dual, surrogate = node.get("dual_clip"), node.get("surrogate")
-    if dual is None or surrogate is None:
-        return
-    high = 1 + (node.get("clip_high") or node["clip_range"])
-    if surrogate != "clip":
-        message = f"bounds the loss of surrogate=clip, and algo.surrogate is {surrogate}"
-        yield Problem("algo.dual_clip", message, "algo.dual_clip=null")
-    elif dual <= high:
-        message = f"is {dual}, and ratios are clipped at {high:g}; allowed is a number above that"
-        yield Problem("algo.dual_clip", message, "algo.dual_clip=3")
-
-
-def require_mean_of_whole_ratio(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The ratio of a response is one number, whose loss counts once for each response."""
-    ratio, aggregation = (config["algo"].get(key) for key in ("ratio", "aggregation"))
-    if ratio == "product" and aggregation != "sequence":
-        message = (
-            f"is product, the ratio of whole responses, and algo.aggregation={aggregation} counts"
-            " it once for each token"
-        )
-        yield Problem("algo.ratio", message, "algo.aggregation=sequence")
-
-
 def require_resampled_groups(config: Config, traits: Traits) -> Iterator[Problem]:
     """A group of one sample never differs within; samples of the data have no scores."""
     if not config.get("resample"):
@@ -105,22 +63,6 @@ def _by_group(config: Config, traits: Traits) -> bool:
     return bool(traits["advantage"].get("grouped")) and not (
         is_global and node.get("aggregate") != "gdpo"
     )
-
-
-def require_nonzero_weights(config: Config, traits: Traits) -> Iterator[Problem]:
-    """At least one of `advantage.weights` is not 0."""
-    weights = config["advantage"].get("weights")
-    if isinstance(weights, Mapping) and not any(weights.values()):
-        message = "gives no score a weight other than 0, so nothing would be trained"
-        yield Problem("advantage.weights", message, "advantage.weights=null")
-
-
-def require_buffer_fits(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A prompt's buffer can hold as many rewards as its statistics need."""
-    size, least = (config["advantage"].get(name, 0) for name in ("buffer_size", "min_count"))
-    if least > size:
-        message = f"is {least}, and a buffer holds {size}: no prompt would have its own statistics"
-        yield Problem("advantage.min_count", message, f"advantage.min_count={size}")
 
 
 def require_warmup_before_end(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -156,30 +98,6 @@ def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:
             f"{message}; nearest are {', '.join(map(str, near))}",
             f"updates_per_iteration={near[0]}",
         )
-
-
-def require_times_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The range of times is not empty, and the schedule has enough steps to draw from."""
-    if traits["algo"].get("requires") != "forward_process":
-        return
-    times, steps = config["times"], config["schedule"]["steps"]
-    low, high = times.get("low") or 0.0, times.get("high") or 1.0
-    if low >= high:
-        message = f"is {low}, but the range of times ends at {high}"
-        yield Problem("times.low", message, "times.low=0")
-    # a fraction of the noise levels never draws its last step, whichever that is
-    in_sigmas = times.get("space") == "sigma"
-    end = steps - 1 if in_sigmas else int(steps * (times.get("fraction") or 1))
-    drawable = end - (times.get("first") == "never")
-    if traits["times"].get("from_schedule") and times.get("count", 0) > drawable:
-        message = (
-            f"is {times['count']}, more training steps than sampled ones:"
-            f" {max(drawable, 0)} of {steps} can be drawn"
-        )
-        remedy = (
-            f"times.count={drawable}" if drawable > 0 else f"schedule.steps={10 * times['count']}"
-        )
-        yield Problem("times.count", message, remedy)
 
 
 def require_valid_optimizer(config: Config, traits: Traits) -> Iterator[Problem]:

@@ -2,28 +2,12 @@
 
 from collections.abc import Iterator
 
-from rlfactory.config.checks.base import Config, Traits, nearest_divisors
+from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.signature import read_signature, trait
 
 DETERMINISTIC_ATTENTION = ("native", "_native_efficient", "_native_flash", "_native_math")
 _BACKENDS = "diffusers.models.attention_dispatch.AttentionBackendName"
-
-
-def require_groups_divide(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Every process samples the same number of full groups."""
-    node, prompts = config["hardware"], config["prompts_per_iteration"]
-    processes = node.get("processes", 1)
-    if prompts % processes:
-        near = nearest_divisors(prompts, processes)
-        listed = ", ".join(map(str, sorted(near)))
-        more = -(-prompts // processes) * processes
-        message = f"is {processes}, which does not divide the {prompts} groups of an iteration"
-        yield Problem(
-            "hardware.processes",
-            f"{message}; nearest are {listed}, or prompts_per_iteration={more}",
-            f"hardware.processes={near[0]}",
-        )
 
 
 def require_shardable(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -42,22 +26,6 @@ def require_shardable(config: Config, traits: Traits) -> Iterator[Problem]:
     if trait(config["optimizer"], "whole_matrices", False):
         message = "fsdp2 shards matrices, which this optimizer needs as a whole"
         yield Problem("optimizer", message, "optimizer=adamw")
-
-
-def require_shards_divide(config: Config, traits: Traits) -> Iterator[Problem]:
-    """`shard_size` divides the processes; it and the other options of sharding need `fsdp2`."""
-    node = config["hardware"]
-    size, processes = node.get("shard_size"), node.get("processes", 1)
-    if node.get("strategy") != "fsdp2":
-        for key, default in (("shard_size", None), ("offload", False), ("defer_reduce", False)):
-            if node.get(key, default) != default:
-                message = f"is {node[key]}, and hardware.strategy=ddp shards nothing"
-                yield Problem(f"hardware.{key}", message, "hardware.strategy=fsdp2")
-    elif size is not None and processes % size:
-        near = nearest_divisors(processes, size)
-        listed = ", ".join(map(str, sorted(near)))
-        message = f"is {size}, which does not divide the {processes} processes; nearest: {listed}"
-        yield Problem("hardware.shard_size", message, f"hardware.shard_size={near[0]}")
 
 
 def require_equal_replay_precision(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -122,3 +90,14 @@ def require_guidance_above_one(config: Config, traits: Traits) -> Iterator[Probl
     elif negative:
         message = f"is {guidance:g}, no guidance, so model.negative_prompt={negative} is not read"
         yield Problem("model.guidance", message, "model.guidance=4.5")
+
+
+def require_engine_of_texts(config: Config, traits: Traits) -> Iterator[Problem]:
+    """An engine draws the texts of a single process."""
+    if traits["engine"].get("draws_by") != "engine":
+        return
+    if traits["model"].get("process") != "tokens":
+        yield Problem("engine", "draws texts, and the model draws none", "engine=own")
+    if config["hardware"].get("processes", 1) != 1 or "strategy" in config["hardware"]:
+        message = "is driven by one process; with several the model's own loop draws"
+        yield Problem("engine", message, "engine=own")

@@ -55,12 +55,3 @@ def require_valid_terms(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem(key, "is no divergence of images; a sum's terms are kl_v, kl_x and such")
         elif name in _RESERVED_NAMES:
             yield Problem(key, f"kl/{name} is another metric already; the term needs another name")
-
-
-def require_nonzero_gradient(config: Config, traits: Traits) -> Iterator[Problem]:
-    """The k1 estimator in the loss has zero gradient in expectation."""
-    node = config["regularizer"]
-    is_weighted = node.get("weighting") == "ratio"  # its gradient is that of the divergence
-    if node.get("placement") == "loss" and node.get("estimator") == "k1" and not is_weighted:
-        message = "is k1, whose gradient in a loss is zero in expectation; allowed are exact and k2"
-        yield Problem("regularizer.estimator", message, "regularizer.estimator=exact")

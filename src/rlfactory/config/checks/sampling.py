@@ -114,34 +114,6 @@ def require_pure_noise_at_the_start(config: Config, traits: Traits) -> Iterator[
         yield Problem("schedule.kind", message, "schedule=uniform")
 
 
-def require_window_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A window holds at least one step, and only steps of the schedule."""
-    if traits["algo"].get("requires") != "transitions":
-        return
-    steps, window = config["schedule"]["steps"], config["window"]
-    low = window.get("low", 0)
-    high = window.get("high") or max(steps - traits["window"].get("margin", 0), 1)
-    outside = [step for step in _integers(window.get("steps")) if step >= steps]
-    if outside:
-        inside = ",".join(str(step) for step in window["steps"] if step < steps)
-        message = f"{outside} lie outside the {steps} steps, 0 to {steps - 1}"
-        yield Problem("window.steps", message, f"window.steps=[{inside}]")
-    if "steps" in window and not window["steps"]:
-        yield Problem("window.steps", "is empty, so nothing would be trained", "window.steps=[0,1]")
-    if window.get("skip_last", 0) >= steps:
-        message = f"skips {window['skip_last']} of {steps} steps, so nothing would be trained"
-        yield Problem("window.skip_last", message, "window.skip_last=1")
-    if high > steps:
-        message = f"is {high}, but there are {steps} steps"
-        yield Problem("window.high", message, f"window.high={steps}")
-    elif low >= high:
-        message = f"is {low}, but the steps to choose from end at {high - 1}"
-        yield Problem("window.low", message, "window.low=0")
-    elif window.get("size", 1) > high - low:
-        message = f"is {window['size']}, but steps {low} to {high - 1} are {high - low}"
-        yield Problem("window.size", message, f"window.size={high - low}")
-
-
 def _integers(value: object) -> list[int]:
     return [v for v in value if isinstance(v, int)] if isinstance(value, list) else []
 

@@ -50,16 +50,6 @@ def require_depth_comparison(config: Config, traits: Traits) -> Iterator[Problem
         yield Problem("advantage.zero_variance", message, "advantage.zero_variance=keep")
 
 
-def require_skipped_within_steps(config: Config, traits: Traits) -> Iterator[Problem]:
-    """Depth pruning leaves out sampling steps."""
-    steps = int(config["schedule"]["steps"])
-    skipped = config["algo"].get("skip_steps") or []
-    inside = sorted({step for step in skipped if step < steps})
-    if len(inside) != len({*skipped}):
-        message = f"is {skipped}; allowed are steps from 0 to {steps - 1}"
-        yield Problem("algo.skip_steps", message, f"algo.skip_steps={_typed(inside)}")
-
-
 def _typed(steps: list[int]) -> str:
     """Steps as they are typed."""
     return "[" + ",".join(str(step) for step in steps) + "]"

@@ -48,14 +48,6 @@ def _added_tokens(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def require_stop_texts(config: Config, traits: Traits) -> Iterator[Problem]:
-    """A stop text is no empty one, which every response has."""
-    stop = config["dynamics"].get("stop") or []
-    if "" in stop:
-        rest = json.dumps([text for text in stop if text], ensure_ascii=False)
-        yield Problem("dynamics.stop", "holds an empty text", f"dynamics.stop={rest}")
-
-
 def stop_notes(config: Config) -> Iterator[str]:
     """A note where a stop text has something that stands for another character."""
     for text in config["dynamics"].get("stop") or []:

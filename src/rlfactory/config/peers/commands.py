@@ -1,10 +1,9 @@
-"""Command lines and scripts that start other libraries' trainers, as their options by name."""
+"""Shell commands that start other libraries' trainers, as their options by name."""
 
-import ast
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,6 @@ from typing import Any
 import yaml
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-[^}]*)?\}|(\w+))")
-TRAINERS = {
-    **{"GRPOConfig": "grpo_token", "RLOOConfig": "rloo", "DPOConfig": "dpo", "PPOConfig": "ppo"},
-    **{"SFTConfig": "sft", "DDPOConfig": "ddpo"},
-}
-"""Configurations of TRL, and our algorithms."""
 LAUNCHED = ("nproc[_-]per[_-]node", "num[_-]processes", "nnodes")
 """Options of launchers whose product is the number of processes."""
 SET = ("NPROC_PER_NODE", "NNODES")
@@ -112,64 +106,3 @@ def _read(text: str) -> Any:
         )
     except yaml.YAMLError:
         return text
-
-
-def of_script(file: Path) -> Options | None:
-    """The options of a script that trains by TRL, which is read and not run; None if none does.
-
-    Understood are constants, names of constants, `load_dataset` and the names of functions.
-    """
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    constants: dict[str, ast.expr] = {}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                constants[name] = value
-    calls = {_called(node): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    config = next((name for name in calls if name in TRAINERS), None)
-    if config is None:
-        return None
-    made = Options(file.name, trainer=TRAINERS[config])
-    for name, given in _keywords(calls[config], constants, made):
-        made.values[name] = given
-    for name, call in calls.items():
-        if name == "LoraConfig":
-            renamed = {"r": "lora_r", "target_modules": "lora_target_modules"}
-            options = dict(_keywords(call, constants, made))
-            made.values |= {renamed.get(key, key): value for key, value in options.items()}
-            made.values["use_peft"] = True
-        elif name.endswith("Trainer"):
-            options = dict(_keywords(call, constants, made))
-            data = {"train_dataset": "dataset_name", "model": "model_name_or_path"}
-            used = (*data, "reward_funcs")
-            made.values |= {data.get(k, k): v for k, v in options.items() if k in used}
-    return made
-
-
-def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
-
-
-def _keywords(
-    call: ast.Call, constants: Mapping[str, ast.expr], into: Options
-) -> Iterator[tuple[str, Any]]:
-    for keyword in call.keywords:
-        if keyword.arg in (None, "args", "peft_config", "processing_class", "tokenizer"):
-            continue
-        try:
-            yield str(keyword.arg), _value(keyword.value, constants)
-        except ValueError:
-            into.unread.append(f"{keyword.arg}={ast.unparse(keyword.value)}")
-
-
-def _value(node: ast.expr, constants: Mapping[str, ast.expr]) -> Any:
-    match node:
-        case ast.Name(id=name) if name in constants:
-            return _value(constants[name], {k: v for k, v in constants.items() if k != name})
-        case ast.Name(id=name):
-            return name  # a function, such as a reward
-        case ast.List(elts=items):
-            return [_value(item, constants) for item in items]
-        case ast.Call(args=[ast.Constant(value=str(text)), *_]):
-            return text  # load_dataset("NAME"), AutoModel.from_pretrained("NAME")
-    return ast.literal_eval(node)

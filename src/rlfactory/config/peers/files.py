@@ -8,16 +8,33 @@ from typing import Any
 
 import yaml
 
-from rlfactory.config.peers import dance, flow_factory, flow_grpo, language, trl
-from rlfactory.config.peers.commands import Options, of_script, of_shell
-from rlfactory.config.peers.translation import Fields, Translation, choice
-from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.peers.commands import Options, of_shell
+from rlfactory.config.peers.library import libraries, translate
+from rlfactory.config.peers.python_config import functions, of_script, read
+from rlfactory.config.peers.translation import Translation
+from rlfactory.config.problems import PlanError, Problem, closest
 
-KINDS = (
-    "YAML of Flow-Factory, TRL (JSON too), verl and ms-swift, FILE.py:NAME of flow_grpo,"
-    " DiffusionNFT or ddpo-pytorch, a script that trains by TRL, or a shell script that starts trl,"
-    " verl, OpenRLHF, ms-swift or DanceGRPO"
-)
+Content = Mapping[str, Any]
+DDPO_MARKS = ("sample_num_steps", "train_learning_rate", "train_clip_range")
+"""Keys by which a file shows that it is for TRL's DDPOTrainer."""
+DDPO_DEFAULTS = {
+    "sample_num_batches_per_epoch": 2,
+    "sample_guidance_scale": 5.0,
+    "train_learning_rate": 3e-4,
+    "train_adv_clip_max": 5.0,
+    "num_epochs": 100,
+    "mixed_precision": "fp16",
+    "pretrained_model": "stable-diffusion-v1-5/stable-diffusion-v1-5",
+    "reward_fn": "aesthetic_score",
+    "prompt_fn": "simple_animals",
+}
+FORMAT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+
+
+def kinds() -> str:
+    """The libraries whose files are read, each with their forms."""
+    found = sorted(libraries().items(), key=lambda pair: pair[0].lower())
+    return ", ".join(f"{name} ({data['reads']})" for name, data in found)
 
 
 def translate_file(source: str, processes: int = 1) -> Translation:
@@ -33,25 +50,28 @@ def translate_file(source: str, processes: int = 1) -> Translation:
     path, _, name = source.partition(":")
     file = Path(path).expanduser()
     if not file.is_file():
-        raise PlanError([Problem(source, f"there is no file {path}; allowed is {KINDS}")])
+        raise PlanError(
+            [Problem(source, f"there is no file {path}; allowed are files of {kinds()}")]
+        )
     try:
         made = _translated(file, name, processes)
     except (OSError, SyntaxError, ValueError, yaml.YAMLError) as error:
         if isinstance(error, PlanError):
             raise
-        message = f"can't be read: {' '.join(str(error).split())}; allowed is {KINDS}"
+        message = f"can't be read: {' '.join(str(error).split())}; allowed are files of {kinds()}"
         raise PlanError([Problem(str(file), message)]) from error
     if made is None:
-        raise PlanError([Problem(source, f"has the keys of no known library; allowed is {KINDS}")])
+        message = f"has the keys of no known library; allowed are files of {kinds()}"
+        raise PlanError([Problem(source, message)])
     return made
 
 
 def _translated(file: Path, name: str, processes: int) -> Translation | None:
     if file.suffix == ".py":
-        script = None if name else of_script(file)
+        script = None if name else of_script(file, trainer_types())
         if script is None:
-            return flow_grpo.translate(file, name or "get_config", processes)
-        made = trl.translate(script.values, processes, script.trainer)
+            return of_function(file, name or "get_config", processes)
+        made = of_trl(script.values, processes, script.trainer)
         made.notes += [f"not understood: {line}" for line in script.unread]
         return made
     text = file.read_text(encoding="utf-8")
@@ -62,17 +82,17 @@ def _translated(file: Path, name: str, processes: int) -> Translation | None:
     return _of_command(of_shell(text), processes)
 
 
-def _of_keys(content: Mapping[str, Any], processes: int) -> Translation | None:
+def _of_keys(content: Content, processes: int) -> Translation | None:
     """A YAML or JSON file's translation, by its keys."""
     if "trainer_type" in (content.get("train") or {}) and "model" in content:
-        return flow_factory.translate(content, Path())
+        return translate("Flow-Factory", content)
     if "actor_rollout_ref" in content:
-        return language.translate("verl", content, processes)
+        return translate("verl", content, processes)
     if "rlhf_type" in content or {"tuner_type", "train_type"} & {*content}:
-        return language.swift(content, processes)
+        return of_swift(content, processes)
     if "rollout_batch_size" in content:
-        return language.translate("OpenRLHF", content, processes)
-    return trl.translate(content, processes) if trl.is_config(content) else None
+        return translate("OpenRLHF", content, processes)
+    return of_trl(content, processes) if trainer_of(content) else None
 
 
 def _of_command(options: Options, processes: int) -> Translation | None:
@@ -86,18 +106,122 @@ def _of_command(options: Options, processes: int) -> Translation | None:
     processes = max(options.processes(), processes)
     program, values = options.program, options.values
     if "openrlhf" in program:
-        return language.translate("OpenRLHF", values, processes)
+        return translate("OpenRLHF", values, processes)
     if "train_grpo" in program and "sampling_steps" in values:
-        return dance.translate(values, processes)
+        return translate("DanceGRPO", values, processes)
     if "swift" in program:
         named = {**values} if " rlhf" in program else {"rlhf_type": "sft", **values}
-        return language.swift(named, processes)
+        return of_swift(named, processes)
     if found := re.match(r"trl (\w+)", program):
-        kind = choice(Fields({"trl": found[1]}), "trl", language.TRAINERS)
-        return trl.translate(values, processes, kind)
+        return of_trl(values, processes, _chosen("trl", found[1]))
     if any(key.startswith("actor_rollout_ref.") for key in values):
-        return language.translate("verl", values, processes)
-    return trl.translate(values, processes) if trl.is_config(values) else None
+        return translate("verl", values, processes)
+    return of_trl(values, processes) if trainer_of(values) else None
+
+
+def trainer_types() -> dict[str, str]:
+    """Configurations and commands of TRL and ms-swift, and the options of `algo` for them."""
+    trainers = libraries()["TRL"]["trainers"]
+    types = {kind: algo for algo, own in trainers.items() for kind in own["types"].split()}
+    return {**types, "DDPOConfig": "ddpo"}
+
+
+def _chosen(key: str, kind: str) -> str:
+    """The option of `algo` for a type; PlanError where it is none of those known."""
+    known = {k: algo for k, algo in trainer_types().items() if k.islower()}
+    if kind.lower() not in known:
+        message = f"is {kind.lower()}; known are {', '.join(known)}"
+        raise PlanError([Problem(key, message, "rlfactory list")])
+    return known[kind.lower()]
+
+
+def trainer_of(content: Content) -> str | None:
+    """The option of `algo` for a file of TRL, by its keys; None if it has none of them."""
+    trainers = libraries()["TRL"]["trainers"]
+    losses = content.get("loss_type")
+    of_pairs = {"sigmoid", "ipo", "hinge", "robust"}
+    if of_pairs & {*([losses] if isinstance(losses, str) else losses or [])}:
+        return "dpo"
+    marks = {"ddpo": DDPO_MARKS} | {algo: own["marks"] for algo, own in trainers.items()}
+    return next((a for a, keys in marks.items() if any(key in content for key in keys)), None)
+
+
+def of_trl(content: Content, processes: int, trainer: str | None = None) -> Translation:
+    """Translate a configuration of TRL, whose trainer its keys show unless it is known."""
+    algo = trainer or trainer_of(content)
+    if algo == "ddpo":
+        return _of_ddpo_config(content, processes)
+    if algo == "grpo_token" and content.get("rloo"):
+        algo = "rloo"
+    return translate("TRL", content, processes, algo)
+
+
+def _of_ddpo_config(content: Content, processes: int) -> Translation:
+    """DDPOConfig: ddpo-pytorch's options, flattened with underscores."""
+    dotted: dict[str, Any] = {}
+    for key, value in {**DDPO_DEFAULTS, **content}.items():
+        parts = r"^(sample|train|pretrained|per_prompt_stat_tracking)_"
+        dotted[re.sub(parts, r"\1.", key)] = value
+    if not content.get("per_prompt_stat_tracking"):
+        for key in [key for key in dotted if key.startswith("per_prompt_stat_tracking.")]:
+            del dotted[key]
+    return translate("ddpo-pytorch", dotted, processes, peer="TRL")
+
+
+def of_swift(content: Content, processes: int) -> Translation:
+    """Translate the arguments of `swift rlhf` or `swift sft`."""
+    kind = _chosen("rlhf_type", str(content.get("rlhf_type", "sft")))
+    tuner = content.get("tuner_type", content.get("train_type", "lora"))
+    rate = {"learning_rate": 1e-4 if tuner == "lora" else 1e-5} if kind != "ppo" else {}
+    given = {**rate, **content, "use_peft": tuner == "lora"}
+    for key in ("rlhf_type", "tuner_type", "train_type"):
+        given.pop(key, None)
+    if str(given.get("torch_dtype")) in ("bfloat16", "float16"):
+        given["bf16" if given.pop("torch_dtype") == "bfloat16" else "fp16"] = True
+    return translate("ms-swift", given, processes, kind)
+
+
+def of_function(file: Path, name: str, processes: int) -> Translation:
+    """Translate the configuration that a function of a file returns.
+
+    Args:
+        file: a Python file; it is read, and not imported.
+        name: the function.
+        processes: GPUs, where the file does not say it.
+
+    Raises:
+        PlanError: the file can't be read or has no such function.
+    """
+    try:
+        found = read(file, name)
+    except KeyError as error:
+        known = sorted(functions(file))
+        guess = closest(name, known) or next(iter(known), "")
+        message = f"has no function {name}; functions are {', '.join(known)}"
+        fix = f"rlfactory import {file}:{guess}"
+        raise PlanError([Problem(str(file), message, fix)]) from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise PlanError([Problem(str(file), f"can't be read: {error}")]) from error
+    if not {"sample", "train"} <= found.values.keys():
+        first = f"; not understood: {found.unread[0]}" if found.unread else ""
+        others = [n for n, node in functions(file).items() if n != name and not node.args.args]
+        message = f"{name} returns no configuration of flow_grpo, DiffusionNFT or ddpo-pytorch"
+        message += f"{first}; functions are {', '.join(others)}" if others else first
+        fix = f"rlfactory import {file}:{others[0]}" if others else ""
+        raise PlanError([Problem(str(file), message, fix)])
+    variables = found.variables
+    if "decay_type" in found.values:
+        own = libraries()["DiffusionNFT"]["defaults"]
+        return translate(
+            "DiffusionNFT", {k: v for k, v in variables.items() if k in own} | found.values
+        )
+    gpus = int(variables.get("gpu_number", variables.get("n_gpus", processes)))
+    library = "ddpo-pytorch" if "eta" in found.values["sample"] else "flow_grpo"
+    made = translate(library, found.values, gpus)
+    made.notes += [f"not understood: {line}" for line in found.unread]
+    if "gpu_number" not in variables:
+        made.notes.append(f"for {gpus} GPU{'s' * (gpus > 1)}; more by --gpus N")
+    return made
 
 
 def _read(file: Path, text: str) -> Any:
@@ -109,8 +233,4 @@ class _PlainSafeLoader(yaml.SafeLoader):
     """YAML with numbers such as 1e-4, which PyYAML takes for texts."""
 
 
-_PlainSafeLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
-    list("-+0123456789"),
-)
+_PlainSafeLoader.add_implicit_resolver("tag:yaml.org,2002:float", FORMAT, list("-+0123456789"))

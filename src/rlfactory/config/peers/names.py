@@ -3,54 +3,120 @@
 docs/reference/names.md prints it. Libraries that use a name for the same thing share its row.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from rlfactory.config.peers.name import Name
-from rlfactory.config.peers.names_file import content
+from rlfactory.config.dotted_keys import value_at
+from rlfactory.config.problems import override_key
+from rlfactory.utils.data_files import read_yaml
+
+Words = tuple[str, ...]
+OTHER = re.compile(r"\{([a-z][\w.]*)\}")
+"""The value of another name, in a word."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name that other libraries use for an option.
+
+    Attributes:
+        name: as it is typed there.
+        peers: the libraries that use it.
+        words: what to type here, `{value}` for the typed value and `{NAME}` for that of another
+            name; alternatives in order of preference, with ` | ` between them; empty where nothing
+            is typed.
+        caveat: what differs, or why nothing is typed.
+        bases: words that bring the key where it is not there, in order of preference.
+        choices: what to type for particular values, in lower case, in place of `words`.
+        by: a function of `values` on the typed value and the configuration. It returns a value to
+            type, or all that is to be typed, most fitting first; `words` then only describes it.
+        when: a key of the configuration that must have a value.
+    """
+
+    name: str
+    peers: tuple[str, ...]
+    words: str
+    caveat: str = ""
+    bases: tuple[str, ...] = ()
+    choices: Mapping[str, str] = field(default_factory=dict)
+    by: str = ""
+    when: str = ""
+
+    def applies(self, config: Mapping[str, Any]) -> bool:
+        """Whether the name has this meaning in a configuration."""
+        return not self.when or value_at(config, self.when) is not None
+
+    def meaning(self, value: str = "") -> str:
+        """What to type, for a reader: for a value, or for any."""
+        if words := self.choices.get(value.lower()):
+            return words.partition(" | ")[0]
+        keys = [_unfilled(word) for word in self.words.split(" | ")[-1].split()]
+        shown = {" ".join(keys): None} if keys else {}
+        for words in self.choices.values():
+            if words.partition("=")[0] not in shown:  # a key alone says it of all values
+                shown[words.partition(" | ")[0] or "nothing"] = None
+        return " or ".join(shown)
+
+
+def _unfilled(word: str) -> str:
+    """A word without the values that are put into it; its key where they are a part of one."""
+    return override_key(word) if "{" in word else word
+
+
+def filled(words: Words, typed: Sequence[str]) -> Words | None:
+    """Words with the values of other names; None where one of them is not typed."""
+    given = {override_key(word): word.partition("=")[2] for word in typed}
+    if any(name not in given for word in words for name in OTHER.findall(word)):
+        return None
+    return tuple(OTHER.sub(lambda found: given[found[1]], word) for word in words)
+
+
+@cache
+def _content() -> dict[str, Any]:
+    """The file, whose values are texts alone: `no` and `true` are names."""
+    loaded: dict[str, Any] = read_yaml(Path(__file__).with_name("names.yaml"), texts_only=True)
+    return loaded
 
 
 @cache
 def tables() -> Mapping[str, tuple[Name, ...]]:
     """The rows by subject."""
-    libraries, others = content()["libraries"], ("libraries", "nearest", "options")
+    others = ("libraries", "nearest", "options")
     return {
-        subject: tuple(row for entry in entries for row in _rows(entry, libraries))
-        for subject, entries in content().items()
+        subject: tuple(row for entry in entries for row in _rows(entry))
+        for subject, entries in _content().items()
         if subject not in others
     }
 
 
-def _rows(entry: Mapping[str, Any], libraries: Mapping[str, list[str]]) -> Iterator[Name]:
-    ours = entry.get("ours", "")
+def _rows(entry: Mapping[str, Any]) -> Iterator[Name]:
+    libraries = _content()["libraries"]
     for name, codes in entry["there"].items():
         peers = [peer for code in codes.split() for peer in libraries.get(code, [code])]
-        yield Name(
-            name,
-            tuple(dict.fromkeys(peers)),
-            ours if isinstance(ours, str) else " | ".join(ours),
-            entry.get("note", ""),
-            tuple(entry.get("with", ())),
-            entry.get("choices", {}),
-            entry.get("by", ""),
-            entry.get("when", ""),
-        )
+        yield row_of(name, entry, tuple(dict.fromkeys(peers)))
+
+
+def row_of(name: str, entry: Mapping[str, Any], peers: tuple[str, ...] = ()) -> Name:
+    """A row as a file has it."""
+    ours = entry.get("ours", "")
+    words = ours if isinstance(ours, str) else " | ".join(ours)
+    with_, choices, by = (tuple(entry.get("with", ())), entry.get("choices", {}), entry.get("by"))
+    return Name(
+        name, peers, words, entry.get("note", ""), with_, choices, by or "", entry.get("when", "")
+    )
 
 
 @cache
 def _by_name() -> Mapping[str, list[Name]]:
     found: dict[str, list[Name]] = {}
-    for rows in tables().values():
-        for row in rows:
-            found.setdefault(row.name, []).append(row)
+    for row in (row for rows in tables().values() for row in rows):
+        found.setdefault(row.name, []).append(row)
     return found
-
-
-@cache
-def _patterns() -> list[str]:
-    return [name for name in _by_name() if "*" in name]
 
 
 def find(key: str, config: Mapping[str, Any], *peers: str) -> Name | None:
@@ -65,24 +131,37 @@ def find(key: str, config: Mapping[str, Any], *peers: str) -> Name | None:
     for start in range(len(parts)):
         end = ".".join(parts[start:])
         # a pattern is of one component, or of all below its beginning
-        patterns = [name for name in _patterns() if name.endswith(".*") or start == len(parts) - 1]
-        patterns = [name for name in patterns if fnmatchcase(end, name)]
-        for name in [end, *patterns]:
-            rows = _by_name().get(name, [])
-            rows = [row for row in rows if not peers or {*peers} & {*row.peers}]
-            if (row := next((row for row in rows if row.applies(config)), None)) is not None:
-                return row
+        patterns = [
+            name
+            for name in _by_name()
+            if "*" in name and (name.endswith(".*") or start == len(parts) - 1)
+        ]
+        for name in [end, *(name for name in patterns if fnmatchcase(end, name))]:
+            for row in _by_name().get(name, []):
+                if (not peers or {*peers} & {*row.peers}) and row.applies(config):
+                    return row
     return None
 
 
 def rows_of(*peers: str) -> Iterator[Name]:
     """The rows of the names that any of these libraries uses."""
-    for rows in tables().values():
-        yield from (row for row in rows if {*peers} & {*row.peers})
+    return (row for rows in tables().values() for row in rows if {*peers} & {*row.peers})
 
 
 def nearest(key: str) -> str | None:
     """The group or key that has options of the kind of an unknown one, by its words."""
     words = key.lower().replace(".", "_").replace("-", "_").split("_")
-    groups = {word: group for group, known in content()["nearest"].items() for word in known}
+    groups = {word: group for group, known in _content()["nearest"].items() for word in known}
     return next((groups[word] for word in reversed(words) if word in groups), None)
+
+
+def option_words(group: str, name: str) -> Words:
+    """What to type for an option by another name; the name itself where it has none."""
+    spelled = name.lower().replace("-", "_")
+    first, *more = _content()["options"].get(group, {}).get(spelled, spelled).split()
+    return (first if "=" in first else f"{group}={first}", *more)
+
+
+def our_option(group: str, name: str) -> str:
+    """An option by another name; the name in lower case where it has none."""
+    return option_words(group, name)[0].partition("=")[2]

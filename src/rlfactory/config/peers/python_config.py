@@ -1,4 +1,4 @@
-"""Configurations of ml_collections, written as Python functions, read without being imported.
+"""Configurations that are Python, read without being imported: those of ml_collections, and TRL's.
 
 Understood are assignments to attributes, arithmetic on constants, calls of other functions of the
 file and of those of files beside it. What else there is, is reported and not run.
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from rlfactory.config.peers.commands import Options
 
 OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -168,3 +170,73 @@ class _Reader:
         if "return" not in found.variables:
             raise Unreadable(name)
         return found.values
+
+
+def of_script(file: Path, trainers: Mapping[str, str]) -> Options | None:
+    """The options of a script that trains by TRL; None if none does.
+
+    Args:
+        file: the script.
+        trainers: our algorithms, by the names of configurations' classes.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    calls = {_called(node): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    config = next((name for name in calls if name in trainers), None)
+    if config is None:
+        return None
+    reader, made = _ScriptReader(file, {}), Options(file.name, trainer=trainers[config])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            reader.assign(node.targets[0].id, node.value)
+    made.values |= reader.keywords(calls[config], made)
+    for name, call in calls.items():
+        if name == "LoraConfig":
+            renamed = {"r": "lora_r", "target_modules": "lora_target_modules"}
+            options = reader.keywords(call, made)
+            made.values |= {renamed.get(key, key): value for key, value in options.items()}
+            made.values["use_peft"] = True
+        elif name.endswith("Trainer"):
+            data = {"train_dataset": "dataset_name", "model": "model_name_or_path"}
+            used = {**data, "reward_funcs": "reward_funcs"}
+            options = reader.keywords(call, made)
+            made.values |= {used[key]: v for key, v in options.items() if key in used}
+    return made
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+class _ScriptReader(_Reader):
+    """A reader for which an unknown name is a function, such as a reward, and a call of a text,
+    such as `load_dataset("NAME")`, is the text.
+    """
+
+    def assign(self, name: str, value: ast.expr) -> None:
+        try:
+            self.variables[name] = self._value(value)
+        except (Unreadable, TypeError, KeyError, ArithmeticError, ValueError):
+            self.variables[name] = Unreadable(name)
+
+    def keywords(self, call: ast.Call, into: Options) -> dict[str, Any]:
+        """The keyword arguments of a call; those that are not understood are noted."""
+        found = {}
+        for keyword in call.keywords:
+            if keyword.arg in (None, "args", "peft_config", "processing_class", "tokenizer"):
+                continue
+            try:
+                found[str(keyword.arg)] = self._value(keyword.value)
+            except (Unreadable, TypeError, KeyError, ArithmeticError, ValueError):
+                into.unread.append(f"{keyword.arg}={ast.unparse(keyword.value)}")
+        return found
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Name(id=name):
+                value = self.variables.get(name, name)
+                if isinstance(value, Unreadable):
+                    raise value
+                return value
+            case ast.Call(args=[ast.Constant(value=str(text)), *_]):
+                return text
+        return super()._value(node)

@@ -1,11 +1,12 @@
-"""Keys that do not exist: a misspelling, a key of another place or option, another library's name.
+"""Keys that do not exist: another library's name, a key of another place or option, a misspelling.
 
-Looked for in this order: the table of other libraries' names, the same key elsewhere in the
-configuration, a similar key at the same place, the same key of options that are not chosen.
+A key is looked up once: in the table of other libraries' names, then among all keys that there are,
+those of the configuration and of the options that are not chosen.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ import yaml
 
 from rlfactory.config.dotted_keys import leaves
 from rlfactory.config.options import options
-from rlfactory.config.peers.name import OTHER, filled
-from rlfactory.config.peers.names import find, nearest
-from rlfactory.config.peers.values import number, prompts
+from rlfactory.config.peers.names import OTHER, Words, filled, find, nearest
+from rlfactory.config.peers.values import candidates, number, prompts
 from rlfactory.config.problems import (
     MISSPELT,
     Problem,
@@ -25,11 +25,9 @@ from rlfactory.config.problems import (
     unknown_key,
 )
 from rlfactory.config.schema.root import COMPONENTS
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.signature import parameters_of
 
 Config = Mapping[str, Any]
-Words = tuple[str, ...]
 USUAL = ("random_contiguous", "flow_sde")
 """Options that are suggested before others of their group."""
 FEW = 12
@@ -64,16 +62,51 @@ def explain_unknown(
         config: the composed configuration.
         places: further folders of options.
     """
-    return (
-        _peer_name(key, value, config)
-        or _key_of_other_options(key, value, config, places)
-        or _elsewhere(key, value, config)
-        or _misspelt(key, value, at, known)
-        or _misspelt_key_of_other_options(key, value, places)
-        or _only_in_other_options(key, value, places)
-        or _misspelt_elsewhere(key, value, config)
-        or _nowhere(key, at, known)
-    )
+    if (problem := _peer_name(key, value, config)) is not None:
+        return problem
+    group, _, below = key.partition(".")
+    if value is not None and below in parameters_of(config.get(group)):
+        message = f"there is no such key; the class of {group} has it, and + adds it"
+        return Problem(key, message, instead=(f"+{key}={value}",))
+    if below and (found := _options_with(group, below, places)):
+        return _of_options(key, value, group, below, found, config)
+    name, present = key.rpartition(".")[2], dict(leaves(config))
+    if found := [leaf for leaf in present if leaf.rpartition(".")[2] == name]:
+        return _at(key, value, found)
+    if (problem := unknown_key(key, known, at)).fix and _may_be(
+        value, known.get(_end(problem.fix))
+    ):
+        return problem
+    if (problem := _misspelt_option(key, places)) is not None:
+        return problem
+    for other in COMPONENTS:
+        keys = {own for path in options(other, places).values() for own in _keys(path, other)}
+        by_key = {own: _options_with(other, own, places) for own in keys if _end(own) == name}
+        if by_key:
+            meant = max(sorted(by_key), key=lambda own: len(by_key[own]))
+            return _of_options(key, value, other, meant, by_key[meant], config)
+    fitting = [leaf for leaf, given in present.items() if _may_be(value, given)]
+    if (guess := closest(name, {_end(leaf) for leaf in fitting}, MISSPELT)) is not None:
+        return _at(key, value, [leaf for leaf in fitting if _end(leaf) == guess])
+    return _nowhere(key, at, known)
+
+
+def _end(key: str) -> str:
+    """The last part of a dotted key."""
+    return key.rpartition(".")[2]
+
+
+def _misspelt_option(key: str, places: Sequence[str]) -> Problem | None:
+    """A key `GROUP.NAME` that is similar to one of options of the group that are not chosen."""
+    group, _, name = key.partition(".")
+    if group not in COMPONENTS:
+        return None
+    keys = {own for path in options(group, places).values() for own in _keys(path, group)}
+    if (guess := closest(name, {own for own in keys if "." not in own}, MISSPELT)) is None:
+        return None
+    found = ", ".join(_options_with(group, guess, places))
+    message = f"there is no such key. Did you mean {group}.{guess}? {guess} is a key of"
+    return Problem(key, f"{message} {group}={found}")
 
 
 def _nowhere(key: str, at: str, known: Config) -> Problem:
@@ -85,9 +118,8 @@ def _nowhere(key: str, at: str, known: Config) -> Problem:
     group = group if dot and group in COMPONENTS and at != group else nearest(key) or ""
     message = "there is no such key, and no library's name for one that is known here"
     if group:
-        return Problem(
-            key, f"{message}; the nearest are those of {group}", f"rlfactory explain {group}"
-        )
+        told = f"{message}; the nearest are those of {group}"
+        return Problem(key, told, f"rlfactory explain {group}")
     return Problem(key, message, "rlfactory list")
 
 
@@ -102,19 +134,19 @@ def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
     row = find(key, config)
     if row is None:
         return None
-    candidates = tuple(row.candidates(value, config))
+    found = tuple(candidates(row, value, config))
     meant = row.meaning(value)
     meaning = f"is {meant} here" if meant else "needs no key here"
     if not meant and not row.caveat:
         meaning = "has no counterpart here"
-    elif not candidates:
+    elif not found:
         known = f"; known are {', '.join(row.choices)}" if row.choices else ""
         meaning = f"has no {value} here{known}"
     caveat = f": {row.caveat}" if row.caveat else ""
     peers = ", ".join(row.peers[:LIBRARIES])
     message = f"there is no such key. {row.name} ({peers}) {meaning}{caveat}"
-    whole = [words for words in candidates if not any(map(OTHER.search, words))]
-    return UnknownKey(key, message, instead=next(iter(whole), None), candidates=candidates)
+    whole = [words for words in found if not any(map(OTHER.search, words))]
+    return UnknownKey(key, message, instead=next(iter(whole), None), candidates=found)
 
 
 def _peer_name(key: str, value: str | None, config: Config) -> Problem | None:
@@ -128,103 +160,34 @@ def _peer_name(key: str, value: str | None, config: Config) -> Problem | None:
     return problem if is_below and key not in meant else None
 
 
-def _key_of_other_options(
-    key: str, value: str | None, config: Config, places: Sequence[str]
-) -> Problem | None:
-    """A key `GROUP.NAME` that only options of the group have that are not chosen, or that the
-    chosen one's class has and its file has not.
-    """
-    group, _, name = key.partition(".")
-    if group not in COMPONENTS or not name:
-        return None
-    if value is not None and name in _parameters(config.get(group)):
-        message = f"there is no such key; the class of {group} has it, and + adds it"
-        return Problem(key, message, instead=(f"+{key}={value}",))
-    problem = _of_options(key, group, name, value, _options_with(group, name, places))
-    if not isinstance(problem, UnknownKey) or value is None:
-        return problem
-    row = find(key, config)
-    known = row.candidates(value, config) if row is not None else []
-    if key == "prompts.path":
-        known = prompts(value, config)
-    first = [words for words in known if key in map(override_key, words)]
-    others = () if key == "prompts.path" else problem.candidates
-    return replace(problem, candidates=(*first, *others))
-
-
-def _parameters(node: object) -> Collection[str]:
-    """The parameters of a component's class; empty where it can't be read."""
-    try:
-        return read_signature(str(node["_target_"])).parameters if isinstance(node, Mapping) else ()
-    except (KeyError, TargetError):
-        return ()
-
-
-def _only_in_other_options(key: str, value: str | None, places: Sequence[str]) -> Problem | None:
-    """A key that only options have that are not chosen, of any group."""
-    name = key.rpartition(".")[2]
-    for group in COMPONENTS:
-        by_key: dict[str, list[str]] = {}
-        for option, path in options(group, places).items():
-            for own in _option_keys(path, group):
-                if own.rpartition(".")[2] == name:
-                    by_key.setdefault(own, []).append(option)
-        if by_key:
-            meant = max(sorted(by_key), key=lambda own: len(by_key[own]))
-            return _of_options(key, group, meant, value, by_key[meant])
-    return None
-
-
 def _of_options(
-    key: str, group: str, name: str, value: str | None, found: Sequence[str]
-) -> Problem | None:
-    if not found:
-        return None
-    meant = name if key == f"{group}.{name}" else f"{group}.{name}"
-    message = f"there is no such key here; {meant} is a key of {group}={', '.join(found)}"
+    key: str, value: str | None, group: str, name: str, found: Sequence[str], config: Config
+) -> Problem:
+    """A key that options of a group have that are not chosen."""
+    full = name if key == f"{group}.{name}" else f"{group}.{name}"
+    message = f"there is no such key here; {full} is a key of {group}={', '.join(found)}"
     usual = sorted(found, key=lambda option: option not in USUAL)
     if value is None:
         return Problem(key, message, f"rlfactory explain {group}.{name} {group}={usual[0]}")
-    chosen = (f"{group}.{name}={value}",)
-    candidates = tuple((f"{group}={option}", *chosen) for option in usual)
-    return UnknownKey(key, message, instead=candidates[0], candidates=candidates)
+    words = [(f"{group}={option}", f"{group}.{name}={value}") for option in usual]
+    row = find(key, config) if key == f"{group}.{name}" else None
+    known = candidates(row, value, config) if row is not None else []
+    if key == "prompts.path":
+        known, words = prompts(value, config), words[:0]
+    known = [words for words in known if key in map(override_key, words)]
+    first = (f"{group}={usual[0]}", f"{group}.{name}={value}")
+    return UnknownKey(key, message, instead=first, candidates=(*known, *words))
 
 
-def _elsewhere(key: str, value: str | None, config: Config) -> Problem | None:
-    """A key that the configuration has at another place."""
-    name = key.rpartition(".")[2]
-    return _at(key, value, [leaf for leaf, _ in leaves(config) if leaf.rpartition(".")[2] == name])
-
-
-def _misspelt_elsewhere(key: str, value: str | None, config: Config) -> Problem | None:
-    """A key that is similar to one at another place."""
-    by_name: dict[str, list[str]] = {}
-    for leaf, present in leaves(config):
-        if _may_be(value, present):
-            by_name.setdefault(leaf.rpartition(".")[2], []).append(leaf)
-    name = closest(key.rpartition(".")[2], by_name, MISSPELT)
-    return _at(key, value, by_name[name]) if name else None
-
-
-def _at(key: str, value: str | None, found: Sequence[str]) -> Problem | None:
-    if not found:
-        return None
+def _at(key: str, value: str | None, found: Sequence[str]) -> Problem:
+    """A key that the configuration has at one or several other places."""
     if len(found) == 1:
         message = f"there is no such key. Did you mean {found[0]}?"
         instead = None if value is None else (f"{found[0]}={value}",)
         return Problem(key, message, f"rlfactory explain {found[0]}", instead)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     message = f"there is no such key. Did you mean one of {', '.join(found[:SHOWN])}{more}?"
-    return Problem(key, message, f"rlfactory explain {found[0].rpartition('.')[2]}")
-
-
-def _misspelt(key: str, value: str | None, at: str, known: Config) -> Problem | None:
-    """A key that is similar to another one at its place, of a value of the same type."""
-    problem = unknown_key(key, known, at)
-    meant = problem.fix.removeprefix(at.rpartition(".")[0]).lstrip(".").partition(".")[0]
-    if not problem.fix or not _may_be(value, known.get(meant)):
-        return None
-    return problem
+    return Problem(key, message, f"rlfactory explain {_end(found[0])}")
 
 
 def _may_be(typed: str | None, present: object) -> bool:
@@ -237,32 +200,14 @@ def _may_be(typed: str | None, present: object) -> bool:
     return typed == "null" or is_number == (number(typed) is not None)
 
 
-def _misspelt_key_of_other_options(
-    key: str, value: str | None, places: Sequence[str]
-) -> Problem | None:
-    """A key `GROUP.NAME` that is similar to one of options of the group that are not chosen."""
-    group, _, name = key.partition(".")
-    if group not in COMPONENTS or not name or "." in name:
-        return None
-    keys = {k for path in options(group, places).values() for k in _option_keys(path, group)}
-    names = {k for k in keys if "." not in k}
-    guess = closest(name, names, MISSPELT)
-    if guess is None:
-        return None
-    found = ", ".join(_options_with(group, guess, places))
-    message = (
-        f"there is no such key. Did you mean {group}.{guess}? {guess} is a key of {group}={found}"
-    )
-    return Problem(key, message)
-
-
 def _options_with(group: str, name: str, places: Sequence[str]) -> list[str]:
     """The options of a group that have a key."""
-    files = options(group, places).items()
-    return [option for option, path in files if name in _option_keys(path, group)]
+    files = options(group, places).items() if group in COMPONENTS else ()
+    return [option for option, path in files if name in _keys(path, group)]
 
 
-def _option_keys(path: Path, group: str) -> set[str]:
+@cache
+def _keys(path: Path, group: str) -> frozenset[str]:
     """The keys of an option: the parameters of its target, read from source, and keys below them
     that its file has.
     """
@@ -270,9 +215,10 @@ def _option_keys(path: Path, group: str) -> set[str]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         node = content.get(group, content)
         below = {key for key, _ in leaves(node) if "." in key}
-        return {*read_signature(node["_target_"]).parameters, *below}
-    except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
-        return set()
+    except (OSError, ValueError, yaml.YAMLError, AttributeError):
+        return frozenset()
+    parameters = parameters_of(node)
+    return frozenset({*parameters, *below}) if parameters else frozenset()
 
 
 def verified(
@@ -290,29 +236,17 @@ def verified(
     """
     faulty = {problem.key for problem in problems}
     rest = [word for word in overrides if override_key(word) not in faulty]
-    return [
-        _with_first_plan(problem, overrides, rest, has_plan)
-        if isinstance(problem, UnknownKey) and problem.candidates
-        else problem
-        for problem in problems
-    ]
-
-
-def _with_first_plan(
-    problem: UnknownKey,
-    typed: Sequence[str],
-    rest: Sequence[str],
-    has_plan: Callable[[Sequence[str]], bool | None],
-) -> UnknownKey:
-    """A problem with its first candidate that has a plan beside `rest` and changes none of it."""
     chosen = {override_key(word) for word in rest}
-    composed: list[Words] = []
-    for candidate in problem.candidates:
-        words = filled(candidate, typed)
-        if words is None or any(override_key(w) in chosen and w not in rest for w in words):
-            continue
-        is_plan = has_plan([*rest, *(word for word in words if word not in rest)])
-        if is_plan:
-            return replace(problem, instead=words)
-        composed += [words] if is_plan is not None else []
-    return replace(problem, instead=composed[0] if composed else None)
+
+    def tried(problem: Problem) -> Problem:
+        composed: list[Words] = []
+        for candidate in getattr(problem, "candidates", ()):
+            words = filled(candidate, overrides)
+            if words is None or any(override_key(w) in chosen and w not in rest for w in words):
+                continue
+            if is_plan := has_plan([*rest, *(word for word in words if word not in rest)]):
+                return replace(problem, instead=words)
+            composed += [words] if is_plan is not None else []
+        return replace(problem, instead=composed[0] if composed else None)
+
+    return [tried(p) if getattr(p, "candidates", ()) else p for p in problems]

@@ -10,10 +10,27 @@ from typing import Any
 
 from rlfactory.config.named_models import is_hub_id, option_of
 from rlfactory.config.options import options
-from rlfactory.config.peers.names_file import option_words, our_option
+from rlfactory.config.peers.names import Name, Words, option_words, our_option
+from rlfactory.config.problems import override_key
 
 Config = Mapping[str, Any]
-Words = tuple[str, ...]
+
+
+def candidates(row: Name, value: str, config: Config) -> list[Words]:
+    """What to type for a value of a name, most fitting first; nothing for one that has no like."""
+    chosen = row.choices.get(value.lower())
+    found = globals()[row.by](value, config) if row.by and chosen is None else value
+    if not isinstance(found, str):
+        return list(found)
+    if chosen is None and row.choices and not row.words:
+        return []
+    made = []
+    for alternative in (row.words if chosen is None else chosen).split(" | "):
+        words = tuple(word.replace("{value}", found) for word in alternative.split())
+        own = {override_key(word) for word in words}
+        bases = [[w for w in base.split() if override_key(w) not in own] for base in row.bases]
+        made += [tuple([*base, *words]) for base in ([], *bases)]
+    return made
 
 
 def number(text: str) -> float | None:
@@ -84,6 +101,62 @@ def guidance(value: str, config: Config) -> list[Words]:
 def listed(value: str, config: Config) -> str:
     """One text as a list; PEFT's word for all layers is none of their names."""
     return value if value.startswith("[") or value == "all-linear" else f"[{value}]"
+
+
+def sole(value: str, config: Config) -> str:
+    """The only item of a list; other values as they are."""
+    return value.strip("[]") if value.startswith("[") and "," not in value else value
+
+
+def lower(value: str, config: Config) -> str:
+    """A name in lower case."""
+    return value.lower()
+
+
+def decimal(value: str, config: Config) -> str:
+    """A whole number as a decimal one."""
+    return f"{float(value)}"
+
+
+def one_more(value: str, config: Config) -> str:
+    """A number plus 1."""
+    return f"{float(value) + 1:g}"
+
+
+def one_less(value: str, config: Config) -> str:
+    """A number less 1."""
+    return f"{round(float(value) - 1, 6)}"
+
+
+def bound(value: str, config: Config) -> str:
+    """The largest absolute value of bounds, or of one."""
+    return f"{max(abs(float(part)) for part in value.strip('[]').split(','))}"
+
+
+def edges(value: str, config: Config) -> str:
+    """One number for a square, else height and width."""
+    parts = value.strip("[]").split(",")
+    return parts[0] if len({*parts}) == 1 else value
+
+
+def each_fourth(value: str, config: Config) -> str:
+    """How many of some frames are scored if each fourth one is."""
+    return f"{-(-int(value) // 4)}"
+
+
+def of_all_processes(value: str, config: Config) -> str:
+    """A count of one process as that of all."""
+    return f"{int(value) * config['processes']}"
+
+
+def updates_of_group(value: str, config: Config) -> str:
+    """The updates of an iteration for the samples of a group in each."""
+    return f"{max(1, config['group_size'] // int(value))}"
+
+
+def prompt_set(value: str, config: Config) -> str:
+    """A prompt set by its name, or the last part of its folder."""
+    return our_option("prompts", value.strip("'").rstrip("/").rpartition("/")[2])
 
 
 def clip_pair(value: str, config: Config) -> list[Words]:

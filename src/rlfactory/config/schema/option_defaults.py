@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlfactory.config.schema.signature import read_signature
-from rlfactory.config.schema.static_names import TargetError
+from rlfactory.config.schema.signature import parameters_of
 from rlfactory.config.schema.targets import is_foreign_optimizer
 
 
@@ -22,10 +21,7 @@ def with_defaults(content: dict[str, Any], group: str) -> dict[str, Any]:
     target = node.get("_target_")
     if not isinstance(target, str) or is_foreign_optimizer(target):
         return content
-    try:
-        parameters = read_signature(target).parameters
-    except TargetError:
-        return content
+    parameters = parameters_of(node)
     options = {
         name: node.get(name, parameter.plain_default)
         for name, parameter in parameters.items()

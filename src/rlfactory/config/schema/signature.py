@@ -108,22 +108,23 @@ def live_signature(name: str, value: object) -> Signature:
         return Signature(name, {}, constants)
     own = inspect.signature(value).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in own)
-    return Signature(name, _live_options(value), constants, takes_any)
+    options = {p.name: Parameter(Any, p.default is p.empty) for p in constructor_parameters(value)}
+    taken = {option: p for option, p in options.items() if option not in _PASSED}
+    return Signature(name, taken, constants, takes_any)
 
 
-def _live_options(kind: type) -> dict[str, Parameter]:
-    """The parameters of a class, with those of its parent where it passes on `**options`."""
-    options: dict[str, Parameter] = {}
+def constructor_parameters(kind: type) -> list[inspect.Parameter]:
+    """The parameters of a class, after those of its parent where it passes on `**options`."""
+    found: dict[str, inspect.Parameter] = {}
     for ancestor in kind.__mro__[:-1]:  # object takes nothing
         if "__init__" not in vars(ancestor):
             continue
         own = inspect.signature(ancestor).parameters.values()
         named = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        taken = {p.name: Parameter(Any, p.default is p.empty) for p in named}
-        options = {name: p for name, p in taken.items() if name not in _PASSED} | options
+        found = {p.name: p for p in named} | found
         if not any(p.kind is p.VAR_KEYWORD for p in own):
             break
-    return options
+    return [*found.values()]
 
 
 def trait(node: object, name: str, default: Any = None) -> Any:
@@ -133,6 +134,14 @@ def trait(node: object, name: str, default: Any = None) -> Any:
     except (KeyError, TargetError):
         return default
     return default if signature is None else signature.class_constants.get(name, default)
+
+
+def parameters_of(node: object) -> Mapping[str, Parameter]:
+    """The parameters of a component's class; none where it can't be read."""
+    try:
+        return read_signature(str(node["_target_"])).parameters if isinstance(node, Mapping) else {}
+    except (KeyError, TargetError):
+        return {}
 
 
 @cache
@@ -147,12 +156,17 @@ def _read_signature(target: str) -> Signature:
     traits: dict[str, Any] = {}
     for owner, ancestor in reversed(ancestors):
         traits |= _literals(owner, ancestor)
+    found: dict[str, Parameter] = {}
+    passes_on = False
     for owner, ancestor in ancestors:
         for item in statements(ancestor.body):
             if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                takes_any = item.args.kwarg is not None
-                return Signature(name, _parameters(owner, item), traits, takes_any)
-    found: dict[str, Parameter] = {}
+                found = _parameters(owner, item) | found
+                if item.args.kwarg is None:
+                    return Signature(name, found, traits)
+                passes_on = True
+    if passes_on:
+        return Signature(name, found, traits, takes_any=True)
     for owner, ancestor in reversed(ancestors):
         if any("dataclass" in ast.unparse(line) for line in ancestor.decorator_list):
             found |= _dataclass_fields(owner, ancestor)

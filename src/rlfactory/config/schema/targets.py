@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.schema.signature import constructor_parameters
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.utils.current_folder import trusted_packages
 from rlfactory.utils.errors import UserError
@@ -170,6 +171,8 @@ def _runtime_arguments(target: Any, available: Mapping[str, object]) -> dict[str
     """The `available` objects that a target's positional parameters name."""
     if not available:
         return {}
-    parameters = inspect.signature(target).parameters.values()
+    parameters = [*inspect.signature(target).parameters.values()]
+    if isinstance(target, type):
+        parameters = constructor_parameters(target)
     names = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
     return {name: value for name, value in available.items() if name in names}

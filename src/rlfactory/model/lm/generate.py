@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rlfactory.dynamics.token import Token
+from rlfactory.dynamics.token import Token, TokenStep
 from rlfactory.model.lm.stop_texts import StopTexts
 from rlfactory.rollout import Tokens
 
@@ -51,58 +51,88 @@ def decode(
         stop_texts: texts that end one too; the host then waits for each token.
         critic: values `[n, B]` of n tokens each, from what `read` returned of them, stacked.
     """
-    (count, width), most = prompt.shape, uniform.shape[1]
-    log_prob, value = torch.zeros_like(uniform), torch.zeros_like(uniform)
-    response = torch.full(uniform.shape, pad, device=prompt.device)
-    mask = torch.zeros(uniform.shape, dtype=torch.bool, device=prompt.device)
-    all_ended = torch.zeros(count, dtype=torch.bool, device=prompt.device)
+    width, most = prompt.shape[1], uniform.shape[1]
+    drawn = _Responses(prompt, uniform, pad, critic)
     check_every = CHECK_EVERY.get(prompt.device.type, CHECK_EVERY["cuda"])
-    # of the rows in the batch. Finished ones still run, on padding, until they leave it
-    rows, ids, ended = torch.arange(count, device=prompt.device), prompt, all_ended.clone()
-    attention, noise = torch.cat([prompt_mask, torch.ones_like(mask)], dim=1), uniform
-    positions, states = positions_of(attention), list[Tensor]()
-
-    def write_values(end: int) -> None:
-        """Of the tokens since the last call, which end before column `end`."""
-        if not states:
-            return
-        columns = slice(end - len(states), end)
-        value[rows, columns] = critic(torch.stack(states)).T * mask[rows, columns]
-        states.clear()
-
+    # of the rows in the batch
+    ids, noise = prompt, uniform
+    attention = torch.cat([prompt_mask, torch.ones_like(drawn.mask)], dim=1)
+    positions = positions_of(attention)
     for t in range(most):
-        length = width + t
-        logits, state = read(
-            ids, attention[:, :length], positions[:, length - ids.shape[1] : length]
-        )
+        columns = slice(width + t - ids.shape[1], width + t)
+        logits, state = read(ids, attention[:, : width + t], positions[:, columns])
         step = dynamics.step(logits, noise=noise[:, t])
-        mask[rows, t] = ~ended
-        response[rows, t] = torch.where(ended, pad, step.next)
-        log_prob[rows, t] = step.log_prob.masked_fill(ended, 0.0)
-        states.append(state)
-        if len(states) == VALUES_AT_ONCE:
-            write_values(t + 1)
+        drawn.write(t, step, state)
         ids = step.next[:, None]
         if t < dynamics.stop_after:
             continue
-        ended = ended | (step.next[:, None] == stop).any(1)
+        drawn.ended = drawn.ended | (ids == stop).any(1)
         if stop_texts is not None:
-            ended = ended | stop_texts.completed(response[rows, : t + 1][:, -stop_texts.window :])
+            last = drawn.response[drawn.rows, : t + 1][:, -stop_texts.window :]
+            drawn.ended = drawn.ended | stop_texts.completed(last)
         if (t + 1) % check_every or t + 1 == most:
             continue
-        running = (~ended).nonzero()[:, 0]
+        running = (~drawn.ended).nonzero()[:, 0]
         if not len(running):
             break
-        if len(running) <= SHRINK_AT * len(ended):
-            write_values(t + 1)
-            all_ended[rows] = ended
+        if len(running) <= SHRINK_AT * len(ids):
+            drawn.keep(running, t + 1)
             keep(running)
-            rows, ids, ended, attention, noise, positions = (
-                tensor[running] for tensor in (rows, ids, ended, attention, noise, positions)
+            ids, attention, noise, positions = (
+                tensor[running] for tensor in (ids, attention, noise, positions)
             )
-    write_values(t + 1)
-    all_ended[rows] = ended
-    return Tokens(prompt, prompt_mask, response, mask, all_ended, log_prob, value)
+    return drawn.finished(prompt, prompt_mask, t + 1)
+
+
+class _Responses:
+    """What is drawn of all rows; finished ones still run, on padding, until they leave the batch.
+
+    Attributes:
+        rows: the rows that are in the batch.
+        ended: which of these have ended.
+    """
+
+    def __init__(
+        self, prompt: Tensor, uniform: Tensor, pad: int, critic: Callable[[Tensor], Tensor]
+    ) -> None:
+        device, self._pad, self._critic = prompt.device, pad, critic
+        self.log_prob, self.value = torch.zeros_like(uniform), torch.zeros_like(uniform)
+        self.response = torch.full(uniform.shape, pad, device=device)
+        self.mask = torch.zeros(uniform.shape, dtype=torch.bool, device=device)
+        self._all_ended = torch.zeros(len(prompt), dtype=torch.bool, device=device)
+        self.rows, self.ended = torch.arange(len(prompt), device=device), self._all_ended.clone()
+        self._states: list[Tensor] = []
+
+    def write(self, t: int, step: TokenStep, state: Tensor) -> None:
+        """Write the tokens of column `t`, and from time to time the values of the last ones."""
+        rows, ended = self.rows, self.ended
+        self.mask[rows, t] = ~ended
+        self.response[rows, t] = torch.where(ended, self._pad, step.next)
+        self.log_prob[rows, t] = step.log_prob.masked_fill(ended, 0.0)
+        self._states.append(state)
+        if len(self._states) == VALUES_AT_ONCE:
+            self._write_values(t + 1)
+
+    def _write_values(self, end: int) -> None:
+        """Write those of the tokens since the last call, which end before column `end`."""
+        if self._states:
+            columns = slice(end - len(self._states), end)
+            values = self._critic(torch.stack(self._states)).T
+            self.value[self.rows, columns] = values * self.mask[self.rows, columns]
+            self._states.clear()
+
+    def keep(self, running: Tensor, end: int) -> None:
+        """Let all rows of the batch but `running` leave it, which have `end` tokens."""
+        self._write_values(end)
+        self._all_ended[self.rows] = self.ended
+        self.rows, self.ended = self.rows[running], self.ended[running]
+
+    def finished(self, prompt: Tensor, prompt_mask: Tensor, end: int) -> Tokens:
+        """All responses, of at most `end` tokens."""
+        self._write_values(end)
+        self._all_ended[self.rows] = self.ended
+        drawn = (self.response, self.mask, self._all_ended, self.log_prob, self.value)
+        return Tokens(prompt, prompt_mask, *drawn)
 
 
 def positions_of(mask: Tensor) -> Tensor:

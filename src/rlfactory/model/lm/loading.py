@@ -20,9 +20,9 @@ from transformers import (
 from transformers.activations import NewGELUActivation
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from rlfactory.model.lm.live_models import is_lora, unwrapped
 from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.lm.model_folder import gguf_of
+from rlfactory.model.lm.trainable import is_lora, unwrapped
 from rlfactory.model.pipelines.hub import explained
 from rlfactory.model.pipelines.loading import network_device, no_bars
 from rlfactory.model.pipelines.local_models import resolve
@@ -160,6 +160,17 @@ def _load_network(
     with suppress(OSError):
         network.generation_config = GenerationConfig.from_pretrained(location)
     return network
+
+
+def save_plain(path: str, folder: str) -> None:
+    """Save a language model and its tokenizer into a folder, by transformers' own code, in float32.
+
+    Raises:
+        ModelError: `path` is no language model.
+    """
+    network, tokenizer = load_language_model(path)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _dequantised(network: PreTrainedModel) -> PreTrainedModel:

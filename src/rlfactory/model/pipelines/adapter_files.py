@@ -122,6 +122,9 @@ def read_adapters(path: Path, pipeline: str | None = None) -> AdapterFile:
     except (OSError, ValueError, struct.error) as error:
         raise AdapterFileError(f"{path} is no safetensors file") from error
     metadata = header.pop("__metadata__", {})
+    options = read_json(path.with_name("adapter_config.json")) if path.name == FILES[0] else {}
+    if (kind := options.get("peft_type", "LORA")) != "LORA":
+        raise AdapterFileError(f"{path} is of {kind}; adapters that can be trained on are LoRA")
     if foreign := sorted(k for k in header if not MATRIX.search(k) or ORIGINAL.search(k)):
         raise AdapterFileError(f"{path} {_foreign(path, foreign[0], pipeline)}")
     shapes = {_in_network(key): header[key]["shape"] for key in header}
@@ -131,7 +134,6 @@ def read_adapters(path: Path, pipeline: str | None = None) -> AdapterFile:
     if len(ranks) != 1:
         raise AdapterFileError(f"{path} has adapters of several ranks: {sorted(ranks)}")
     (rank,) = ranks
-    options = read_json(path.with_name("adapter_config.json")) if path.name == FILES[0] else {}
     options = options or _options_of(metadata)
     if {*(options.get("alpha_pattern") or {}).values()} - {options.get("lora_alpha")}:
         raise AdapterFileError(f"{path} has adapters of several alphas (alpha_pattern)")

@@ -5,13 +5,13 @@ Torch-free, for checks of a configuration."""
 import atexit
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from rlfactory.model.pipelines.packaged import PACKAGED, cache_folder, packaged_folder
 from rlfactory.utils.version import __version__
 
 WEIGHTS = Path(__file__).parents[1] / "zoo" / "weights"
@@ -20,14 +20,18 @@ SHARED = "shared.json"
 
 
 def zoo_path(name: str) -> Path:
-    """The folder of a shipped model; ValueError, with a list of all, if it does not ship.
+    """The folder of a model that ships here or in another package; ValueError, with a list of all,
+    if it does not ship, or how to install the package.
 
     It is complete: plain diffusers and transformers load it, pipelines in float32 unless a dtype is
     asked for.
     """
+    if name in PACKAGED:
+        return packaged_folder(name)
     folder = WEIGHTS / name
     if not folder.is_dir():
-        shipped = ", ".join(sorted(p.name for p in WEIGHTS.iterdir() if p.is_dir()))
+        names = [*PACKAGED, *(p.name for p in WEIGHTS.iterdir() if p.is_dir())]
+        shipped = ", ".join(sorted(names))
         raise ValueError(f"zoo:{name} does not ship; these do: {shipped}")
     return _complete(folder) if (folder / SHARED).is_file() else folder
 
@@ -39,7 +43,7 @@ def _complete(folder: Path) -> Path:
     shared = json.loads((folder / SHARED).read_text(encoding="utf-8"))
     files |= {name: WEIGHTS / source for name, source in shared.items()}
     try:
-        return _linked(_cache() / _digest(files) / folder.name, files)
+        return _linked(cache_folder() / _digest(files) / folder.name, files)
     except OSError:  # no folder for caches, or one that can't be written to
         return _linked(_temporary() / folder.name, files)
 
@@ -73,11 +77,6 @@ def _digest(files: Mapping[str, Path]) -> str:
     """Of where the files lie and of the version, so an old folder of links is never used."""
     said = [__version__, *(f"{name} {source}" for name, source in sorted(files.items()))]
     return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "rlfactory" / "zoo"
 
 
 @cache

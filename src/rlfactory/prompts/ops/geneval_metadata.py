@@ -3,10 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-COLORS = (
-    *("red", "orange", "yellow", "green", "blue"),
-    *("purple", "pink", "brown", "black", "white"),
-)
+COLORS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white")
 """The colours that GenEval distinguishes."""
 RELATIONS = ("left of", "right of", "above", "below")
 OBJECTS = tuple(

@@ -10,10 +10,9 @@ SPEAKERS = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observ
 """Roles of ShareGPT's messages that have another name here."""
 CONVERSATIONS = (MESSAGES, "conversations", "conversation")
 """Columns of whole conversations."""
-PARTS: tuple[str, ...] = (
-    *("prompt", *CONVERSATIONS, "chosen", "rejected", "completion", "text"),
-    *("system", "instruction", "input", "output", "history"),
-)
+COMPLETIONS = ("chosen", "rejected", "completion", "text")
+ALPACA = ("system", "instruction", "input", "output", "history")
+PARTS = ("prompt", *CONVERSATIONS, *COMPLETIONS, *ALPACA)
 """Columns that a prompt and its completions are read from where no other column is named."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 

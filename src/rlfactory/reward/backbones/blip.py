@@ -4,7 +4,6 @@ The published file names its tensors as BLIP's own code does; the networks here 
 transformers. Sizes are read off the tensors.
 """
 
-import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import pairwise
@@ -13,6 +12,8 @@ from math import isqrt
 import torch
 from torch import Tensor, nn
 from transformers import BlipTextConfig, BlipTextModel, BlipVisionConfig, BlipVisionModel
+
+from rlfactory.reward.backbones.pretrained import renamed
 
 INNER = (1024, 128, 64, 16, 1)
 # positions in the published nn.Sequential; those between are dropouts, left out for inference
@@ -120,10 +121,4 @@ def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     scoring = {name: tensor for name, tensor in state.items() if name.startswith(parts)}
     # a buffer, which is persistent in the older code that wrote the file
     scoring.pop("blip.text_encoder.embeddings.position_ids", None)
-    return {_rename(name): tensor for name, tensor in scoring.items()}
-
-
-def _rename(name: str) -> str:
-    for pattern, replacement in _RENAMED:
-        name = re.sub(pattern, replacement, name)
-    return name
+    return {renamed(name, _RENAMED): tensor for name, tensor in scoring.items()}

@@ -16,7 +16,8 @@ from rlfactory.reward.backbones.pretrained import (
     loading,
     max_positions,
 )
-from rlfactory.reward.base import RewardError, Samples, require_texts
+from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
+from rlfactory.utils.types import PositiveInt
 
 Precision = Literal["float32", "float16"]
 ScoredText = Literal["text", "completion"]
@@ -120,6 +121,42 @@ class Classifier:
             inputs.pop("attention_mask", None)
         logits: Tensor = self.model(**inputs).logits
         return logits.cpu()
+
+
+class ClassifierReward(Reward):
+    """A reward that is made of a classifier's logits.
+
+    Args:
+        path: A classifier of texts: zoo:NAME, a folder or a hub id.
+        judge: text (prompt and completion) | completion.
+        use_attention_mask: false: padding is read like text.
+        dtype: float32 | float16.
+        batch_size: Texts in one forward pass.
+        max_tokens: Longer texts are truncated at the end.
+    """
+
+    media = "texts"
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        path: str,
+        judge: ScoredText = "text",
+        use_attention_mask: bool = True,
+        dtype: Precision = "float32",
+        batch_size: PositiveInt = 64,
+        max_tokens: PositiveInt = 512,
+    ) -> None:
+        self.judge = judge
+        self.classifier = Classifier(
+            path,
+            device,
+            dtype=dtype,
+            use_attention_mask=use_attention_mask,
+            batch_size=batch_size,
+            max_tokens=max_tokens,
+        )
 
 
 def _load(path: str, dtype: torch.dtype) -> tuple[Any, Any]:

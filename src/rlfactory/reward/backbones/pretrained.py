@@ -1,6 +1,7 @@
 """Pretrained weights of reward models: from the hub, a folder or a single file."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -101,6 +102,13 @@ def max_positions(model: Any, tokenizer: Any) -> int:
     """The context length of a model in tokens, as far as it or its tokenizer states it."""
     limit: int = tokenizer.model_max_length
     return min(limit, getattr(model.config, "max_position_embeddings", limit) or limit)
+
+
+def renamed(name: str, table: Sequence[tuple[str, str]]) -> str:
+    """A tensor's name after the substitutions of a table, applied in order."""
+    for pattern, replacement in table:
+        name = re.sub(pattern, replacement, name)
+    return name
 
 
 Shapes = Mapping[str, torch.Size]

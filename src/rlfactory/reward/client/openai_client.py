@@ -5,7 +5,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from PIL import Image
 from torch import Tensor
@@ -14,31 +14,14 @@ from rlfactory.reward.base import Reward, RewardError
 from rlfactory.reward.client.http_client import CallFailed, JsonClient, RetryPolicy, in_threads
 from rlfactory.reward.client.protocol import png, to_json
 from rlfactory.utils.images import from_pil, to_pil
+from rlfactory.utils.types import Media, NonNegativeInt, Positive, PositiveInt
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-API_KEY_ENV = "OPENAI_API_KEY"
 PROMPT_FIELD = "{prompt}"
 _NO_MODEL_LIST = (404, 405, 501)
-
-
-class AskingReward(Reward):
-    """A reward that asks a vision-language model on a server: the options that all of them have.
-
-    Args:
-        url: A server with OpenAI's protocol: http://HOST:PORT/v1.
-        model: The model's name on the server.
-        key_env: The environment variable with the server's key, if it wants one.
-        image_size: Side of the square that images are resized to, in pixels; null: as they are.
-        max_tokens: Of an answer.
-        concurrency: Simultaneous requests, one image each.
-        connect_timeout: > 0: seconds to connect.
-        timeout: > 0: seconds for one answer.
-        retries: Attempts after the first; then the sample counts as failed.
-        backoff: > 0: seconds before the second attempt, doubled before each further one.
-    """
 
 
 class VisionChat:
@@ -49,7 +32,6 @@ class VisionChat:
         model: The model's name on the server.
         key_env: The environment variable with the API key.
         image_size: The side of the square that images are resized to; None: as they are.
-        max_tokens: The longest answer.
         concurrency: Simultaneous requests.
         policy: Timeouts and retries.
 
@@ -64,28 +46,27 @@ class VisionChat:
         model: str,
         key_env: str,
         image_size: int | None,
-        max_tokens: int,
         concurrency: int,
         policy: RetryPolicy,
     ) -> None:
         self.model = model
         self.image_size = image_size
-        self.max_tokens = max_tokens
         self.server = JsonClient(
             url, key="reward.url", token_env=key_env, policy=policy, concurrency=concurrency
         )
         _require_model(self.server, model, key_env)
 
     def answers(
-        self, images: Sequence[Sequence[Tensor]], questions: Sequence[str]
+        self, images: Sequence[Sequence[Tensor]], questions: Sequence[str], max_tokens: int
     ) -> list[str | None]:
         """The answer to each question about its images; None where all attempts failed.
 
         Args:
             images: what is shown with each of `B` questions, `[3, h, w]` uint8 each.
             questions: `B` of them.
+            max_tokens: of an answer, which is cut there.
         """
-        return self._asked(images, questions, {"max_tokens": self.max_tokens}, _message)
+        return self._asked(images, questions, {"max_tokens": max_tokens}, _message)
 
     def first_tokens(
         self, images: Sequence[Tensor], questions: Sequence[str], top: int
@@ -129,6 +110,53 @@ class VisionChat:
             "messages": [{"role": "user", "content": parts}],
             "temperature": 0,
         }
+
+
+class AskingReward(Reward):
+    """A reward that asks a vision-language model on a server: the options that all of them have.
+
+    Args:
+        max_tokens: Of an answer.
+
+    RewardError where the server or the model is not there.
+    """
+
+    media: ClassVar[Media] = "images"
+    best_score = 1.0
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        model: str,
+        key_env: str = "OPENAI_API_KEY",
+        image_size: PositiveInt | None = None,
+        concurrency: PositiveInt = 16,
+        connect_timeout: Positive = 5,
+        timeout: Positive = 120,
+        retries: NonNegativeInt = 5,
+        backoff: Positive = 0.5,
+    ) -> None:
+        """
+        Args:
+            url: A server with OpenAI's protocol: http://HOST:PORT/v1.
+            model: The model's name on the server.
+            key_env: The environment variable with the server's key, if it wants one.
+            image_size: Side of the square that images are resized to, in pixels; null: as they are.
+            concurrency: Simultaneous requests, one image each.
+            connect_timeout: > 0: seconds to connect.
+            timeout: > 0: seconds for one answer.
+            retries: Attempts after the first; then the sample counts as failed.
+            backoff: > 0: seconds before the second attempt, doubled before each further one.
+        """
+        self.chat = VisionChat(
+            url,
+            model=model,
+            key_env=key_env,
+            image_size=image_size,
+            concurrency=concurrency,
+            policy=RetryPolicy(connect_timeout, timeout, retries, backoff),
+        )
 
 
 def alone(images: Iterable[Tensor]) -> list[list[Tensor]]:

@@ -1,7 +1,8 @@
 """The column of the prompts that holds the right answers, and patterns that look for them."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import regex
@@ -9,9 +10,56 @@ import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
-from rlfactory.reward.base import RewardError, Samples, require_texts
+from rlfactory.reward.base import Reward, RewardError, Samples, require_texts
 
 log = logging.getLogger(__name__)
+
+
+class AnswerReward(Reward):
+    """A reward that reads a right answer, or tests, in a column of the prompts.
+
+    RewardError where prompts lack one that can be used.
+
+    Args:
+        column: The key of the answers; None: there are none.
+    """
+
+    media = "texts"
+    best_score = 1.0
+
+    def __init__(self, column: str | None) -> None:
+        self.column = column
+        self.metadata = () if column is None else (column,)  # type: ignore[misc]
+
+    @abstractmethod
+    def fault(self, answer: Any) -> str | None:
+        """What is wrong with an answer, in words; None if nothing is.
+
+        Args:
+            answer: What a prompt has under `column`.
+        """
+
+    def check_prompts(self, prompts: Iterable[Prompt]) -> None:
+        """RewardError for the first prompt without an answer that can be used."""
+        prompts = [*prompts]
+        super().check_prompts(prompts)
+        if self.column is not None:
+            check_answers(prompts, self.column, self.fault)
+
+    def answers(self, samples: Samples) -> list[Any]:
+        """The answer of each sample, None where there is none; then there is a line in the log."""
+        answers = [row.get(self.column) for row in samples.metadata]
+        lacking = [p for p, answer in zip(samples.prompts, answers, strict=True) if answer is None]
+        if lacking:
+            message = "%d samples have no score: their prompts have no %s, as %.60r"
+            log.error(message, len(lacking), self.column, lacking[0])
+        return answers
+
+    def graded(self, samples: Samples, grade: Callable[[str, Any], float]) -> Tensor:
+        """`grade(completion, answer)` of each sample, `[B]` float32; NaN where it has no answer."""
+        pairs = zip(require_texts(samples), self.answers(samples), strict=True)
+        scores = [torch.nan if answer is None else grade(text, answer) for text, answer in pairs]
+        return torch.tensor(scores, dtype=torch.float32)
 
 
 def check_answers(
@@ -31,32 +79,6 @@ def check_answers(
         fault = fault_of(prompt.metadata[column])
         if fault is not None:
             raise RewardError(f"the prompt {prompt.text[:60]!r}: its {column} {fault}")
-
-
-def score_answers(samples: Samples, column: str, score: Callable[[str, object], float]) -> Tensor:
-    """`score(completion, answer)` of each sample, `[B]` float32; NaN where there is no answer.
-
-    Raises:
-        TypeError: the samples have no texts.
-    """
-    texts = require_texts(samples)
-    answers = [row.get(column) for row in samples.metadata]
-    report_missing(samples.prompts, answers, column)
-    pairs = zip(texts, answers, strict=True)
-    scores = [torch.nan if answer is None else score(text, answer) for text, answer in pairs]
-    return torch.tensor(scores, dtype=torch.float32)
-
-
-def report_missing(prompts: Sequence[str], answers: Sequence[object], column: str) -> None:
-    """A line in the log where prompts have no answer."""
-    lacking = [prompt for prompt, answer in zip(prompts, answers, strict=True) if answer is None]
-    if lacking:
-        log.error(
-            "%d samples have no score: their prompts have no %s, as %.60r",
-            len(lacking),
-            column,
-            lacking[0],
-        )
 
 
 def compiled(pattern: str, key: str) -> Any:

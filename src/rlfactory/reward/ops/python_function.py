@@ -7,10 +7,8 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from numbers import Number
 from pathlib import Path
-from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +17,7 @@ from torch import Tensor
 
 from rlfactory.reward.base import RewardError, as_scores
 from rlfactory.utils.live_objects import is_reference, resolve
+from rlfactory.utils.workers import WorkerThread
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +88,15 @@ def call_with_timeout(
     Raises:
         RewardError: it returns anything else.
     """
-    # the conversion is part of the call: what is returned may be a generator of the user's
-    future = _in_thread(work, lambda returned: function_scores(returned, count, name))
+
+    def call() -> dict[str, Tensor]:
+        returned = work()
+        returned = asyncio.run(returned) if inspect.iscoroutine(returned) else returned
+        # part of the call: what is returned may be a generator of the user's
+        return function_scores(returned, count, name)
+
+    worker = WorkerThread(f"reward {name}")
+    future = worker.submit(call)
     try:
         error = future.exception(timeout)
     except TimeoutError:
@@ -102,28 +108,9 @@ def call_with_timeout(
         if isinstance(error, RewardError):
             raise error
         log.error("reward %s raised an exception", name, exc_info=error)
+    finally:
+        worker.end()
     return {name: torch.full((count,), torch.nan)}
-
-
-def _in_thread(
-    work: Callable[[], Any], convert: Callable[[Any], dict[str, Tensor]]
-) -> Future[dict[str, Tensor]]:
-    """The converted result of `work` in a daemon thread, which does not delay the end of the
-    process.
-    """
-    future: Future[dict[str, Tensor]] = Future()
-
-    def run() -> None:
-        try:
-            result = work()
-            future.set_result(
-                convert(asyncio.run(result) if inspect.iscoroutine(result) else result)
-            )
-        except BaseException as error:  # SystemExit too: in a thread it would pass silently
-            future.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return future
 
 
 def function_scores(returned: object, count: int, name: str) -> dict[str, Tensor]:

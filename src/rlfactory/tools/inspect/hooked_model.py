@@ -137,10 +137,7 @@ def boot(network: PreTrainedModel, tokenizer: Any) -> TransformerBridge:
         tokenizer.save_pretrained(folder)
         try:
             bridge = TransformerBridge.boot_transformers(
-                folder,
-                hf_model=copied,
-                tokenizer=deepcopy(tokenizer),
-                device=str(network.device),
+                folder, hf_model=copied, tokenizer=deepcopy(tokenizer), device=str(network.device)
             )
         except (ValueError, NotImplementedError, AttributeError, KeyError) as error:
             raise InspectionError(f"TransformerLens can't boot a {name}: {error}") from error

@@ -24,7 +24,7 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.tools.reward_model.pairs import read_pairs, split_pairs
 from rlfactory.tools.reward_model.training import (
     EncodedPair,
-    Options,
+    RewardModelOptions,
     bradley_terry,
     encode_pair,
     scores_of,
@@ -46,7 +46,9 @@ names in `rlfactory_score`, and the `mean` there is subtracted: on reference com
 """
 
 
-def reward_model(base: str, pairs: Path, to: Path, share: float, options: Options) -> int:
+def reward_model(
+    base: str, pairs: Path, to: Path, share: float, options: RewardModelOptions
+) -> int:
     """Train a reward model and write its folder; returns the exit code.
 
     Args:
@@ -111,7 +113,10 @@ def _load(base: str, seed: int) -> tuple[Any, Any, str]:
 
 
 def _train(
-    network: Any, pairs: Sequence[EncodedPair], held_out: Sequence[EncodedPair], options: Options
+    network: Any,
+    pairs: Sequence[EncodedPair],
+    held_out: Sequence[EncodedPair],
+    options: RewardModelOptions,
 ) -> dict[str, Any]:
     """Train, print the course, and return it with the statistics of reference completions."""
     course = [_measure(network, held_out, options, 0, None)]
@@ -133,7 +138,11 @@ def _train(
 
 
 def _measure(
-    network: Any, pairs: Sequence[EncodedPair], options: Options, epoch: int, loss: float | None
+    network: Any,
+    pairs: Sequence[EncodedPair],
+    options: RewardModelOptions,
+    epoch: int,
+    loss: float | None,
 ) -> dict[str, float | None]:
     """Accuracy and loss on held-out pairs, printed."""
     chosen, rejected = (

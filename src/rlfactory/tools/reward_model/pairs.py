@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlfactory.prompts.base import Prompt, PromptError
 from rlfactory.prompts.file import read_prompts
-from rlfactory.utils.held_out import FEWEST, held_out_texts
+from rlfactory.prompts.ops.held_out import FEWEST, held_out_texts
 
 COLUMNS = ("chosen", "rejected")
 REFERENCE = "reference"

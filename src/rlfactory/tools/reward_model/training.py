@@ -19,7 +19,7 @@ Ids = list[int]
 
 
 @dataclass(frozen=True)
-class Options:
+class RewardModelOptions:
     """How a reward model is trained; see the flags of `rlfactory reward-model`."""
 
     epochs: int = 1
@@ -82,7 +82,7 @@ def _scores(network: Any, texts: Sequence[Ids]) -> Tensor:
 def train(
     network: nn.Module,
     pairs: Sequence[EncodedPair],
-    options: Options,
+    options: RewardModelOptions,
     after_epoch: Callable[[int, float], None],
 ) -> None:
     """Train all of a network, with AdamW at a rate that falls linearly to 0.
@@ -110,7 +110,7 @@ def train(
         after_epoch(epoch + 1, total / len(pairs))
 
 
-def _batches(count: int, options: Options, epoch: int) -> Iterator[list[int]]:
+def _batches(count: int, options: RewardModelOptions, epoch: int) -> Iterator[list[int]]:
     order = np.random.default_rng([options.seed, epoch]).permutation(count).tolist()
     for start in range(0, count, options.batch):
         yield order[start : start + options.batch]
@@ -119,7 +119,7 @@ def _batches(count: int, options: Options, epoch: int) -> Iterator[list[int]]:
 def _step(
     network: nn.Module,
     pairs: Sequence[EncodedPair],
-    options: Options,
+    options: RewardModelOptions,
     optimizer: torch.optim.Optimizer,
 ) -> float:
     """One step on the mean loss of a batch, which is returned."""

@@ -49,10 +49,7 @@ class Service:
         self.answers = AnswerCache(settings.kept)
         self.readers = ThreadPoolExecutor(READERS, "readers")
         self.batcher = Batcher(
-            reward,
-            max_batch=settings.max_batch,
-            wait=settings.wait_ms / 1000,
-            queue=settings.queue,
+            reward, max_batch=settings.max_batch, wait=settings.wait_ms / 1000, queue=settings.queue
         )
 
     async def health(self, request: Request) -> Response:

@@ -3,9 +3,9 @@
 import logging
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from threading import Condition, Thread
+from threading import Condition
 from time import monotonic
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlfactory.reward.base import Reward, Samples, score_checked
 from rlfactory.tools.serve.limits import Refusal
+from rlfactory.utils.workers import WorkerThread
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,7 @@ class Batcher:
         self._jobs: deque[QueuedRequest] = deque()
         self._changed = Condition()
         self._closed = False
-        self._thread = Thread(target=self._run, name="rewards", daemon=True)
-        self._thread.start()
+        self._worker = WorkerThread("rewards")
 
     def submit(self, samples: Samples) -> "Future[Scores]":
         """Queue samples; returns the future of their scores. Refusal (503) if the queue is full."""
@@ -67,6 +67,7 @@ class Batcher:
                 raise Refusal(503, f"{self.queue} requests are waiting already", retry_after=1)
             self._jobs.append(job)
             self._changed.notify()
+            self._worker.submit(self._serve)
         return job.done
 
     def close(self, timeout: float | None = None) -> None:
@@ -74,18 +75,18 @@ class Batcher:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(timeout)
+            last = self._worker.submit(lambda: None)
+        if wait([last], timeout).done:
+            self._worker.end()
 
-    def _run(self) -> None:
-        while jobs := self._next_batch():
+    def _serve(self) -> None:
+        """Score a batch, unless an earlier one had all that waits."""
+        if jobs := self._next_batch():
             self._finish(jobs)
-            del jobs  # else their samples stay in memory while the thread waits
 
     def _next_batch(self) -> list[QueuedRequest]:
-        """Wait for the next batch, the oldest request first; [] once closed and finished."""
+        """Wait until a batch is full or has waited, the oldest request first; [] without one."""
         with self._changed:
-            while not self._jobs and not self._closed:
-                self._changed.wait()
             if not self._jobs:
                 return []
             jobs, until = [self._jobs.popleft()], monotonic() + self.wait

@@ -103,7 +103,7 @@ def _run(
 ) -> int:
     silence_notices()
     from rlfactory.config.schema.targets import instantiate
-    from rlfactory.train.process.distributed import single_process_config
+    from rlfactory.train.process.ranks import single_process_config
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     try:

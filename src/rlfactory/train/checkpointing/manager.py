@@ -8,7 +8,6 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from rlfactory.hardware.base import Hardware
 from rlfactory.model.base import ImageModel
 from rlfactory.model.text_base import TextModel
 from rlfactory.run.atomic_write import flush
@@ -60,6 +59,9 @@ class BackgroundWriter:
 class CheckpointManager:
     """Writes checkpoints, and removes those that do not stay (`checkpoint.keep`, `keep_every`).
 
+    Ranks other than 0 write their shards, if the model is sharded, beside those of rank 0, and
+    nothing else.
+
     Attributes:
         saved: the iteration of the newest checkpoint, None before the first.
         saved_at: when it was made, by `time.monotonic()`.
@@ -67,8 +69,10 @@ class CheckpointManager:
         best: the iteration with the best evaluation, whose checkpoint always stays.
     """
 
-    def __init__(self, folder: RunFolder, options: Mapping[str, Any], best: Best) -> None:
-        self.folder, self.best = folder, best
+    def __init__(
+        self, folder: RunFolder, options: Mapping[str, Any], best: Best, *, is_main: bool = True
+    ) -> None:
+        self.folder, self.best, self.is_main = folder, best, is_main
         self.retention = Retention(options["keep"], options["keep_every"])
         self.writer = BackgroundWriter(background=options["background"])
         self.saved: int | None = None
@@ -100,16 +104,20 @@ class CheckpointManager:
         self.writer.wait()  # so that there is one copy of the weights at a time
         write: Callable[[], None] | None = None
         if self.saved != done:
-            write = self._begin(done, state, model, exported, optimizer, about)
-            self._note_saved(done)
-        self.writer.do(partial(self._finish, write, frozenset(self.scheduled), self.best.step))
+            if self.is_main:
+                write = self._begin(done, state, model, exported, optimizer, about)
+            else:
+                write = begin_part(checkpoint_of(self.folder.checkpoints, done), model, optimizer)
+            self.saved, self.saved_at = done, time.monotonic()
+        if self.is_main:
+            self.writer.do(partial(self._finish, write, frozenset(self.scheduled), self.best.step))
+        elif write is not None:
+            self.writer.do(write)
 
     def write_best(self) -> None:
         """Name the best checkpoint in best.json."""
-        self.best.write()
-
-    def _note_saved(self, done: int) -> None:
-        self.saved, self.saved_at = done, time.monotonic()
+        if self.is_main:
+            self.best.write()
 
     def _begin(
         self,
@@ -151,36 +159,3 @@ class CheckpointManager:
             self.best.write()
         with explain_disk_errors(self.folder.path, "the removal of old checkpoints"):
             self.retention.clear(self.folder.checkpoints, scheduled, best)
-
-
-class PeerCheckpointManager(CheckpointManager):
-    """The manager of ranks other than 0: writes its shards, if it has any, and nothing else."""
-
-    def save(
-        self,
-        done: int,
-        state: Mapping[str, Any],
-        model: ImageModel | TextModel,
-        exported: str,
-        optimizer: Optimizer,
-        about: Mapping[str, Any],
-    ) -> None:
-        """Write this rank's shards, if the model is sharded, beside those of rank 0."""
-        del state, exported, about
-        self.writer.wait()
-        if self.saved != done:
-            write = begin_part(checkpoint_of(self.folder.checkpoints, done), model, optimizer)
-            self._note_saved(done)
-            if write is not None:
-                self.writer.do(write)
-
-    def write_best(self) -> None:
-        """Nothing: rank 0 writes."""
-
-
-def checkpoint_manager(
-    folder: RunFolder, options: Mapping[str, Any], best: Best, hardware: Hardware
-) -> CheckpointManager:
-    """The manager of this rank."""
-    kind = CheckpointManager if hardware.rank == 0 else PeerCheckpointManager
-    return kind(folder, options, best)

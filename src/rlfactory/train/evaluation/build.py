@@ -13,7 +13,7 @@ from rlfactory.prompts.ops.pictured import PicturedText, mismatch, size_problem
 from rlfactory.reward.base import Reward
 from rlfactory.train.components import Components, ProgressListener
 from rlfactory.train.evaluation.evaluator import Evaluator
-from rlfactory.train.evaluation.given import GivenEvaluation
+from rlfactory.train.evaluation.held_out_loss import GivenEvaluation
 
 Config = Mapping[str, Any]
 log = logging.getLogger(__name__)

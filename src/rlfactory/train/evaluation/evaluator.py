@@ -20,11 +20,10 @@ from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.scores import Scores
 from rlfactory.train.components import ProgressListener
 from rlfactory.train.data_parallel import Shard, local_rows
-from rlfactory.train.evaluation.given import GivenEvaluation
-from rlfactory.train.metrics import diversity
+from rlfactory.train.evaluation.held_out_loss import GivenEvaluation
+from rlfactory.train.metrics import diversity, require_scored
 from rlfactory.train.sampling.base import Sampler
 from rlfactory.train.scoring.async_scorer import Scorer
-from rlfactory.train.scoring.scores import require_scored
 from rlfactory.utils.batch_sizes import DIVERSITY_PROMPTS, DIVERSITY_SAMPLES
 from rlfactory.utils.pytree import index_rows
 

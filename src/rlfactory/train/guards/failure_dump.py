@@ -5,8 +5,8 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,13 @@ from torch import Tensor
 from rlfactory.algo.base import Loss
 from rlfactory.batch import Batch, TokenBatch, TrainingItems
 from rlfactory.rollout import Rollout
-from rlfactory.train.guards.nonfinite import Masks, details, rows
-from rlfactory.train.guards.update_guard import NonFiniteReport
+from rlfactory.train.guards.update_guard import (
+    CheckedMicroBatch,
+    Masks,
+    NonFiniteReport,
+    details,
+    rows,
+)
 
 MAX_FOLDERS = 3
 """Dumps that a run keeps: the first two, which show how it began, and the newest."""
@@ -118,6 +123,26 @@ class UpdatePosition:
     update: int
     micro_batch: int = 0
     offset: int = 0
+
+
+def report_first(
+    found: CheckedMicroBatch | None,
+    micro_batches: Iterable[Batch | TokenBatch],
+    samples: Rollout,
+    position: UpdatePosition,
+) -> NonFiniteReport | None:
+    """The report of the micro-batch that was found not to be finite, out of those of an update."""
+    if found is None:
+        return None
+    offset = 0
+    for number, micro_batch in enumerate(micro_batches):
+        if number == found.number:
+            where = replace(position, micro_batch=number, offset=offset)
+            return report_micro_batch(
+                found.masks, micro_batch, found.loss, found.metrics, samples, where
+            )
+        offset += len(micro_batch)
+    return None
 
 
 def report_micro_batch(

@@ -21,7 +21,7 @@ from rlfactory.hardware.environment import is_distributed, lacks_gpu, needs_laun
 from rlfactory.run.folder import RunFolder, RunFolderError, Status
 from rlfactory.run.lock import require_free
 from rlfactory.run.log_file import last_line
-from rlfactory.train.process.arguments import EXIT_CODE, SIGNALS, RunArguments
+from rlfactory.train.process.run_arguments import EXIT_CODE, SIGNALS, RunArguments
 from rlfactory.utils.console import print_error
 from rlfactory.utils.processes import exit_at_once, signal_handlers
 

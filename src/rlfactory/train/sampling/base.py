@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from rlfactory.prompts.base import Prompt, Prompts
@@ -101,8 +100,3 @@ def members_of(groups: Tensor) -> list[int]:
         members.append(seen[group])
         seen[group] += 1
     return members
-
-
-def row_numbers(count: int, rows: Tensor | None) -> Tensor:
-    """`rows`, or all of `count` rows where that is None."""
-    return torch.arange(count) if rows is None else rows

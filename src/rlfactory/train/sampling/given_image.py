@@ -13,7 +13,7 @@ from rlfactory.algo.ops.preference import PAIR
 from rlfactory.model.base import ImageModel
 from rlfactory.prompts.base import Prompt, PromptError, Prompts
 from rlfactory.prompts.ops.pictured import pictured, unfitting
-from rlfactory.rollout import PromptConditions
+from rlfactory.rollout import Condition
 from rlfactory.train.sampling.base import computed_ahead, members_of
 from rlfactory.train.sampling.image import ImageSampler
 from rlfactory.utils.images import from_pil
@@ -65,7 +65,7 @@ class GivenImageSampler(ImageSampler):
         prompts: Sequence[Prompt],
         groups: Tensor,
         selected: Tensor,
-        conditions: PromptConditions,
+        conditions: Condition,
         seed: int,
         iteration: int,
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:

@@ -1,68 +1,38 @@
 """The sampler of image models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlfactory.dynamics.base import Dynamics
 from rlfactory.dynamics.ops.solver import Solver
-from rlfactory.dynamics.window import Window
 from rlfactory.model.base import ImageModel
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import (
     Condition,
     GeneratedSamples,
-    PromptConditions,
     Rollout,
     Transitions,
     Tree,
 )
-from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead, row_numbers
+from rlfactory.train.sampling.base import Advance, Sampler, computed_ahead
+from rlfactory.train.sampling.branch_tree import sample_tree
 from rlfactory.train.sampling.trajectories import (
-    TrajectorySpec,
+    RolloutSpec,
     integrate_ode,
     integrate_with_solver,
     sample_branched,
     sample_branched_per_step,
     sample_stochastic,
 )
-from rlfactory.train.sampling.tree import TreeSpec, sample_tree
 from rlfactory.utils import rng
 from rlfactory.utils.batch_sizes import samples_per_start, samples_together
-from rlfactory.utils.pytree import row_chunks, to_device
-
-
-@dataclass(frozen=True)
-class TransitionSpec:
-    """Which transitions a rollout stores, for algorithms that learn from single steps.
-
-    Attributes:
-        window: the steps that are stochastic and stored; the others follow the ODE.
-        branches: the number of samples that share their start and the steps before the window.
-        branch_at: with `step`, each step of the window has its own branches.
-        mean: whether the means of the steps are stored.
-        dtype: the type of the stored states.
-        tail: the share of the steps after the window that is taken (MixGRPO-Flash); None: all.
-        tree: how trajectories split, where samples are the leaves of trees.
-    """
-
-    window: Window
-    branches: int = 1
-    branch_at: Literal["window", "step", "tree"] = "window"
-    mean: bool = False
-    dtype: torch.dtype = torch.float32
-    tail: float | None = None
-    tree: TreeSpec | None = None
-
-    def steps(self, total: int, *, seed: int, iteration: int) -> list[int]:
-        """The stochastic steps of an iteration: those of the window, and those that split."""
-        steps = self.window.steps(total, seed=seed, iteration=iteration)
-        return steps if self.tree is None else sorted({*steps, *self.tree.splits})
+from rlfactory.utils.pytree import row_chunks, row_numbers, to_device
 
 
 class ImageSampler(Sampler):
@@ -88,7 +58,7 @@ class ImageSampler(Sampler):
         dynamics: Dynamics | Solver,
         sigmas: Tensor,
         evaluation_sigmas: Tensor,
-        transitions: TransitionSpec | None,
+        transitions: RolloutSpec | None,
         batch: int,
         advance: Advance,
         evaluation_shape: tuple[int, int, int] | None = None,
@@ -135,7 +105,7 @@ class ImageSampler(Sampler):
         prompts: Sequence[Prompt],
         groups: Tensor,
         selected: Tensor,
-        conditions: PromptConditions,
+        conditions: Condition,
         seed: int,
         iteration: int,
     ) -> Iterator[tuple[Tensor, dict[str, Any]]]:
@@ -144,9 +114,10 @@ class ImageSampler(Sampler):
         total = len(self.sigmas) - 1
         steps = list(range(total))
         if self.transitions is not None:
-            steps = self.transitions.steps(total, seed=seed, iteration=iteration)
+            steps = self.transitions.steps_of(total, seed=seed, iteration=iteration)
         unit = self._samples_per_start(steps)  # branches of a start are drawn together
-        chunks = [*row_chunks(len(selected), samples_together(self.batch, unit))]
+        size = samples_together(self.batch, unit) if unit > 1 else self.batch
+        chunks = [*row_chunks(len(selected), size)]
         drawn = (partial(self._noise, selected[chunk], steps, seed, iteration) for chunk in chunks)
         # keys make it safe to draw the next batch's noise while a GPU computes this one's images
         noises = computed_ahead(drawn) if self._on_gpu else (draw() for draw in drawn)
@@ -170,12 +141,12 @@ class ImageSampler(Sampler):
                 },
             )
 
-    def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> PromptConditions:
+    def _conditions(self, prompts: Sequence[Prompt], groups: Tensor) -> Condition:
         """The encoded prompts of samples with these rows in `prompts`; each prompt once."""
         texts = [prompts[group].text for group in groups.tolist()]
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         tensors = self.model.encode([*row_of]).tensors
-        return PromptConditions(tensors, torch.tensor([row_of[text] for text in texts]))
+        return Condition(tensors, torch.tensor([row_of[text] for text in texts]))
 
     def _samples_per_start(self, steps: Sequence[int]) -> int:
         """How many consecutive samples start from the same noise."""
@@ -222,13 +193,11 @@ class ImageSampler(Sampler):
         if spec is None:
             latents = sample_stochastic(model, condition, start, self.sigmas, self.dynamics, noise)
             return latents, None, None
-        trajectory = TrajectorySpec(
-            self.dynamics, steps, noise, spec.mean, spec.dtype, spec.tail, self.batch
-        )
-        if spec.tree is not None:
-            return sample_tree(model, condition, start, self.sigmas, trajectory, spec.tree)
+        spec = replace(spec, dynamics=self.dynamics, steps=steps, noise=noise, max_rows=self.batch)
+        if spec.branch_at == "tree":
+            return sample_tree(model, condition, start, self.sigmas, spec)
         sample = sample_branched_per_step if spec.branch_at == "step" else sample_branched
-        return *sample(model, condition, start, self.sigmas, trajectory, spec.branches), None
+        return *sample(model, condition, start, self.sigmas, spec), None
 
     def _comparison_groups(
         self, groups: Tensor, index: Tensor, steps: Sequence[int]

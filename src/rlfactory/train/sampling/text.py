@@ -11,9 +11,9 @@ from rlfactory.model.text_base import TextModel
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
 from rlfactory.rollout import GeneratedSamples, Rollout, Tokens
-from rlfactory.train.sampling.base import Advance, Sampler, row_numbers
+from rlfactory.train.sampling.base import Advance, Sampler
 from rlfactory.utils import rng
-from rlfactory.utils.pytree import concat, index_rows, row_chunks, to_device
+from rlfactory.utils.pytree import concat, index_rows, row_chunks, row_numbers, to_device
 
 
 class TextSampler(Sampler):

@@ -1,7 +1,8 @@
 """Trajectories from noise to latents: by the ODE, by a solver, or with stochastic steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,20 +12,27 @@ from rlfactory.dynamics.dpm_solver import DPMSolver
 from rlfactory.dynamics.ode import ODE
 from rlfactory.dynamics.ops.solver import Solver
 from rlfactory.dynamics.schedule import compress_tail
+from rlfactory.dynamics.window import All, Window
 from rlfactory.model.base import ImageModel
 from rlfactory.rollout import Condition, Transitions
 from rlfactory.utils.pytree import concat, index_rows, to_device
 
 
 @dataclass(frozen=True)
-class TrajectorySpec:
-    """The stochastic steps of a trajectory.
+class RolloutSpec:
+    """How the trajectories of a rollout are drawn whose single steps are learned from.
 
     Attributes:
-        dynamics: takes these steps.
-        steps: their numbers, from 0 at the first noise level.
+        dynamics: takes the stochastic steps, which are stored; the others follow the ODE.
+        steps: their numbers, from 0 at the first noise level; in a sampler those of `steps_of`.
         noise: `[B, len(steps), C, h, w]`.
-        keeps_mean: whether the means of the steps are stored.
+        window: chooses the steps of an iteration.
+        branches: the number of samples that share their start and the steps before the window.
+        branch_at: with `step`, each step of the window has its own branches; with `tree`, samples
+            are the leaves of trees.
+        splits: the sampling steps in which each node of a tree gets children, all equally many.
+        noise_scale: factor on the noise of these steps, which their log-probability leaves out.
+        mean: whether the means of the steps are stored.
         dtype: the type of stored states. The trajectory continues from a state as it was stored, so
             that a replay begins where the step did.
         tail: the share of the steps after the last stochastic one that is taken, by a second-order
@@ -33,12 +41,22 @@ class TrajectorySpec:
     """
 
     dynamics: Dynamics
-    steps: Sequence[int]
-    noise: Tensor
-    keeps_mean: bool = False
+    steps: Sequence[int] = ()
+    noise: Tensor = torch.empty(0)
+    window: Window = field(default_factory=All)
+    branches: int = 1
+    branch_at: Literal["window", "step", "tree"] = "window"
+    splits: Sequence[int] = ()
+    noise_scale: float = 1.0
+    mean: bool = False
     dtype: torch.dtype = torch.float32
     tail: float | None = None
     max_rows: int | None = None
+
+    def steps_of(self, total: int, *, seed: int, iteration: int) -> list[int]:
+        """The stochastic steps of an iteration: those of the window, and those that split."""
+        steps = self.window.steps(total, seed=seed, iteration=iteration)
+        return sorted({*steps, *self.splits}) if self.branch_at == "tree" else steps
 
 
 @torch.no_grad()
@@ -104,7 +122,7 @@ def sample_stochastic(
 
 @torch.no_grad()
 def sample_with_transitions(
-    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: TrajectorySpec
+    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: RolloutSpec
 ) -> tuple[Tensor, Transitions]:
     """The latents at the last of `times`, and the stochastic steps; the others follow the ODE."""
     transitions: list[Transitions] = []
@@ -146,15 +164,14 @@ def sample_branched(
     condition: Condition,
     starts: Tensor,
     times: Tensor,
-    spec: TrajectorySpec,
-    branches: int,
+    spec: RolloutSpec,
 ) -> tuple[Tensor, Transitions]:
-    """`sample_with_transitions` with `branches` samples from each of `starts` `[S, C, h, w]`.
+    """`sample_with_transitions` with `spec.branches` samples from each of `starts` `[S, C, h, w]`.
 
     The steps before the first stochastic one are computed once for them. `condition` has one row
     per sample.
     """
-    first = spec.steps[0]
+    first, branches = spec.steps[0], spec.branches
     x = integrate_ode(model, _every(condition, branches), starts, times[: first + 1])
     spec = replace(spec, steps=[i - first for i in spec.steps])
     x = x.repeat_interleave(branches, 0)
@@ -162,7 +179,7 @@ def sample_branched(
 
 
 def _sample_in_slices(
-    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: TrajectorySpec
+    model: ImageModel, condition: Condition, x: Tensor, times: Tensor, spec: RolloutSpec
 ) -> tuple[Tensor, Transitions]:
     """`sample_with_transitions` of at most `spec.max_rows` samples at once."""
     size = spec.max_rows or len(x)
@@ -184,14 +201,14 @@ def sample_branched_per_step(
     condition: Condition,
     starts: Tensor,
     times: Tensor,
-    spec: TrajectorySpec,
-    branches: int,
+    spec: RolloutSpec,
 ) -> tuple[Tensor, Transitions]:
-    """`branches` samples for each of T stochastic steps from each of `starts` (TempFlow-GRPO).
+    """`spec.branches` samples for each of T stochastic steps from each of `starts` (TempFlow-GRPO).
 
     Each sample follows the ODE except for its one step, so its reward is that step's. Rows are
     ordered by start, then step, then branch; the noise is `[S * T * branches, 1, C, h, w]`.
     """
+    branches = spec.branches
     per_start = len(spec.steps) * branches
     grid = torch.arange(len(starts) * per_start).view(len(starts), len(spec.steps), branches)
     start_condition, x, at = _every(condition, per_start), starts, 0
@@ -223,7 +240,7 @@ def _every(condition: Condition, n: int) -> Condition:
 
 
 def draw(
-    spec: TrajectorySpec, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor, noise: Tensor
+    spec: RolloutSpec, x: Tensor, prediction: Tensor, t: Tensor, t_next: Tensor, noise: Tensor
 ) -> Step:
     """A stochastic step, with the log-probability of the next state as it is stored."""
     step = spec.dynamics.step(x, prediction, t, t_next, noise=noise)
@@ -239,12 +256,10 @@ def stored(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype).float()
 
 
-def transition(
-    spec: TrajectorySpec, x: Tensor, t: Tensor, t_next: Tensor, step: Step
-) -> Transitions:
+def transition(spec: RolloutSpec, x: Tensor, t: Tensor, t_next: Tensor, step: Step) -> Transitions:
     if step.log_prob is None:
         raise ValueError("stored transitions need dynamics with a log-probability")
-    mean = step.mean if spec.keeps_mean else None
+    mean = step.mean if spec.mean else None
     dtype = spec.dtype
     pass_rows = torch.full_like(t, len(x), dtype=torch.int64)
     return Transitions(t, t_next, x.to(dtype), step.next.to(dtype), step.log_prob, mean, pass_rows)

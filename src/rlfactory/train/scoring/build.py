@@ -12,7 +12,6 @@ from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, require_videos, score_checked
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.scoring.async_scorer import RewardOffloader, Scorer
-from rlfactory.train.scoring.subprocess_reward import SubprocessReward
 from rlfactory.utils.images import evenly_spaced
 
 Config = Mapping[str, Any]
@@ -76,6 +75,8 @@ def _single_reward(config: Config, node: Config, key: str, device: torch.device)
     if scoring["background"] == "thread":
         in_subprocess = getattr(locate(node["_target_"], key), "wants_subprocess", False)
     if in_subprocess:
+        from rlfactory.train.scoring.subprocess_reward import SubprocessReward
+
         timeout, processes = scoring["timeout"], scoring["processes"]
         return SubprocessReward(node, key, device, timeout=timeout, processes=processes)
     reward: Reward = instantiate(node, key, device=device)

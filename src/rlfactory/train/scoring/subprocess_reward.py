@@ -16,10 +16,10 @@ from torch import Tensor
 
 from rlfactory.prompts.base import Prompt
 from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
-from rlfactory.train.scoring.reward_errors import REWARD_ERRORS
+from rlfactory.train.metrics import REWARD_ERRORS
+from rlfactory.utils.errors import RemoteError, users_line
 from rlfactory.utils.processes import signal_handlers
 from rlfactory.utils.pytree import index_rows, row_chunks
-from rlfactory.utils.users_code import RemoteError, users_line
 from rlfactory.utils.workers import WorkerProcess
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,196 @@
+"""The interpreter of the rows of `libraries/*.yaml`, which translate options into words.
+
+A row may have:
+
+- there: the key, a list of which the first that is given counts, or a pattern; they then count as
+  understood, whatever is typed. Without it, the row is of the values of all keys
+- if: keys of the file, or of what is typed so far, and what they must be: a value, a list of them,
+  true or false, null for absent, ">N", "!=KEY", or "~PATTERN"
+- ours, choices, by: as in names.yaml; a choice "!REASON" is dropped
+- default: where none of the keys is given
+- other: the reason by which values that are no choice are dropped
+- type, untype: words, or the key with whose keys words are taken back; `{KEY}` is a value
+- note, drop, refuse: what is told of the key; `refuse: true` allows the choices alone
+- call: a function of computed.py
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from rlfactory.config.peers.names import OTHER, filled, find, row_of
+from rlfactory.config.peers.translation import Translation
+from rlfactory.config.peers.values import candidates
+from rlfactory.config.problems import PlanError, Problem
+from rlfactory.config.words import typed_value
+
+UNKNOWN, NONE = "unknown here", "no counterpart"
+SAME = ("seed", "group_size", "max_grad_norm")
+"""Names that are the same here."""
+DEEPEST = 4
+"""Dots of a key below which values are not flattened."""
+Row = Mapping[str, Any]
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values, of mappings some levels deep."""
+    for name, value in content.items():
+        if isinstance(value, Mapping) and value and prefix.count(".") < DEEPEST:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@dataclass
+class Importer:
+    """A translation that is being made.
+
+    Attributes:
+        into: receives the words.
+        left: the options that are not yet understood.
+        given: all of them, with the library and the number of processes.
+        calls: functions of `computed.py`, by name.
+    """
+
+    into: Translation
+    left: dict[str, Any]
+    given: Mapping[str, Any] = field(default_factory=dict)
+    calls: Mapping[str, "Callable[[Any, Importer], None]"] = field(default_factory=dict)
+
+    def take(self, key: str, default: Any = None) -> Any:
+        """The value of a key, which then counts as understood; `default` if it is not there."""
+        return self.left.pop(key, default)
+
+    def apply(self, row: Row) -> None:
+        """Apply a row of a library's file."""
+        if not all(self._holds(key, wanted) for key, wanted in row.get("if", {}).items()):
+            return
+        if "there" not in row:
+            self._say(row, "", None)
+            return
+        names = row["there"] if isinstance(row["there"], list) else [row["there"]]
+        keys = [key for name in names for key in [*self.left] if fnmatchcase(key, name)]
+        found = {key: self.take(key) for key in keys}
+        if not found and "default" in row:
+            found = {names[0]: row["default"]}
+        if "*" in names[0] and "call" not in row:
+            for key, value in found.items():
+                self._say(row, key, value)
+            return
+        if "*" in names[0] and found:
+            key = names[0].rstrip("*")
+            self._say(row, key, found.get(key) or {k[len(key) + 1 :]: v for k, v in found.items()})
+            return
+        given = {key: value for key, value in found.items() if value is not None}
+        if given:
+            self._say(row, *next(iter(given.items())))
+
+    def _say(self, row: Row, key: str, value: Any) -> None:
+        """What a row says of a value."""
+        if "call" in row:
+            self.calls[row["call"]](value, self)
+        choices = {
+            str(typed_value(k)).strip("'"): words for k, words in row.get("choices", {}).items()
+        }
+        chosen = choices.get(str(typed_value(value)).strip("'").lower())
+        if row.get("refuse"):
+            self._refuse(row, key, value, choices)
+        elif chosen is not None and chosen.startswith("!"):
+            self.into.drop(key, value, chosen[1:])
+        elif chosen is None and "other" in row:
+            self.into.drop(key, value, row["other"])
+        elif "ours" in row or "choices" in row:
+            named = row_of(key, {**row, "choices": choices})
+            found = candidates(named, typed_value(value), self.sizes())
+            self.into.type(*(self._filled(word) for word in next(iter(found), ())))
+        self.into.type(*map(self._filled, row.get("type", "").split()))
+        if "note" in row and chosen is None:
+            shown = {**self.given, "value": value}
+            self.into.notes.append(self._filled(row["note"], shown))
+        if "untype" in row:
+            self._take_back(row["untype"], row.get("drop"))
+        elif "drop" in row and not (chosen and chosen.startswith("!")):
+            self.into.drop(key, value, row["drop"])
+
+    def _refuse(self, row: Row, key: str, value: Any, choices: Mapping[str, str]) -> None:
+        """The choice that a value is; PlanError where there is none, or none may be."""
+        if isinstance(row["refuse"], str):
+            raise PlanError([Problem(key, row["refuse"].replace("{value}", str(value)))])
+        named = find(key, {})
+        known = choices or (named.choices if named is not None else {})
+        chosen = known.get(str(value).lower())
+        if chosen is None:
+            message = f"is {str(value).lower()}; known are {', '.join(known)}"
+            raise PlanError([Problem(key, message, "rlfactory list")])
+        self.into.type(*chosen.split())
+
+    def _take_back(self, group: str, reason: str | None) -> None:
+        words = self.into.words
+        if reason is not None:
+            self.into.drop(group, words[group].partition("=")[2], reason)
+        for key in [key for key in words if key.partition(".")[0] == group]:
+            del words[key]
+
+    def value(self, key: str) -> Any:
+        """What is typed for one of our keys, or given for one of theirs."""
+        if key in self.into.words:
+            return self.into.words[key].partition("=")[2]
+        return self.given.get(key)
+
+    def _holds(self, key: str, wanted: Any) -> bool:
+        value = self.value(key)
+        if wanted is None or isinstance(wanted, bool):
+            return (value is None) if wanted is None else bool(value) == wanted
+        if isinstance(wanted, str) and wanted.startswith("~"):
+            return re.search(wanted[1:], str(value), re.IGNORECASE) is not None
+        if isinstance(wanted, str) and wanted.startswith(">"):
+            return value is not None and float(value) > float(wanted[1:])
+        if isinstance(wanted, str) and wanted.startswith("!="):
+            other = self.given.get(wanted[2:])
+            return value is not None and other is not None and float(value) != float(other)
+        return str(value) in map(str, wanted if isinstance(wanted, list) else [wanted])
+
+    def _filled(self, text: str, given: Mapping[str, Any] | None = None) -> str:
+        def found(match: re.Match[str]) -> str:
+            value = (
+                self.value(match[1]) if given is None or match[1] not in given else given[match[1]]
+            )
+            return value.rstrip("/") if isinstance(value, str) else typed_value(value)
+
+        return OTHER.sub(found, text)
+
+    def sizes(self) -> dict[str, Any]:
+        """The numbers by which counts of other units are converted, as far as they are typed."""
+        names = ("iterations", "epochs", "updates_per_iteration", "prompts_per_iteration")
+        typed = {
+            key: int(self.value(key)) for key in (*names, "group_size") if key in self.into.words
+        }
+        length = self.into.words.get("dynamics.length", "=0").partition("=")[2]
+        known: dict[str, Any] = {"epochs": 1, "updates_per_iteration": 1}
+        known["dynamics"] = {"length": int(length)} if length != "0" else {}
+        return known | {"processes": self.given.get("processes", 1)} | typed
+
+    def translate_rest(self, peers: Sequence[str], nothing: Mapping[str, str]) -> None:
+        """Translate what is left by the table of names, and list what has no counterpart."""
+        typed = [f"{key}={typed_value(value)}" for key, value in self.left.items()]
+        for key, value in self.left.items():
+            name = key.rpartition(".")[2]
+            if value == "" or value == {}:
+                continue
+            if name in SAME and value is not None:
+                self.into.set(name, value)
+                continue
+            reason = nothing.get(key) or nothing.get(name)
+            row = find(key, self.sizes(), *peers)
+            if reason is None and row is not None and value is not None:
+                if row.choices and isinstance(value, list) and len(value) == 1:
+                    value = value[0]
+                found = candidates(row, typed_value(value), self.sizes())
+                if words := next((w for c in found if (w := filled(c, typed))), ()):
+                    self.into.type(*(w for w in words if not w.startswith("model=tiny_")))
+                    continue
+                reason = row.caveat or NONE
+            if value is not None or reason is not None:
+                self.into.drop(key, value, reason or UNKNOWN)

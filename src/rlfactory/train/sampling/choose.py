@@ -1,0 +1,97 @@
+"""Builds the sampler that fits a model and an algorithm."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rlfactory.algo.base import Algorithm
+from rlfactory.algo.ops.preference import PAIR
+from rlfactory.config.prompt_data import folder_of_prompts
+from rlfactory.config.schema.targets import instantiate
+from rlfactory.model.pipelines.local_models import image_size
+from rlfactory.model.pipelines.noise_levels import noise_levels
+from rlfactory.train.evaluation.build import policy_fraction
+from rlfactory.train.sampling.base import Advance, Sampler
+from rlfactory.train.sampling.image import ImageSampler
+from rlfactory.train.sampling.trajectories import RolloutSpec
+
+Config = Mapping[str, Any]
+
+
+def _text_sampler(
+    config: Config, model: Any, dynamics: Any, algo: Algorithm[Any, Any, Any], advance: Advance
+) -> Sampler:
+    """The sampler of a language model."""
+    # not imported where images are trained
+    from rlfactory.train.sampling.engine import EngineSampler
+    from rlfactory.train.sampling.given import GivenSampler
+    from rlfactory.train.sampling.text import TextSampler
+
+    batch = config["sample_batch"]
+    options: dict[str, Any] = {"dynamics": dynamics, "batch": batch, "advance": advance}
+    if algo.samples_from == "data":
+        options |= {"length": algo.length, "members": PAIR if algo.learns_from_pairs else 1}
+        return GivenSampler(model, completion=algo.completion, **options)
+    engine = instantiate(config["engine"], "engine")
+    if engine.draws_by == "engine":
+        return EngineSampler(model, engine=engine, **options)
+    return TextSampler(model, **options)
+
+
+def build_sampler(
+    config: Config,
+    model: Any,
+    dynamics: Any,
+    algo: Algorithm[Any, Any, Any],
+    schedule: Any,
+    sigmas: Any,
+    advance: Advance,
+) -> Sampler:
+    """The sampler of a model.
+
+    Args:
+        sigmas: the noise levels of rollouts by the `schedule`; both are None for texts.
+    """
+    if model.media == "texts":
+        return _text_sampler(config, model, dynamics, algo, advance)
+    size, steps = config["evaluation"]["size"], config["evaluation"]["steps"]
+    resolution = model.resolution if size is None else model.resolution_of(size)
+    transitions = None
+    if algo.requires == "transitions":
+        transitions = _rollout_spec(config, dynamics, algo.stores_step_mean)
+    options = {
+        "dynamics": dynamics,
+        "sigmas": sigmas,
+        "evaluation_sigmas": noise_levels(schedule, resolution, steps),
+        "evaluation_shape": resolution.shape,
+        "policy_fraction": policy_fraction(config),
+        "transitions": transitions,
+        "batch": config["sample_batch"],
+        "advance": advance,
+    }
+    if algo.samples_from == "data":
+        from rlfactory.train.sampling.given_image import GivenImageSampler
+
+        return GivenImageSampler(
+            model,
+            completion=algo.completion,
+            folder=folder_of_prompts(config),
+            size=image_size(config["model"]),
+            **options,
+        )
+    return ImageSampler(model, **options)
+
+
+def _rollout_spec(config: Config, dynamics: Any, mean: bool) -> RolloutSpec:
+    """The trajectories that a step-wise algorithm learns from."""
+    return RolloutSpec(
+        dynamics,
+        window=instantiate(config["window"], "window"),
+        branches=config["branches"],
+        branch_at=config["branch_at"],
+        mean=mean,
+        dtype=getattr(torch, config["latent_storage"]),
+        tail=config["tail"],
+        **(config["tree"] if config["branch_at"] == "tree" else {}),
+    )

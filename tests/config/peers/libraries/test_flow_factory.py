@@ -1,0 +1,145 @@
+"""Flow-Factory's files become the plan of its preset."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfactory.config.diff import differences
+from rlfactory.config.overrides import compose, plan_composed
+from rlfactory.config.peers.library import translate
+from rlfactory.config.problems import PlanError
+
+AWM = """
+num_processes: 8
+main_process_port: 29500
+mixed_precision: bf16
+launcher: accelerate
+data: {dataset_dir: dataset/pickscore, preprocessing_batch_size: 8}
+model: {finetune_type: lora, lora_rank: 32, lora_alpha: 64, target_modules: default,
+  model_name_or_path: stabilityai/stable-diffusion-3.5-medium, model_type: sd3-5}
+log: {run_name: null, project: Mine, logging_backend: wandb, save_dir: saves/, save_freq: 20}
+train: {trainer_type: awm, advantage_aggregation: sum, awm_weighting: ghuber, ghuber_power: 0.25,
+  num_train_timesteps: 6, time_sampling_strategy: discrete_wo_init, timestep_range: 0.9,
+  clip_range: 1, adv_clip_range: 1.0, kl_type: v-based, kl_beta: 1.0e-4, ema_decay: 0.3,
+  ema_decay_schedule: linear, ema_kl_beta: 1, ema_update_interval: 1, warmup_steps: 1000,
+  resolution: 512, num_inference_steps: 14, guidance_scale: 1.0, per_device_batch_size: 8,
+  group_size: 16, global_std: true, unique_sample_num_per_epoch: 48, gradient_step_per_epoch: 1,
+  learning_rate: 3.0e-4, adam_weight_decay: 1.0e-4, max_grad_norm: 1.0, seed: 42, my_option: 3}
+scheduler: {dynamics_type: ODE}
+eval: {num_inference_steps: 40, guidance_scale: 2.0, eval_freq: 0}
+rewards: [{name: p, reward_model: PickScore, batch_size: 16}]
+"""
+UNCOMPARED = ("hardware", "logger", "micro_batch", "checkpoint")
+"""Keys of which a preset says nothing."""
+
+
+def changed(**train: Any) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(AWM)
+    content["train"] |= train
+    return content
+
+
+def test_awm_is_the_preset_of_awm() -> None:
+    made = plan_composed(compose(translate("Flow-Factory", changed()).command()))
+    preset = plan_composed(compose(["experiment=peer/flow_factory_awm", "recipe=none"]))
+    found = differences(preset.config, made.config)
+    assert [d for d in found if d[0].partition(".")[0] not in UNCOMPARED] == []
+    assert made.config["hardware"]["processes"] == 8
+    assert made.config["logger"]["project"] == "Mine"
+
+
+def test_a_file_without_data_model_or_rewards_leaves_them_to_the_defaults() -> None:
+    content = {"model": {"model_type": "sd3-5"}, "train": {"trainer_type": "grpo"}}
+    words = translate("Flow-Factory", content).command()
+    assert not [w for w in words if w.startswith(("model.path", "prompts", "reward"))]
+    assert plan_composed(compose(words)).choices["prompts"] == "preferences"
+
+
+def test_what_has_no_counterpart_is_listed() -> None:
+    made = translate("Flow-Factory", changed())
+    assert made.dropped["train.my_option"] == (3, "unknown here")
+    assert made.dropped["eval.guidance_scale"][0] == 2.0
+    assert {"launcher", "data.preprocessing_batch_size", "rewards.batch_size"} <= {*made.dropped}
+    assert "micro_batch=8" in made.command()
+
+
+def test_grpo_on_flux_has_its_window_and_its_guidance() -> None:
+    content = changed(trainer_type="grpo", guidance_scale=3.5, kl_beta=1e-3, kl_type="x-based")
+    content["model"] |= {
+        "model_type": "flux1",
+        "model_name_or_path": "black-forest-labs/FLUX.1-dev",
+    }
+    content["scheduler"] = {
+        "dynamics_type": "Flow-SDE", "noise_level": 0.7, "num_sde_steps": 1, "sde_steps": [1, 2, 3]
+    }  # fmt: skip
+    words = translate("Flow-Factory", content).command()
+    assert {"window.size=1", "window.low=1", "window.high=4", "regularizer=kl_x"} <= {*words}
+    assert {"model.embedded_guidance=3.5", "dynamics.noise_level=0.7"} <= {*words}
+    plan_composed(compose(words))
+
+
+def test_steps_that_are_no_range_are_noted() -> None:
+    content = changed(trainer_type="grpo")
+    content["scheduler"] = {"dynamics_type": "CPS", "noise_level": 0.8, "sde_steps": [1, 3]}
+    assert any("sde_steps" in note for note in translate("Flow-Factory", content).notes)
+
+
+@pytest.mark.parametrize(("key", "value"), [("trainer_type", "dpo"), ("model_type", "wan21")])
+def test_what_is_not_trained_here_is_refused(key: str, value: str) -> None:
+    content = changed()
+    content["train" if key == "trainer_type" else "model"][key] = value
+    with pytest.raises(PlanError, match=f"is {value}; known are"):
+        translate("Flow-Factory", content)
+
+
+TRAIN = """
+{trainer_type: grpo, resolution: 512, per_device_batch_size: 1, group_size: 16,
+ global_std: false, unique_sample_num_per_epoch: 48, gradient_step_per_epoch: 2,
+ clip_range: 1.0e-4, adv_clip_range: 5.0, max_grad_norm: 1.0, dynamics_type: Flow-SDE,
+ num_inference_steps: 10, noise_level: 1.0, num_train_steps: 1, train_steps: [1, 2, 3],
+ guidance_scale: 4, seed: 42, learning_rate: 3.0e-4, adam_weight_decay: 1.0e-4,
+ adam_betas: [0.9, 0.999], adam_epsilon: 1.0e-8, ema_decay: 0.9, ema_update_interval: 4}
+"""
+"""What its examples on newer models have in common; the keys are those of their time."""
+PENALTY = {"kl_type": "x-based", "kl_beta": 0.04}
+NEWER = {
+    "flow_factory_grpo_qwen_image": (
+        "qwen-image", "Qwen/Qwen-Image-2512", PENALTY, {"resolution": 1024},
+    ),
+    "flow_factory_grpo_flux2": (
+        "flux2", "black-forest-labs/FLUX.2-dev", PENALTY | {"num_inference_steps": 8},
+        {"resolution": 1024},
+    ),
+    "flow_factory_grpo_wan": (
+        "wan2_t2v", "Wan-AI/Wan2.1-T2V-14B-Diffusers",
+        {"noise_level": 0.7, "guidance_scale": 5.0, "learning_rate": 1e-4, "resolution": 256,
+         "num_frames": 5}, {"resolution": 480},
+    ),
+    "flow_factory_nft_qwen_image": (
+        "qwen-image", "Qwen/Qwen-Image",
+        {"trainer_type": "nft", "nft_beta": 1, "num_train_timesteps": 4, "time_type": "Uniform",
+         "time_shift": 3.0, "dynamics_type": "ODE", "noise_level": None}, {"resolution": 1024},
+    ),
+}  # fmt: skip
+OURS = ("latent_storage", "sample_batch", "model.negative_prompt", "schedule.kind", "schedule._t")
+"""Keys of which its files say nothing, and of the noise levels, which are the model's own."""
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_examples_on_newer_models_are_their_presets(name: str) -> None:
+    kind, path, train, evaluation = NEWER[name]
+    content = {
+        "mixed_precision": "bf16",
+        "data": {"dataset_dir": "dataset/pickscore"},
+        "model": {"finetune_type": "lora", "lora_rank": 64, "lora_alpha": 128,
+                  "model_type": kind, "model_name_or_path": path},
+        "train": yaml.safe_load(TRAIN) | train,
+        "eval": {"num_inference_steps": 28, "eval_freq": 20} | evaluation,
+        "rewards": [{"name": "p", "reward_model": "PickScore"}],
+    }  # fmt: skip
+    made = plan_composed(compose(translate("Flow-Factory", content).command()))
+    preset = plan_composed(compose([f"experiment=peer/{name}", "recipe=none"]))
+    found = differences(preset.config, made.config)
+    silent = (*UNCOMPARED, "evaluation.every", *OURS)
+    assert [d for d in found if not d[0].startswith(silent)] == []

@@ -1,0 +1,85 @@
+"""The data of other libraries: rows are applied in order, and what is left is told."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfactory.config.peers import computed, values
+from rlfactory.config.peers.importer import Importer, flat
+from rlfactory.config.peers.library import libraries
+from rlfactory.config.peers.translation import Translation
+
+KNOWN = {
+    *("there", "if", "ours", "choices", "by", "default", "other", "type", "untype", "note"),
+    *("drop", "refuse", "call"),
+}
+
+
+def made(content: dict[str, Any], *rows: str) -> Importer:
+    given = dict(flat(content))
+    importer = Importer(Translation("Flow-Factory"), dict(given), given)
+    for row in rows:
+        importer.apply(yaml.safe_load(row))
+    return importer
+
+
+def test_what_is_left_is_translated_by_name_or_listed() -> None:
+    content = {"train": {"learning_rate": 1e-4, "odd": 1, "empty": "", "off": None}, "seed": 3}
+    importer = made(content)
+    importer.translate_rest(["Flow-Factory"], {"odd": "it is odd"})
+    assert importer.into.command() == ["seed=3", "optimizer.lr=0.0001"]
+    assert importer.into.dropped == {"train.odd": (1, "it is odd")}
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("{a: 1}", True),
+        ("{a: [2, 1]}", True),
+        ("{a: 2}", False),
+        ("{a: true}", True),
+        ("{a: false}", False),
+        ("{none: null}", True),
+        ("{a: null}", False),
+        ("{a: '>0'}", True),
+        ("{a: '>1'}", False),
+        ("{a: '!=b.c'}", True),
+        ("{a: '!=none'}", False),
+        ("{b.d: '~^te'}", True),
+        ("{b.d: '~^xt'}", False),
+        ("{b.d: text, a: 2}", False),
+    ],
+)
+def test_conditions(condition: str, holds: bool) -> None:
+    content = {"a": 1, "b": {"c": 2, "d": "text"}}
+    importer = made(content, f"{{if: {condition}, type: 'k={{b.c}}'}}")
+    assert importer.into.command() == (["k=2"] if holds else [])
+
+
+def test_rows() -> None:
+    importer = made(
+        {"x": 3, "kind": "Two", "old": 1, "new": 2, "why": 5, "rest": 1, "p_a": 1, "p_b": 2},
+        "{there: x, by: one_more, ours: 'a.b={value}'}",
+        "{there: kind, choices: {two: k=2, one: k=1}}",
+        "{there: [new, old], ours: 'c={value}'}",
+        "{there: why, drop: no reason, note: 'was {value}'}",
+        "{there: 'p_*', drop: p}",
+        "{type: engine=vllm engine.memory=1}",
+        "{untype: engine, drop: none}",
+        "{there: absent, default: 7, ours: 'd={value}'}",
+    )
+    assert importer.into.command() == ["k=2", "c=2", "d=7", "a.b=4"]
+    assert importer.into.notes == ["was 5"]
+    dropped = {"why": (5, "no reason"), "p_a": (1, "p"), "p_b": (2, "p")}
+    assert importer.into.dropped == {**dropped, "engine": ("vllm", "none")}
+    assert [*importer.left] == ["rest"]
+
+
+@pytest.mark.parametrize("name", libraries())
+def test_rows_are_well_formed(name: str) -> None:
+    data = libraries()[name]
+    for row in [*data["rows"], *data.get("last", ())]:
+        assert row.keys() <= KNOWN, row
+        assert row.get("by") is None or hasattr(values, row["by"]), row
+        assert row.get("call") is None or hasattr(computed, row["call"]), row
