@@ -58,7 +58,7 @@ class RunFolder:
     inputs = _Inside("inputs")
     """Copies of the files that the run reads, see `run/inputs.py`; none without any."""
     signature = _Inside("signature.txt")
-    """Who began a run that names code of its own, see `own_code.py`; else none."""
+    """Who began a run that names code of its own, see `signed_run.py`; else none."""
     metrics = _Inside("metrics.jsonl")
     """One JSON object per line, see `MetricsLog`."""
     status = _Inside("STATUS")
