@@ -7,11 +7,11 @@ import base64
 import hashlib
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 from PIL import Image
@@ -66,12 +66,13 @@ def page(report: Report, run: RunContent | None = None) -> str:
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = {"rows": rows, "plots": [plot.data for plot in drawn], "box": SVG_BOX, "size": SVG_SIZE}
-    functions = [interval, count, plural, status_kind, runs_counted, is_gain, embedded, overall, id]
+    functions: list[Callable[..., Any]] = [fixed, number, interval, count, plural, status_kind]
+    functions += [runs_counted, is_gain, embedded, overall, id]
     return (
         _environment()
         .get_template("page.html")
         .render(
-            {function.__name__: function for function in [fixed, number, *functions]},
+            {function.__name__: function for function in functions},
             style=Markup(_asset("page.css")),
             report=report,
             run=run,

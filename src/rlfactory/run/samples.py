@@ -56,7 +56,8 @@ class SampleTable:
 
     def markdown(self) -> str:
         """The table in Markdown, without images."""
-        heads, *rows = ([*map(_markdown, cells)] for cells in [self.columns, *self.rows])
+        heads = [*map(_markdown, self.columns)]
+        rows = [[*map(_markdown, cells)] for cells in self.rows]
         return "\n".join([f"**{self.title}**", "", *table_lines("l" * len(heads), heads, rows)])
 
     def save(self, path: Path) -> None:
