@@ -68,37 +68,34 @@ def page(report: Report, run: RunContent | None = None) -> str:
     data = {"rows": rows, "plots": [plot.data for plot in drawn], "box": SVG_BOX, "size": SVG_SIZE}
     functions: list[Callable[..., Any]] = [fixed, number, interval, count, plural, status_kind]
     functions += [runs_counted, is_gain, embedded, overall, id]
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            {function.__name__: function for function in functions},
-            style=Markup(_asset("page.css")),
-            report=report,
-            run=run,
-            eyebrow=_eyebrow(report) if run is None else run.choices,
-            facts=_facts(report) if run is None else run.facts,
-            halves={column.name: halves(column, report.rows) for column in report.columns},
-            best={column.name: best_row(column, report.rows) for column in report.columns},
-            columns={column.name: column for column in report.columns},
-            colours={name: number for number, name in enumerate(rows)},
-            palette=len(COLORS),
-            plots=drawn,
-            categories=category_tables(report),
-            leaderboard=leaderboard_table(report.entries),
-            leaderboard_note=LEADERBOARD_NOTE,
-            claims=claim_table(report.claims),
-            claims_note=f"{counts_text(report.claims)}. {NOTE}",
-            fewest=FEWEST,
-            has_band=any(curve.high != curve.mean for curve in report.curves),
-            images=images,
-            strip=strip,
-            notes=[*report.notes, *unreadable],
-            data={**data, "palette": len(COLORS)},
-            script=Markup(script),
-            script_hash=f"'sha256-{digest}'",
-            title_of=_titles(report, run, drawn, images, strip, unreadable),
-        )
+    template = _environment().get_template("page.html")
+    return template.render(
+        {function.__name__: function for function in functions},
+        style=Markup(_asset("page.css")),
+        report=report,
+        run=run,
+        eyebrow=_eyebrow(report) if run is None else run.choices,
+        facts=_facts(report) if run is None else run.facts,
+        halves={column.name: halves(column, report.rows) for column in report.columns},
+        best={column.name: best_row(column, report.rows) for column in report.columns},
+        columns={column.name: column for column in report.columns},
+        colours={name: number for number, name in enumerate(rows)},
+        palette=len(COLORS),
+        plots=drawn,
+        categories=category_tables(report),
+        leaderboard=leaderboard_table(report.entries),
+        leaderboard_note=LEADERBOARD_NOTE,
+        claims=claim_table(report.claims),
+        claims_note=f"{counts_text(report.claims)}. {NOTE}",
+        fewest=FEWEST,
+        has_band=any(curve.high != curve.mean for curve in report.curves),
+        images=images,
+        strip=strip,
+        notes=[*report.notes, *unreadable],
+        data={**data, "palette": len(COLORS)},
+        script=Markup(script),
+        script_hash=f"'sha256-{digest}'",
+        title_of=_titles(report, run, drawn, images, strip, unreadable),
     )
 
 
