@@ -48,6 +48,7 @@ class AnswerReward(Reward):
 
     def answers(self, samples: Samples) -> list[Any]:
         """The answer of each sample, None where there is none; then there is a line in the log."""
+        assert self.column is not None
         answers = [row.get(self.column) for row in samples.metadata]
         lacking = [p for p, answer in zip(samples.prompts, answers, strict=True) if answer is None]
         if lacking:
