@@ -27,7 +27,8 @@ def report(words: Sequence[str]) -> int:
         written = write(built, folder, a.format)
         if a.against:
             folder.mkdir(parents=True, exist_ok=True)
-            written.append(draw_against(built.curves, *a.against, folder))
+            x, y = a.against
+            written.append(draw_against(built.curves, x, y, folder))
         if written:
             print("\n".join(f"written: {path}" for path in written))
     if "html" in a.format and len(a.paths) == 1 and is_run(a.paths[0]):
