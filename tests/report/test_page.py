@@ -297,7 +297,7 @@ def test_prompts_stand_in_full_with_their_scores(images: RunFolder) -> None:
 
 
 def test_completions_stand_before_and_after(texts: RunFolder) -> None:
-    html = write_run_page(texts).read_text(encoding="utf-8")
+    html = write_run_page(run_content(texts)).read_text(encoding="utf-8")
     parsed(html)
     assert "&lt;/script&gt; text 0 of 0" in html
     assert "&lt;/script&gt; text 0 of 4" in html
@@ -306,7 +306,7 @@ def test_completions_stand_before_and_after(texts: RunFolder) -> None:
 
 def test_a_run_without_results_says_so(tmp_path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    html = write_run_page(folder).read_text(encoding="utf-8")
+    html = write_run_page(run_content(folder)).read_text(encoding="utf-8")
     parsed(html)
     assert "Not evaluated yet." in html
 
