@@ -19,7 +19,6 @@ from rlfactory.report.row_curves import (
     by_metric,
     draw_panel,
     draw_report,
-    fixed,
     panel_svg,
     paths_of,
     plots,
@@ -200,14 +199,6 @@ def test_the_report_draws_it(
     assert report([str(folder), *words]) == 0
     assert (folder / "report" / "against.png").is_file()
     assert "against.png" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.5, "0.50"), (-1.234, "\u22121.23"), (-0.001, "0.00"), (None, "–"), (math.nan, "–")],
-)
-def test_fixed(value, text):
-    assert fixed(value, 2) == text
 
 
 def single_curve(paper: float | None = None) -> Curve:

@@ -21,11 +21,11 @@ from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.plot import COLORS
 from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
-from rlfactory.report.row_curves import FEWEST, SVG_BOX, SVG_SIZE, fixed, plots, rows_with_curves
+from rlfactory.report.row_curves import FEWEST, SVG_BOX, SVG_SIZE, plots, rows_with_curves
 from rlfactory.report.run_content import RunContent
 from rlfactory.report.run_curves import run_plots
 from rlfactory.report.statistics import MIN_RUNS, Change
-from rlfactory.report.table import NONE, category_tables
+from rlfactory.report.table import NONE, category_tables, fixed
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column
 from rlfactory.utils.console import number

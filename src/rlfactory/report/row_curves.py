@@ -28,13 +28,12 @@ from rlfactory.report.plot import (
     svg_for_html,
 )
 from rlfactory.report.report import Curve, Report
-from rlfactory.report.table import NONE
+from rlfactory.report.table import fixed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MINUS = "\N{MINUS SIGN}"
 FILE, AGAINST = "curves", "against.png"
 SVG_SIZE = (400, 236)
 SVG_BOX = (50, 10, 388, 204)  # left, top, right, bottom of the axes in `panel_svg`
@@ -44,8 +43,7 @@ _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 _MARKERS = ("o", "s", "^")  # as many as dashes: what tells rows of one color apart
 _DODGE = 0.16  # how far the dots of one iteration spread, as a share of the step between two
 _LEGEND_COLUMNS = 3
-_LETTERS = 15  # to an inch of the legend
-_HANDLE = 7  # the width of a legend's line, in letters
+_LETTERS, _HANDLE = 15, 7  # letters to an inch of the legend, and to the width of its lines
 _MOST_BANDS = 8  # the bands of more rows would cover each other
 _MOST_BAND = 0.5  # how far a band may extend the axis, as a share of the lines' own span
 
@@ -232,16 +230,6 @@ def short(name: str, longest: int = 80) -> str:
     """A name cut to `longest` letters; `$` is escaped, since it would begin mathematics."""
     cut = name if len(name) <= longest else f"{name[: longest - 1]}…"
     return cut.replace("$", r"\$")
-
-
-def fixed(value: float | None, digits: int) -> str:
-    """That many decimals, with a typographic minus; a dash for an unknown number."""
-    if value is None or math.isnan(value):
-        return NONE
-    text = f"{value:.{digits}f}"
-    if float(text) == 0:
-        text = text.removeprefix("-")
-    return text.replace("-", MINUS)
 
 
 FAR = 1.5  # a paper's value further from the curves than this many of their spans is not drawn
