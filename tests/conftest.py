@@ -144,15 +144,14 @@ def _kept_apart() -> Iterator[None]:
 @contextmanager
 def not_drawn() -> Iterator[None]:
     """Let runs draw no curves and no page, which take longer than all else."""
-    from rlfactory.train.evaluation import schedule as reporter
+    from rlfactory.report import results
 
-    draw, write = reporter.draw_run, reporter.write_run_page
-    reporter.draw_run = lambda _: None
-    reporter.write_run_page = lambda folder, *_: folder.page
+    draw = results.draw_run
+    results.draw_run = lambda folder, *_: folder.page
     try:
         yield
     finally:
-        reporter.draw_run, reporter.write_run_page = draw, write
+        results.draw_run = draw
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import torch
 from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.hardware import distributed  # noqa: F401
 from rlfactory.hardware.environment import ProcessInfo
-from rlfactory.train.evaluation import schedule as reporter  # noqa: F401  (imported once, for all runs)
+from rlfactory.report import results  # noqa: F401  (imported once, for all runs)
 from rlfactory.train.process import worker  # noqa: F401  (imported once, for all runs)
 from rlfactory.train.process.launch import HOST
 
@@ -91,8 +91,7 @@ def attempt(asked: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     torch.set_num_threads(1)
     # what draws takes longer than what trains
-    reporter.draw_run = lambda _: None  # type: ignore[assignment]
-    reporter.write_run_page = lambda folder, *_: folder.page  # type: ignore[assignment]
+    results.draw_run = lambda folder, *_: folder.page  # type: ignore[assignment]
     for line in sys.stdin:
         given = json.loads(line)
         os.chdir(given["folder"])
