@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rlfactory import api
-from rlfactory.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -72,10 +71,3 @@ def test_readme_is_short_and_its_snippet_runs(
     exec(snippet, names)
     assert getattr(names["run"], "after", None) is not None
     assert (tmp_path / "redness" / "README.md").is_file()
-
-
-def test_the_prediction_is_one_that_was_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "prediction.md").read_text(encoding="utf-8")
-    command, line = re.findall(r"\$ rlfactory (.*)\n(time .*)", page)[0]
-    app.dispatch(shlex.split(command))
-    assert line in capsys.readouterr().out

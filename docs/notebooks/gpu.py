@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What to change for a GPU
 #
-# Plans runs of full-size models on a machine without a GPU: what fits into memory, how long it takes, and which settings change that.
+# Plans runs of full-size models on a machine without a GPU: what fits into memory, and which settings change that.
 
 # %%
 import rlfactory as rl
@@ -16,7 +16,7 @@ plan = rl.plan("model=sd35", "algo=grpo", "reward=pickscore", "hardware.gpu=h100
 print(plan.table())
 
 # %% [markdown]
-# The rows to read are `peak memory` and `time`. Both are arithmetic on the configuration, and estimates: [how memory is estimated](../estimate.md), [how time is predicted, and how far published runs differ](../prediction.md). Runs of this package on a GPU were not compared with them yet.
+# The row to read is `peak memory`, an estimate by arithmetic on the configuration ([how](../estimate.md)). `rlfactory estimate` with the same words counts memory, FLOPs and seconds on the engine itself. Runs of this package on a GPU were not compared with them yet.
 #
 # ## Other GPUs, other algorithms
 
@@ -31,12 +31,12 @@ def row(*words, name):
 shared = ["model=sd35", "reward=pickscore"]
 for gpu in ("h100", "a100_80gb", "rtx4090"):
     print(gpu)
-    print(row(*shared, "algo=grpo", f"hardware.gpu={gpu}", name="time"))
+    print(row(*shared, "algo=grpo", f"hardware.gpu={gpu}", name="peak memory"))
 
 # %%
 for algo in ("grpo", "nft", "awm", "vgrpo"):
     print(algo)
-    print(row(*shared, f"algo={algo}", "hardware.gpu=h100", name="time"))
+    print(row(*shared, f"algo={algo}", "hardware.gpu=h100", name="passes"))
 
 # %% [markdown]
 # ## When it does not fit

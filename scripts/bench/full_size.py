@@ -18,16 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from ghost import Measured, fake_tensors, measured, with_fake_tensors
 from published import in_place_of_loading, named, pipeline
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlfactory.config import nfe
 from rlfactory.config.memory.device_memory import GIB, is_out_of_memory
-from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import parts_of
 from rlfactory.config.memory.suggestions import traits_of, with_changes
-from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.options import options
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.schema.root import GROUPS
@@ -35,6 +33,7 @@ from rlfactory.model.pipelines.embedding_cache import LENGTHS
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.prompts.edits import EditsPrompts
 from rlfactory.rollout import Condition
+from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import NoProgress
 from rlfactory.train.trainer import Trainer
@@ -137,16 +136,16 @@ def flops(name: str, changes: Changes | None = None, **options: Any) -> Flops:
     return Flops(forward.get_total_flops(), learning.get_total_flops())
 
 
-def held(name: str, again: bool, changes: Changes | None = None, **options: Any) -> Measured:
-    """Activation memory of one item in bf16, counted on fake tensors."""
+def held(name: str, again: bool, changes: Changes | None = None, **options: Any) -> int:
+    """Bytes of what autograd keeps of one item in bf16, counted on fake tensors."""
     model = adapter(name, changes or {}, torch.bfloat16, **options)
     network = model.network
     if again:
         network.enable_gradient_checkpointing()
     network.train(again)
     texts = model.encode([a_prompt(model)]).tensors
-    with fake_tensors():
-        with_fake_tensors(network)
+    with fake_tensors() as mode:
+        with_fake_tensors(network, mode)
         tensors = {
             k: v if k == LENGTHS else torch.empty(v.shape, dtype=v.dtype) for k, v in texts.items()
         }
@@ -154,11 +153,9 @@ def held(name: str, again: bool, changes: Changes | None = None, **options: Any)
             model._negative = {k: v[0] for k, v in tensors.items()}
         x, t = torch.empty(1, *model.resolution.shape), torch.empty(1)
 
-        def predict() -> torch.Tensor:
-            with torch.autocast("cpu", torch.bfloat16):
-                return model.predict(x, t, Condition(tensors))
-
-        return measured(predict)
+        with Counting() as live, torch.autocast("cpu", torch.bfloat16):
+            loss = model.predict(x, t, Condition(tensors)).float().pow(2).mean()
+            return live.now - loss.nbytes
 
 
 def foreseen(config: Any) -> Estimate:
@@ -180,7 +177,7 @@ def networks(names: Sequence[str]) -> Iterator[list[str]]:
         asked_for = ("size", "frames") if "frames" in config["model"] else ()
         video = {key: config["model"][key] for key in asked_for}
         found = flops(name, **video)
-        kept = [held(name, again, **video).saved for again in (False, True)]
+        kept = [held(name, again, **video) for again in (False, True)]
         counts = [f"{network.parameters:,}", f"{foreseen(config).trainable:,.0f}"]
         tera = [f"{found.forward / 1e12:.2f}", f"{found.learning / 1e12:.2f}"]
         yield [name, *counts, *tera, *(f"{k / GIB:.2f}" for k in kept)]

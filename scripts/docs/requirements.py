@@ -1,4 +1,4 @@
-"""The table of docs/requirements.md: memory and time by model, as the plan estimates them."""
+"""The table of docs/requirements.md: memory by model, as the plan estimates it."""
 
 import re
 
@@ -19,9 +19,8 @@ GPU = "h100"
 def table() -> str:
     """A row a model and algorithm, on one GPU."""
     lines = [
-        "| command | peak, GiB | with `memory=low`"
-        f" | seconds an iteration, {GPU} | iterations | GPU-hours |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| command | peak, GiB | with `memory=low` | iterations |",
+        "|---|---:|---:|---:|",
     ]
     for model, algorithms in ROWS.items():
         for algorithm in algorithms:
@@ -31,9 +30,8 @@ def table() -> str:
 
 def _row(*words: str) -> str:
     plan, low = _plan(*words), _plan(*words, "memory=low")
-    seconds, hours = _time(plan)
     iterations = plan.config["iterations"]
-    cells = [f"`{' '.join(words)}`", _peak(plan), _peak(low), seconds, f"{iterations:,}", hours]
+    cells = [f"`{' '.join(words)}`", _peak(plan), _peak(low), f"{iterations:,}"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -44,10 +42,3 @@ def _plan(*words: str) -> Plan:
 def _peak(plan: Plan) -> str:
     found = re.search(r"about ([\d.]+) GiB", plan.derived.get("peak memory", ""))
     return found[1] if found else "–"
-
-
-def _time(plan: Plan) -> tuple[str, str]:
-    text = plan.derived.get("time", "")
-    seconds = re.search(r"about ([\d.,]+) s an iteration", text)
-    hours = re.search(r"([\d.,]+) GPU-hours", text)
-    return (seconds[1] if seconds else "–"), (hours[1] if hours else "–")

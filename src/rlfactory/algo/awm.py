@@ -66,6 +66,10 @@ class AWM(ForwardAlgorithm):
     """
 
     has_surrogate_likelihood = True
+    decided_by = {
+        "one_ratio_per_sample": ("ratio", {"sum_first": True}),
+        "skip_old_log_probs": ("shortcut", {True: True}),
+    }
     unstable_unclipped = True
 
     def __init__(

@@ -86,7 +86,11 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
 
     `ModelT` is `ImageModel` or `TextModel`; `ItemsT` is `TrainingItems` or `TokenBatch`, whose
     `split` yields `BatchT`, that is `Batch` or `TokenBatch`. The class attributes are read from the
-    source to check a configuration, so they must be literals.
+    source to check a configuration, so they must be literals. A static method `items(options, run,
+    steps)` may say how many training items a sample has, by the algorithm's options, the root of
+    the configuration and the sampling steps that have a likelihood; without it there is one for
+    each of `step_fraction` of those steps, of `times.count`, or one text. It is compiled from the
+    source too, so it uses builtins, and imports what else it needs, without torch.
 
     Attributes:
         requires: What the rollout must hold: `transitions` (the stochastic steps), `tokens`, or
@@ -110,6 +114,10 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
             `Outputs.log_ratio`.
         one_ratio_per_sample: Whether a sample's items have one ratio: micro-batches hold complete
             samples where one fits, and `Batch.per_sample` gives the ratio in any case.
+        trains_tree: Whether trajectories are trees, each edge of which is trained once.
+        columns: The options that name the columns of the data that are learned from.
+        decided_by: Attributes that an option of another name decides: by attribute the option, and
+            the attribute's value for values of it (None for others).
         required_dynamics: The only `step_form` of dynamics that the loss is valid for; None: any.
         unstable_unclipped: Whether the plan warns of a run without a clip range or a penalty.
         behaviour: The weight set that samples; an instance may set it.
@@ -135,6 +143,9 @@ class Algorithm(ABC, Generic[ModelT, ItemsT, BatchT]):
     on_policy: ClassVar[bool] = False
     has_surrogate_likelihood: ClassVar[bool] = False
     one_ratio_per_sample: bool = False
+    trains_tree: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ()
+    decided_by: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
     required_dynamics: ClassVar[str | None] = None
     unstable_unclipped: ClassVar[bool] = False
     behaviour: str = POLICY

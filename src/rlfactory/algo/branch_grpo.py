@@ -1,8 +1,8 @@
 """BranchGRPO (arXiv 2509.06040): GRPO on trees of trajectories, with a reward for every edge."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class BranchGRPO(StepAlgorithm):
         slide_to: The step at which the first of them stops.
     """
 
-    trains_tree: ClassVar[bool] = True
+    trains_tree = True
 
     def __init__(
         self,
@@ -74,6 +74,20 @@ class BranchGRPO(StepAlgorithm):
             message = f"is {skipped}; allowed are steps from 0 to {steps - 1}"
             typed = ",".join(map(str, inside))
             yield "skip_steps", message, f"algo.skip_steps=[{typed}]"
+
+    @staticmethod
+    def items(options: Mapping[str, Any], run: Mapping[str, Any], steps: Sequence[int]) -> float:
+        """Edges that are trained, for each leaf; of pruned steps that move, in iteration 0."""
+        from rlfactory.utils import tree_sizes as tree
+
+        every, stop = options.get("slide_every"), options.get("slide_to", 0)
+        skipped = tree.skipped_steps(options.get("skip_steps") or [], 0, every, stop)
+        leaves, branches, splits = run["group_size"], run["branches"], run["tree"]["splits"]
+        factor = tree.branching_factor(branches, len(splits))
+        width, share = options.get("width", "none"), options.get("width_kept", 1.0)
+        kept = tree.kept_children(width, share, factor, leaves) / leaves
+        trained = [step for step in steps if step not in skipped]
+        return tree.edges_per_leaf(trained, branches, splits, kept=kept)
 
     def compute_advantages(self, rollout: Rollout, main: str) -> Rollout:
         """Advantages of edges, `[B, T]`, and which of them are trained."""

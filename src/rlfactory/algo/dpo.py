@@ -55,6 +55,7 @@ class DPO(Algorithm[TextModel, PairBatch, PairBatch]):
 
     requires = "tokens"
     samples_from = "data"
+    columns = ("chosen", "rejected")
     uses_critic = False
     data_scores = {
         "loss": ("loss/policy", "lower"),

@@ -41,6 +41,7 @@ class SFT(Algorithm[TextModel, TokenBatch, TokenBatch]):
 
     requires = "tokens"
     samples_from = "data"
+    columns = ("column",)
     uses_critic = False
     data_scores = {
         "loss": ("loss/policy", "lower"),

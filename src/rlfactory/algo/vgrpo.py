@@ -75,6 +75,7 @@ class VGRPO(ForwardAlgorithm):
 
     has_surrogate_likelihood = True
     one_ratio_per_sample = True
+    decided_by = {"skip_old_log_probs": ("shortcut", {True: True})}
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ WITH_FLAGS: Mapping[str, str] = {
 }
 """The modules with the functions of commands that take flags."""
 WITH_WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("check", "list_options", "explain"), "rlfactory.cli.app"),
+    **dict.fromkeys(("check", "estimate", "list_options", "explain"), "rlfactory.cli.app"),
     **dict.fromkeys(("evaluate", "sync"), "rlfactory.cli.run_commands"),
     "serve": "rlfactory.tools.serve.command",
     "sweep": "rlfactory.sweep.command",
@@ -119,7 +119,7 @@ def dispatch(argv: Sequence[str]) -> int:
     words = normalise_words([word for word in argv if word not in (FORCE, TAKE_OVER)])
     command = words[0] if words else ""
     function = FUNCTIONS.get(command, command)
-    if command == "check" or function not in WITH_WORDS:
+    if command in ("check", "estimate") or function not in WITH_WORDS:
         refuse_config_files(words)
         if problems := [*flag_problems(words), *plugin_problems(words)]:
             raise PlanError(problems)
@@ -197,6 +197,16 @@ def check(overrides: Sequence[str]) -> int:
     plan = _plan(overrides)
     require_usable(plan)
     print(plan.table(color=sys.stdout.isatty()))
+    return 0
+
+
+def estimate(overrides: Sequence[str]) -> int:
+    """Print what a run takes, counted on fake tensors."""
+    _refuse_words(overrides)
+    plan = _plan(overrides)
+    from rlfactory.tools.estimate import show
+
+    print(show(plan.config))
     return 0
 
 

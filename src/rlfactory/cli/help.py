@@ -22,6 +22,7 @@ examples
   rlfactory -m algo=grpo,nft seed=0,1            four runs, one after another
 
   rlfactory check [-m] [OVERRIDES]               the plan alone; -m: of every job
+  rlfactory estimate [OVERRIDES]                 memory, FLOPs and seconds, counted
   rlfactory list [GROUP [OPTION]]                options, a line each
   rlfactory explain KEY [OVERRIDES]              what a key means, where it is set
   rlfactory import FILE                          another library's file as a command

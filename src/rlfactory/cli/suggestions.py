@@ -22,7 +22,7 @@ def working_command(problems: Sequence[Problem], typed: Sequence[str]) -> str | 
         The command; empty if the fixes lead to none; None if they are no overrides of a plan, or
         a problem has none, so that nothing can be tried.
     """
-    command = [word for word in typed[:1] if word == "check"]
+    command = [word for word in typed[:1] if word in ("check", "estimate")]
     if not _is_planned(typed[len(command) :]) or _fixed(problems, typed, command) is None:
         return None
     words, seen, meant = list(typed), {tuple(typed)}, set[str]()

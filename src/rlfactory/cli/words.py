@@ -10,12 +10,12 @@ from pathlib import Path
 from rlfactory.config.problems import PlanError, Problem, closest, override_key
 
 _COMMANDS = """
-check list explain resume sample evaluate report compare import inspect export serve sweep sync
-reward-model verify
+check estimate list explain resume sample evaluate report compare import inspect export serve sweep
+sync reward-model verify
 """
 COMMANDS = tuple(_COMMANDS.split())
 """The commands besides training."""
-PLANNED = ("check", "explain")
+PLANNED = ("check", "estimate", "explain")
 """Commands whose words are overrides, as those of training; the others have flags and files."""
 FORCE, TAKE_OVER = "--force", "--take-over"
 CONFIG_FILE = re.compile(r"(?:--)?(?:config(?:_file)?=)?([^=]+\.(?:ya?ml|json|py)(?::\w+)?)")
@@ -113,11 +113,13 @@ def flags_first(words: Sequence[str]) -> list[str]:
 
 def flag_problems(words: Sequence[str]) -> Iterator[Problem]:
     """The problems of flags: unknown values, and flags of Hydra that are not supported."""
-    if words[:1] == ["check"]:
+    if words[:1] in (["check"], ["estimate"]):
         for word in words:
             if SHORT.get(name := word.partition("=")[0], name) in VALUES:
                 fix = f"rlfactory {shlex.join(words[1:])}"
-                yield Problem(name, "is no flag of check; it prints the configuration itself", fix)
+                yield Problem(
+                    name, f"is no flag of {words[0]}; it prints the configuration itself", fix
+                )
                 return
     for i, word in enumerate(words):
         name, _, value = word.partition("=")

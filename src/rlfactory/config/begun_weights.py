@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.compat import upgrade
-from rlfactory.config.memory.language_shapes import LLAMA_LIKE
-from rlfactory.config.memory.model_parts import NETWORKS, shapes
+from rlfactory.config.memory.model_parts import LLAMA_LIKE, NETWORKS, shapes
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
     find_adapters,

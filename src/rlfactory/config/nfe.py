@@ -1,6 +1,5 @@
 """The number of function evaluations (NFE) of an iteration: forward passes of the network."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from rlfactory.config.checks.base import (
@@ -10,14 +9,9 @@ from rlfactory.config.checks.base import (
     steps_trained,
     stochastic_steps,
 )
+from rlfactory.config.schema.class_function import class_function
 from rlfactory.utils.batch_sizes import learning_passes, sampling_passes
-from rlfactory.utils.tree_sizes import (
-    branching_factor,
-    edges_per_leaf,
-    kept_children,
-    nodes_after,
-    skipped_steps,
-)
+from rlfactory.utils.tree_sizes import nodes_after
 
 
 def describe_accumulation(config: Config, traits: Traits) -> str:
@@ -35,18 +29,26 @@ def update_items(config: Config, traits: Traits) -> tuple[int, int]:
     samples = config["prompts_per_iteration"] * config["group_size"]
     per_sample, size = items_per_sample(config, traits), config["micro_batch"]
     items = int(samples // config["updates_per_iteration"] * per_sample)
-    if one_ratio_per_sample(config, traits) and size >= per_sample:
+    if of_algo(config, traits, "one_ratio_per_sample") and size >= per_sample:
         size -= size % int(per_sample)
     if traits["algo"].get("learns_from_pairs"):
         size = max(2, size - size % 2)
     return items, size
 
 
-def one_ratio_per_sample(config: Config, traits: Traits) -> bool:
-    """Whether all items of a sample have one ratio."""
-    return bool(
-        traits["algo"].get("one_ratio_per_sample") or config["algo"].get("ratio") == "sum_first"
-    )
+def attribute(node: Config, traits: Config, name: str, default: Any = None) -> Any:
+    """An attribute that an instance of a component will have: of the option that its `decided_by`
+    or its name says, else of its class.
+    """
+    option, values = traits.get("decided_by", {}).get(name, (name, None))
+    if option in node:
+        return node[option] if values is None else values.get(node[option])
+    return traits.get(name, default)
+
+
+def of_algo(config: Config, traits: Traits, name: str, default: Any = None) -> Any:
+    """An attribute of the algorithm."""
+    return attribute(config["algo"], traits["algo"], name, default)
 
 
 def describe_nfe(config: Config, traits: Traits) -> str:
@@ -67,7 +69,7 @@ def passes_per_sample(config: Config, traits: Traits) -> tuple[float, float, flo
         nfe_compare(config, traits),
         nfe_train(config, traits),
     )
-    sampled, compared, trained = (_guidance(config) * count for count in counts)
+    sampled, compared, trained = (passes_per_prediction(config) * count for count in counts)
     return sampled, compared, trained
 
 
@@ -79,9 +81,9 @@ def nfe_per_iteration(config: Config, traits: Traits) -> float:
     return sum(passes_per_sample(config, traits)) * samples
 
 
-def _guidance(config: Config) -> int:
-    """Forward passes per prediction: two with classifier-free guidance."""
-    return 2 if config["model"].get("guidance", 1) > 1 else 1
+def passes_per_prediction(config: Config) -> int:
+    """Rows of a pass for each sample: two with classifier-free guidance."""
+    return 2 if (config["model"].get("guidance") or 0) > 1 else 1
 
 
 def items_per_sample(config: Config, traits: Traits) -> float:
@@ -91,22 +93,12 @@ def items_per_sample(config: Config, traits: Traits) -> float:
         # of a group of images, a pair is learned from
         learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
         return 1 if requires == "tokens" else learned * int(config["times"].get("count", 1))
-    if config["branch_at"] == "tree":
-        return _edges_per_leaf(config)
-    drawn = 1 if config["branch_at"] == "step" else steps_trained(config)
+    steps = stochastic_steps(config)
+    own = class_function(config["algo"]["_target_"], "items")
+    if own is not None:
+        return float(own(config["algo"], config, steps))
+    drawn = 1 if config["branch_at"] == "step" else len(steps)
     return max(1, int(drawn * config["algo"].get("step_fraction", 1.0)))
-
-
-def _edges_per_leaf(config: Config) -> float:
-    """Training items of a tree per sample; where pruned steps move, in the first iteration."""
-    algo, branches, splits = config["algo"], config["branches"], config["tree"]["splits"]
-    every, stop = algo.get("slide_every"), algo.get("slide_to", 0)
-    skipped = skipped_steps(algo.get("skip_steps") or [], 0, every, stop)
-    steps = [step for step in stochastic_steps(config) if step not in skipped]
-    leaves, factor = config["group_size"], branching_factor(branches, len(splits))
-    width, share = algo.get("width", "none"), algo.get("width_kept", 1.0)
-    kept = kept_children(width, share, factor, leaves) / leaves
-    return edges_per_leaf(steps, branches, splits, kept=kept)
 
 
 def nfe_train(config: Config, traits: Traits) -> float:
@@ -118,9 +110,32 @@ def nfe_compare(config: Config, traits: Traits) -> float:
     """Forward passes per sample without a gradient while learning, for other weight sets and old
     log-likelihoods.
     """
-    others = set(traits["algo"].get("compared_weight_sets") or ())
-    others |= {reference_of(node) for _, node, _ in penalties(config, traits)} - {None}
+    others = set(traits["algo"].get("compared_weight_sets") or ()) | references(config, traits)
     return nfe_train(config, traits) * len(others) + nfe_old_log_likelihoods(config, traits)
+
+
+def references(config: Config, traits: Traits) -> set[str]:
+    """The weight sets that penalties compare with."""
+    found = penalties(config, traits)
+    return {name for _, node, own in found if (name := attribute(node, own, "reference"))}
+
+
+def weight_sets(config: Config, traits: Traits) -> set[str]:
+    """The weight sets besides the policy, each a copy of the trained parameters.
+
+    `ema` is kept where it is evaluated, or compared with.
+    """
+    names = {*(traits["algo"].get("compared_weight_sets") or ()), config["algo"].get("behaviour")}
+    names |= references(config, traits)
+    if config["evaluation"].get("weights", "ema") == "ema":
+        names.add("ema")
+    if config["evaluation"].get("policy_fraction", 1.0) < 1:
+        names.add("reference")  # for the last steps of evaluations
+    without_copy = {None, "policy"}
+    starts = config.get("begin_from") and config.get("reference_from") == "start"
+    if config["model"]["finetune"] == "lora" and not starts:
+        without_copy.add("reference")  # it is the network without its adapters
+    return names - without_copy
 
 
 def nfe_old_log_likelihoods(config: Config, traits: Traits) -> float:
@@ -128,13 +143,14 @@ def nfe_old_log_likelihoods(config: Config, traits: Traits) -> float:
     and again for the ratios of samples that micro-batches divide; of sampling steps where
     they are recomputed.
     """
-    algo, epochs = config["algo"], config["epochs"]
-    updates, items = config["updates_per_iteration"], items_per_sample(config, traits)
-    is_skipped = algo.get("shortcut", True) and algo.get("behaviour", "policy") == "policy"
+    epochs, updates = config["epochs"], config["updates_per_iteration"]
+    items = items_per_sample(config, traits)
+    on_policy = of_algo(config, traits, "behaviour", "policy") == "policy"
+    is_skipped = on_policy and of_algo(config, traits, "skip_old_log_probs", True)
     share = (updates - 1) / updates if is_skipped and epochs == 1 else 1
     if not traits["algo"].get("has_surrogate_likelihood"):
         return share * items if recomputes_old_log_probs(config, traits) else 0
-    is_divided = one_ratio_per_sample(config, traits) and config["micro_batch"] < items
+    is_divided = of_algo(config, traits, "one_ratio_per_sample") and config["micro_batch"] < items
     return share * items * (1 + epochs if is_divided else 1)
 
 
@@ -142,7 +158,7 @@ def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
     """Whether log-probabilities of sampling steps are recomputed before the first update, as
     `algo.ops.old_log_probs` decides while training.
     """
-    option, precision = config["algo"].get("old_log_probs"), config["precision"]
+    option, precision = of_algo(config, traits, "old_log_probs"), config["precision"]
     if traits["algo"].get("requires") != "transitions" or option in (None, "sampled"):
         return False
     if option == "recomputed" or precision["rollout"] != precision["learning"]:
@@ -167,13 +183,6 @@ def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
         branch_at=config["branch_at"],
     )
     return len(passes) > 1
-
-
-def reference_of(node: Mapping[str, Any]) -> str | None:
-    """The weight set that a penalty compares with; None if it evaluates none."""
-    if "compare" in node:
-        return "old" if node["compare"] == "prediction" else None
-    return node.get("reference")
 
 
 def nfe_sample(config: Config, traits: Traits) -> float:

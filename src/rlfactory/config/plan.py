@@ -195,7 +195,6 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
         describe_host,
         notes,
     )
-    from rlfactory.config.prediction.prediction import describe_time
 
     groups, size = config["prompts_per_iteration"], config["group_size"]
     samples, updates = groups * size, config["updates_per_iteration"]
@@ -233,8 +232,6 @@ def _derive(config: Config, traits: Traits) -> dict[str, str]:
     if estimated is not None and estimated.host >= HOST_WORTH_A_ROW:
         rows["host memory"] = describe_host(estimated)
     remarks += notes(config, traits, estimated)
-    if (time := describe_time(config, traits)) is not None:
-        rows["time"] = time
     return rows | {f"note {i}": text for i, text in enumerate(remarks, start=1)}
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.model_parts import published_pipeline
-from rlfactory.config.memory.run_shape import weight_sets
-from rlfactory.config.nfe import update_items
+from rlfactory.config.nfe import update_items, weight_sets
 from rlfactory.config.problems import override_key
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.config.schema.signature import read_signature

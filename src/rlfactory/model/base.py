@@ -121,7 +121,12 @@ class ImageModel(ABC):
         process: the forward process, "flow" or "vp"; decides which dynamics and schedules fit.
         attention_backends: whether diffusers' attention backends (`memory.attention`) apply.
         frame_rate: frames per second of a video.
-        pictures: whether each prompt has a picture, which the model edits.
+        pictures: whether each prompt has a picture, which the model edits, and whose latents are
+            tokens of the network beside the sample's.
+        clip_tokens: tokens of CLIP's that the network reads beside `text_tokens`.
+        activations: a file beside the class's, with rows of what its networks' activations take,
+            as `rlfactory estimate --rows` prints them; empty for networks that diffusers has and
+            this package measured.
 
     Attributes:
         forward_process: the process itself, for dynamics and losses.
@@ -138,6 +143,8 @@ class ImageModel(ABC):
     attention_backends: ClassVar[bool] = True
     frame_rate: ClassVar[int] = 16
     pictures: ClassVar[bool] = False
+    clip_tokens: ClassVar[int] = 0
+    activations: ClassVar[str] = ""
 
     forward_process: ForwardProcess
     weights: WeightSets

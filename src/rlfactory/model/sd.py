@@ -36,6 +36,7 @@ class SD(PipelineModel):
     part = "unet"
     process = "vp"
     attention_backends = False
+    clip_tokens = 77
     forward_process: VariancePreserving
     load_options: ClassVar[Mapping[str, Any]] = {
         "safety_checker": None,

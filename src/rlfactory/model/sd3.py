@@ -15,6 +15,7 @@ class SD3(FlowModel):
 
     pipeline = "StableDiffusion3Pipeline"
     attention_backends = False
+    clip_tokens = 77
 
     def resolution_of(self, size: Size) -> Resolution:
         """Any multiple of a patch, up to the network's positional embeddings."""

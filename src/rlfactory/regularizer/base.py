@@ -16,7 +16,7 @@ what it imports itself, without torch.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
             `tokens`; `terms` stands for what the terms of a sum require.
         process: The forward process that the formula is valid for; None: any.
         divides_by_step_std: Whether the divergence is undefined for a step without noise.
+        decided_by: As an algorithm's (`algo/base.py`).
         reference: The weight set to stay close to; None: no other network is evaluated.
         coefficient: Factor on the divergence; None if there is none, or several.
     """
@@ -51,6 +52,7 @@ class Regularizer(ABC, Generic[ModelT, BatchT, OutputsT]):
     requires: ClassVar[Literal["nothing", "velocity", "transitions", "tokens", "terms"]]
     process: ClassVar[Literal["flow", "vp"] | None] = None
     divides_by_step_std: ClassVar[bool] = False
+    decided_by: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
     reference: WeightSet | None = None
     coefficient: Coefficient | None = None
 

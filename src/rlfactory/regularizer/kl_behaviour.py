@@ -31,6 +31,8 @@ class KLBehaviour(ImageDivergence):
     policy to its own samples instead of penalising a divergence.
     """
 
+    decided_by = {"reference": ("compare", {"prediction": "old"})}
+
     def __init__(
         self,
         *,

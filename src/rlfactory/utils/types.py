@@ -52,7 +52,7 @@ GPUName = Literal[
     "rtx4090",
     "rtx5090",
 ]
-"""GPUs of config/prediction/devices.yaml; `auto` is the one that nvidia-smi reports."""
+"""GPUs of config/memory/devices.yaml; `auto` is the one that nvidia-smi reports."""
 
 Faults = Iterator[tuple[str, str, str]]
 """What a component's `validate(options, run)` yields, one for each fault: the option's name, what

@@ -1,4 +1,4 @@
-"""The benches' modules: full-size pipelines without weights, and networks of shapes alone."""
+"""The benches' modules: full-size pipelines without weights."""
 
 import importlib
 import sys
@@ -13,9 +13,8 @@ BENCH = Path(__file__).parents[3] / "scripts" / "bench"
 
 @pytest.fixture(scope="session")
 def bench() -> Iterator[ModuleType]:
-    """`scripts/bench/published.py`, with `ghost.py` as its attribute."""
+    """`scripts/bench/published.py`."""
     sys.path.insert(0, str(BENCH))
     module = importlib.import_module("published")
-    module.ghost = importlib.import_module("ghost")
     yield module
     sys.path.remove(str(BENCH))

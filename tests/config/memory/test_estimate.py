@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from rlfactory.config.memory import device_memory
 from rlfactory.config.memory.device_memory import GIB, available_memory, has_gpu, is_out_of_memory
-from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import count_parameters, parts_of
 from rlfactory.config.memory.suggestions import (
     describe,
@@ -24,7 +24,6 @@ from rlfactory.config.memory.suggestions import (
     traits_of,
     with_changes,
 )
-from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.overrides import compose
 from rlfactory.hardware.environment import installed_gpus
 

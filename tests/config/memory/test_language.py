@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from rlfactory.config.memory.device_memory import GIB
-from rlfactory.config.memory.estimate import estimate
-from rlfactory.config.memory.language import logits_at_once, text_batches
-from rlfactory.config.memory.language_shapes import language_shape_of
+from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.suggestions import options, traits_of, with_changes
-from rlfactory.config.memory.terms import Estimate
+from rlfactory.config.memory.texts import texts_need
 from rlfactory.config.overrides import compose
 
 QWEN = 8_190_423_040  # matrices alone
@@ -67,8 +65,6 @@ def test_checkpointing_keeps_inputs_and_one_layer() -> None:
 def test_the_cache_follows_rows_and_length() -> None:
     base = [*EIGHT_B, "micro_batch=1", "sample_batch=8"]
     eight, sixteen = of(*base), of(*base, "sample_batch=16")
-    shape = language_shape_of("Qwen/Qwen3-8B")
-    assert shape is not None
     row = 4.0 * 2 * 36 * 1024 * (4096 + 12) + 4.0 * 4 * 151936
     assert sixteen.phases["generating"] - eight.phases["generating"] == pytest.approx(8 * row)
     half = of(*base, precision=HALF)
@@ -76,17 +72,20 @@ def test_the_cache_follows_rows_and_length() -> None:
 
 
 def test_logits_are_held_by_the_chunk() -> None:
-    shape = language_shape_of("Qwen/Qwen3-8B")
-    assert shape is not None
-    chosen = config(*EIGHT_B)
-    assert logits_at_once(chosen, shape, 1000) == 1000
-    assert logits_at_once(chosen, shape, 4096) == 2**26 // 151936
+    """From 2**28 of them on, a quarter of that at once: a longer response has no more."""
+
+    def learning(length: int) -> float:
+        chosen = config(*EIGHT_B, f"dynamics.length={length}", "micro_batch=1")
+        return texts_need(chosen, traits_of(chosen)).learning
+
+    few, more = learning(2**28 // 151936), learning(2**28 // 151936 + 1)
+    assert few - more == pytest.approx(4 * 8 * 151936 * 3 * 2**28 // 4 // 151936, rel=0.01)
 
 
 def test_batches_of_a_process_are_no_larger_than_its_share() -> None:
     eight = ["hardware=ddp", "hardware.processes=8", "prompts_per_iteration=16", "group_size=1"]
-    sizes = text_batches(config(*GPU, *eight, "micro_batch=8", "sample_batch=32"))
-    assert (sizes.sampled, sizes.learned) == (2, 2)
+    two, many = (of(*GPU, *eight, f"micro_batch={n}", f"sample_batch={n}") for n in (2, 32))
+    assert two.phases["learning"] == many.phases["learning"]
 
 
 def test_what_fits_is_advised() -> None:

@@ -8,10 +8,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import CLIPConfig, CLIPModel, Qwen2VLConfig
 
-from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.rewards import published_rewards, reward_networks
 from rlfactory.config.memory.suggestions import traits_of, with_changes
-from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.overrides import compose
 from rlfactory.reward.hpsv3 import HPSv3Network
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import parts_of
-from rlfactory.config.memory.sharding import ShardedShares, count_blocks, shares_of
+from rlfactory.config.memory.sharding import ShardedShares, shares_of
 from rlfactory.config.memory.suggestions import describe, traits_of
-from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.overrides import compose
 
 FLUX = 11_901_408_320
@@ -97,7 +96,7 @@ def test_blocks_are_those_of_the_network() -> None:
     ):
         parts = parts_of(path)
         assert parts is not None
-        assert count_blocks(parts[name].config) == count
+        assert parts[name].blocks == count
 
 
 def test_the_plan_says_that_each_process_takes_it() -> None:

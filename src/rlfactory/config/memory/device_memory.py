@@ -3,7 +3,7 @@
 import os
 
 from rlfactory.config.checks.base import Config
-from rlfactory.config.prediction.devices import gpu_models, gpu_of
+from rlfactory.config.memory.devices import gpu_models, gpu_of
 from rlfactory.hardware.environment import visible_gpus
 
 GIB = 2**30

@@ -1,66 +1,98 @@
-"""Peak memory of a run on images, estimated by phase from its configuration."""
+"""Peak memory of a run, estimated by phase from its configuration, without torch.
+
+Weights, gradients, moments and weight sets are arithmetic; activations are measured
+(`model_parts.Activations`). `rlfactory estimate` counts all of it on the real engine.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from rlfactory.config.checks.base import Config, Traits, steps_trained
+from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.evaluation_prompts import evaluation_samples
-from rlfactory.config.memory.activations import (
-    PIXELS_TOGETHER,
-    ActivationBytes,
-    UnknownNetwork,
-    activation_bytes,
-    decoding_bytes,
-    latent_channels,
-    tile_size,
-)
-from rlfactory.config.memory.device_memory import on_gpu
-from rlfactory.config.memory.language import estimate_language
-from rlfactory.config.memory.model_parts import NETWORKS, Part, parts_of, trainable_parameters
-from rlfactory.config.memory.run_shape import (
-    compute_options,
-    frames_of,
-    frozen_bytes,
-    is_half,
-    largest_size,
-    latent_area,
-    latent_frames,
-    passes,
-    pixels_of,
-    text_tokens,
-)
-from rlfactory.config.memory.sharding import BYTES, ShardedShares, count_blocks, shares_of
-from rlfactory.config.memory.terms import (
-    PROGRAM,
-    Estimate,
-    RewardMemory,
-    gradient_bytes,
-    host_bytes,
-    replicated,
-    training_state,
-)
-from rlfactory.config.nfe import items_per_sample, update_items
-from rlfactory.config.schema.signature import trait
-from rlfactory.utils.types import Size
+from rlfactory.config.memory.device_memory import GIB, on_gpu
+from rlfactory.config.memory.model_parts import Part
+from rlfactory.config.memory.rewards import reward_networks
+from rlfactory.config.memory.sharding import BYTES, ShardedShares, shares_of
+from rlfactory.config.nfe import update_items, weight_sets
 
-ENCODING = 0.04
-"""Activations of encoding a prompt, as a fraction of the encoders' weights: T5-XXL needs 0.3 GiB in
-half precision."""
+PROGRAM = 1.0 * GIB
+"""Main memory of the imported libraries; counted only where the device is the CPU."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The memory of one process.
+
+    Attributes:
+        resident: bytes that are held all the time, by name.
+        phases: the most bytes that each phase of an iteration holds on top.
+        trainable: the number of trained parameters.
+        host: bytes of main memory beside the device's, in each process.
+    """
+
+    resident: Mapping[str, float]
+    phases: Mapping[str, float]
+    trainable: float
+    host: float = 0.0
+
+    @property
+    def phase(self) -> str:
+        """The phase that holds the most."""
+        return max(self.phases, key=lambda name: self.phases[name])
+
+    @property
+    def peak(self) -> float:
+        """Peak memory in bytes."""
+        return sum(self.resident.values()) + self.phases[self.phase]
+
+    def __str__(self) -> str:
+        named = {**self.resident, self.phase: self.phases[self.phase]}
+        largest = sorted(named.items(), key=lambda entry: -entry[1])
+        shown = [f"{name} {size / GIB:.1f}" for name, size in largest if size >= 0.05 * GIB]
+        details = f": {', '.join(shown)}" if shown else ""
+        return f"about {self.peak / GIB:.1f} GiB at most, while {self.phase}{details}"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a model needs in one process beside its weights, in bytes.
+
+    Attributes:
+        network: the network that is trained.
+        trainable: the number of trained parameters.
+        resident: further networks that stay on the device.
+        visiting: networks that are there in one phase alone, in which the network `is_away`, on the
+            CPU.
+        sampling: what phases of sampling hold.
+        learning: what a forward and backward pass of a micro-batch holds.
+        gradient: gradients of further networks.
+        drawn, items: all samples as they are drawn, and what learning adds to them.
+    """
+
+    network: Part
+    trainable: float
+    resident: Mapping[str, float]
+    sampling: Mapping[str, float]
+    learning: float
+    visiting: Mapping[str, float] = field(default_factory=dict)
+    is_away: bool = False
+    gradient: float = 0.0
+    drawn: float = 0.0
+    items: float = 0.0
 
 
 def estimate(config: Config, traits: Traits) -> Estimate | None:
     """The estimate of a run on images or texts; None if its networks are not known."""
-    if traits["model"].get("media") == "texts":
-        return estimate_language(config, traits)
-    config = _within_run(config, traits)
-    parts = parts_of(str(config["model"].get("path")))
-    network = next((parts[name] for name in NETWORKS if name in parts), None) if parts else None
-    if parts is None or network is None or "vae" not in parts:
-        return None
-    if not {"finetune", "lora_rank", "size"} <= config["model"].keys():
+    from rlfactory.config.memory.images import images_need
+    from rlfactory.config.memory.texts import texts_need
+
+    if not {"finetune", "lora_rank", "path"} <= config["model"].keys():
         return None  # a plug-in adapter that is configured in another way
+    config = _within_run(config, traits)
+    needs = texts_need if traits["model"].get("media") == "texts" else images_need
     try:
-        return _estimate(config, traits, parts, network)
-    except UnknownNetwork:
+        return _estimate(config, traits, needs(config, traits))
+    except LookupError:
         return None
 
 
@@ -78,123 +110,107 @@ def _within_run(config: Config, traits: Traits) -> Config:
     }
 
 
-def _estimate(config: Config, traits: Traits, parts: Mapping[str, Part], network: Part) -> Estimate:
-    model, memory = config["model"], config["memory"]
-    full = model["finetune"] == "full"
-    trainable = trainable_parameters(
-        network, model["finetune"], model["lora_rank"], model.get("lora_targets")
-    )
-    encoders = sum(p.parameters for name, p in parts.items() if name.startswith("text_encoder"))
-    encoders *= frozen_bytes(config)
-    vae = 4.0 * parts["vae"].parameters
-    shares = shares_of(config)
-    frozen = 0.0 if full else network.parameters * frozen_bytes(config)
-    offloaded = {name for name in ("text", "vae", "weights") if memory[f"offload_{name}"]}
-    rewards = RewardMemory.of(config, traits)
-    trained = training_state(config, traits, trainable, shares if full else replicated(shares))
+def _estimate(config: Config, traits: Traits, need: Need) -> Estimate:
+    full = config["model"]["finetune"] == "full"
+    shares, network = shares_of(config), need.network
+    # adapters are in full in every process
+    own = shares if full else ShardedShares(shares.samples)
+    frozen = 0.0 if full else network.parameters * BYTES[config["precision"]["weights"]]
+    kept, scoring = _rewards(config, traits)
+    trained = _training_state(config, traits, need.trainable, own)
     resident = {
         "weights": shares.resident * frozen + trained.pop("weights"),
         **trained,
-        "text encoders": 0.0 if "text" in offloaded or _encodes_ahead(config) else encoders,
-        "autoencoder": 0.0 if "vae" in offloaded else vae,
-        "rewards": rewards.resident,
+        **need.resident,
+        "rewards": kept,
         "the program": 0.0 if on_gpu(config) else PROGRAM,
     }
-    drawn, items = (shares.samples * x for x in _rollout(config, traits, parts, network))
-    samples = drawn + items
-    gradient, scratch = gradient_bytes(config, trainable, shares if full else replicated(shares))
-    blocks = shares.unsharded_blocks(network.parameters, count_blocks(network.config))
-    # all prompts are encoded before the first iteration, with the network on the CPU
-    leaves = resident["weights"] if on_gpu(config) and not shares.is_sharded else 0.0
-    visit = 0.0 if resident["text encoders"] else encoders
-    visit -= leaves if _encodes_ahead(config) else 0.0
-    sampled = drawn + shares.unsharded_network(network.parameters) + rewards.meanwhile
+    in_background = scoring if config["scoring"]["background"] != "none" else 0.0
+    sampled = shares.samples * need.drawn + shares.unsharded_network(network.parameters)
+    gradient, scratch = _gradient(config, need.trainable, own)
+    waiting = shares.samples * (need.drawn + need.items) + gradient + need.gradient
+    blocks = shares.unsharded_blocks(network.parameters, network.blocks)
+    is_away = need.is_away and on_gpu(config) and not shares.is_sharded
+    leaves = resident["weights"] if is_away else 0.0
     phases = {
-        "encoding": ENCODING * encoders + visit,
-        "sampling": sampled + _sampling(config, parts, network, shares),
-        "decoding": sampled + _decoding(config, parts["vae"]) + ("vae" in offloaded) * vae,
-        "scoring": drawn + rewards.scoring,
-        "learning": samples + gradient + blocks + _learning(config, parts, network, shares),
-        "updating": samples + gradient + scratch,
+        **{name: size - leaves for name, size in need.visiting.items()},
+        **{name: sampled + in_background + size for name, size in need.sampling.items()},
+        "scoring": shares.samples * need.drawn + scoring,
+        "learning": waiting + blocks + need.learning,
+        "updating": waiting + scratch,
     }
-    return Estimate(resident, phases, trainable, host_bytes(config, resident, shares))
+    return Estimate(resident, phases, need.trainable, _host(config, resident, shares))
 
 
-def _encodes_ahead(config: Config) -> bool:
-    """Whether all prompts are encoded in advance, after which the text encoders are unloaded."""
-    return config["prompt_cache"] is not None and not trait(config["prompts"], "endless", False)
+def _rewards(config: Config, traits: Traits) -> tuple[float, float]:
+    """Weights of rewards that stay on this device, and what scoring needs beside them."""
+    scoring = config["scoring"]
+    networks = reward_networks(config, traits, is_gpu=on_gpu(config))
+    if scoring["device"] is not None or not networks:
+        return 0.0, 0.0
+    weights = sum(network.weights for network in networks)
+    brought = weights if scoring["offload"] else 0.0
+    return weights - brought, max(n.activations for n in networks) + brought
 
 
-def _item_bytes(
-    config: Config, parts: Mapping[str, Part], network: Part, size: Size, when: str
-) -> ActivationBytes:
-    text, options = text_tokens(config, parts, network), compute_options(config, when)
-    return activation_bytes(network.config, latent_area(parts, config, size), text, options)
+def _training_state(
+    config: Config, traits: Traits, trainable: float, shares: ShardedShares
+) -> dict[str, float]:
+    """Bytes of trained weights, which are float32 in every precision, moments and weight sets."""
+    own = shares.resident * trainable
+    # those of adapters, which are small, stay on the device
+    offloaded = config["memory"]["offload_weights"] and config["model"]["finetune"] == "full"
+    sets = 0 if offloaded else len(weight_sets(config, traits))
+    return {
+        "weights": 4.0 * own,
+        "Adam's moments": own * (2.0 if "8bit" in config["optimizer"]["_target_"] else 8.0),
+        "weight sets": 4.0 * own * sets,
+    }
 
 
-def _copies(config: Config, network: Part, when: str, shares: ShardedShares) -> float:
+def _gradient(config: Config, trainable: float, shares: ShardedShares) -> tuple[float, float]:
+    """Bytes of the gradient, and of what the optimizer's step needs on top.
+
+    On a GPU AdamW is fused unless the configuration says otherwise; torch's default loops over all
+    tensors at once, with a copy as large as the gradient.
+    """
+    node = config["optimizer"]
+    own = 1.0 if shares.deferred else shares.resident
+    fused = node.get("fused")
+    is_fused = "8bit" in node["_target_"] or (on_gpu(config) if fused is None else bool(fused))
+    return 4.0 * own * trainable, 0.0 if is_fused else 4.0 * shares.resident * trainable
+
+
+def _host(config: Config, resident: Mapping[str, float], shares: ShardedShares) -> float:
+    """Main memory of one process beside what its device holds: the snapshot for a rollback, and
+    the copy from which a checkpoint is written. A process of a sharded run has its shard alone.
+    """
+    if not on_gpu(config):
+        return 0.0
+    state = sum(resident[name] for name in ("Adam's moments", "weight sets"))
+    state += resident["weights"] if config["model"]["finetune"] == "full" else 0.0
+    kept = config["checkpoint"]
+    copies = bool(kept.get("snapshot")) + bool(kept.get("background"))
+    return copies * state + (12.0 * shares.network if shares.offloaded else 0.0)
+
+
+def copied_weights(config: Config, parameters: float, when: str) -> float:
     """The half-precision copies that autocast makes of float32 weights; FSDP2 gathers them in
     half precision, which leaves nothing to copy.
     """
-    model = config["model"]
-    is_float32 = model["finetune"] == "full" or frozen_bytes(config) == 4
-    copied = is_float32 and is_half(config, when) and not shares.is_sharded
-    return 2.0 * network.parameters if copied else 0.0
+    precision = config["precision"]
+    is_full = config["model"]["finetune"] == "full"
+    is_float32 = is_full or BYTES[precision["weights"]] == 4
+    is_half = BYTES[precision[when]] == 2
+    return 2.0 * parameters if is_float32 and is_half and not shares_of(config).is_sharded else 0.0
 
 
-def _sampling(
-    config: Config, parts: Mapping[str, Part], network: Part, shares: ShardedShares
-) -> float:
-    item = _item_bytes(config, parts, network, largest_size(config), "rollout")
-    full = config["model"]["finetune"] == "full"
-    copies = _copies(config, network, "rollout", shares) if full else 0.0
-    return float(config["sample_batch"] * passes(config) * item.sampling + copies)
-
-
-def _learning(
-    config: Config, parts: Mapping[str, Part], network: Part, shares: ShardedShares
-) -> float:
-    item = _item_bytes(config, parts, network, config["model"]["size"], "learning")
-    checkpointing = config["memory"]["gradient_checkpointing"]
-    full = config["model"]["finetune"] == "full"
-    copies = 0.0 if checkpointing and not full else _copies(config, network, "learning", shares)
-    return float(config["micro_batch"] * passes(config) * (item.saved + item.backward) + copies)
-
-
-def _decoding(config: Config, vae: Part) -> float:
-    """Slicing decodes one image at a time; tiles are no larger than what the autoencoder learned on
-    and than `LARGEST_TILE`.
-    """
-    memory, pixels = config["memory"], pixels_of(largest_size(config))
-    frames = frames_of(config)
-    latent = pixels * latent_frames(vae.config, frames)
-    together = 1 if memory["vae_slicing"] else max(PIXELS_TOGETHER // latent, 1)
-    images = min(together, config["sample_batch"])
-    if memory["vae_tiling"]:
-        pixels = min(pixels, tile_size(vae.config, pixels) ** 2)
-    return decoding_bytes(vae.config, pixels, images, frames)
-
-
-def _text_width(network: Part) -> int:
-    names = ("joint_attention_dim", "cap_feat_dim", "text_dim", "cross_attention_dim")
-    return next(int(network.config[name]) for name in names if name in network.config)
-
-
-def _rollout(
-    config: Config, traits: Traits, parts: Mapping[str, Part], network: Part
-) -> tuple[float, float]:
-    """An iteration's stored samples: latents, stored steps and embeddings of its prompts, as they
-    are drawn; and the noises of items that are learned from.
-    """
-    samples = config["prompts_per_iteration"] * config["group_size"]
-    prompts = config["prompts_per_iteration"]
-    area = latent_area(parts, config, config["model"]["size"])
-    latents = 4.0 * latent_channels(parts["vae"].config) * area
-    text = text_tokens(config, parts, network) * _text_width(network) * frozen_bytes(config)
-    if traits["algo"].get("requires") == "transitions":
-        stored, noises = 2 * BYTES[config["latent_storage"]] / 4 * steps_trained(config), 0.0
-    else:
-        stored, noises = 0.0, float(items_per_sample(config, traits))
-    return float(samples * latents * (1 + stored) + prompts * text), float(
-        samples * latents * noises
-    )
+def way(config: Config, when: str) -> str:
+    """How a network is used in `rollout` or `learning`, as rows of activations name it."""
+    words = [
+        config["model"]["finetune"],
+        "half" if BYTES[config["precision"][when]] == 2 else "float",
+    ]
+    if when == "learning" and config["memory"]["gradient_checkpointing"]:
+        words.append("checkpointed")
+    return " ".join(words)

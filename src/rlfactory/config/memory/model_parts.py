@@ -1,55 +1,155 @@
-"""The networks of a pipeline, their parameter counts, and how many parameters are trained.
+"""The networks of a model, read without loading weights: parameters, configuration, activations.
 
-Read from the safetensors headers and configurations of a folder or, for a published pipeline, from
-published.json; no weights are loaded.
+Configurations and parameter counts are those of a folder (by the headers of its safetensors files)
+or, for a published model, of published.json and language_models.json. What activations take is in
+activations.json, which scripts/bench/activations.py counts on fake tensors; a model of another
+architecture names a file of such rows (`activations` in `model/base.py`).
 """
 
+import inspect
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory.config.memory.activations import Config, family_of, unet_blocks
+from rlfactory.config.schema.static_names import module_file
 from rlfactory.model.pipelines.adapter_files import count_targets
 from rlfactory.model.pipelines.local_models import folder_of
 from rlfactory.model.pipelines.safetensors_header import read_header
+from rlfactory.utils.live_objects import is_reference, resolve
 from rlfactory.utils.types import LoraTargets
 
-PUBLISHED_FILE = Path(__file__).with_name("published.json")
+TABLES = Path(__file__).parent
 NETWORKS = ("transformer", "unet")
 """Names of the part that is trained."""
-ADAPTED_PROJECTIONS = {
-    **{"flux": 8, "flux2": 9, "sd3": 8, "qwen_image": 8, "z_image": 4},
-    **{"sana": 8, "wan": 8, "unet": 4},
-}
-"""Kinds of projections that have LoRA adapters where `lora_targets` names none."""
+LANGUAGE_MODEL = "language model"
+LLAMA_LIKE = {"llama", "mistral", "qwen2", "smollm3", "olmo2"}
+"""Architectures whose layers are Llama's."""
+BLOCKS = (
+    *("num_layers", "num_single_layers", "n_layers", "n_refiner_layers"),
+    *("num_hidden_layers", "n_layer"),
+)
+"""Keys of configurations that count blocks."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A network of a pipeline: its number of parameters and its configuration."""
+    """A network: its number of parameters, its configuration, and its architecture by name."""
 
     parameters: int
     config: Mapping[str, Any]
+    kind: str = ""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a transformer or a U-Net that FSDP2 shards and all-gathers one by one."""
+        if "block_out_channels" in self.config:
+            return 2 * len(self.config["block_out_channels"])
+        return sum(int(self.config.get(name) or 0) for name in BLOCKS)
+
+    @property
+    def size(self) -> float:
+        """What activations grow with: blocks times width, of an autoencoder its width alone."""
+        if widths := autoencoder_widths(self.config):
+            return float(widths[min(1, len(widths) - 1)])
+        if hidden := self.config.get("hidden_size", self.config.get("n_embd")):
+            return float(hidden * self.blocks)
+        return math.sqrt(self.parameters * self.blocks)
+
+
+def autoencoder_widths(config: Mapping[str, Any]) -> list[int]:
+    """The channels of an autoencoder's levels, the first at full resolution; none of others."""
+    if "dim_mult" in config:  # of videos
+        return [config["base_dim"] * factor for factor in config["dim_mult"]]
+    if "latent_channels" not in config:
+        return []
+    return list(config.get("decoder_block_out_channels") or config["block_out_channels"])
+
+
+class Activations:
+    """Bytes of activations of a network, by the row of its architecture nearest in size."""
+
+    def __init__(self, part: Part, tables: Sequence[Path] = ()) -> None:
+        rows = [row for table in (*tables, TABLES / "activations.json") for row in _rows(table)]
+        own = [row for row in rows if row["class"] == part.kind]
+        if not own or not part.size:
+            raise LookupError(part.kind)
+        self.row = min(own, key=lambda row: abs(math.log(part.size / row["size"])))
+        self.scale = part.size / self.row["size"]
+
+    def learning(self, way: str, latents: float, tokens: float) -> float:
+        """The most that a forward and backward pass of an item hold, without its gradient."""
+        return self.scale * self._bytes(way, 1, latents, tokens)
+
+    def sampling(self, way: str, latents: float, tokens: float) -> float:
+        """The most that a forward pass of an item without a gradient holds: of its widest block."""
+        return math.sqrt(self.scale) * self._bytes(way, 0, latents, tokens)
+
+    def _bytes(self, way: str, phase: int, latents: float, tokens: float) -> float:
+        of_latent, of_token = self.row[way][phase]
+        return float(of_latent * latents + of_token * tokens)
+
+    def decoding(self, pixels: float, frames: int) -> float:
+        """The most that decoding an image or a video holds."""
+        rates = self.row["decoding"]
+        rate = rates[0] if frames == 1 else rates[1] + frames * rates[2]
+        return float(self.scale * rate * pixels)
+
+    def adapters(self, rank: int, targets: LoraTargets) -> float:
+        """Parameters of LoRA adapters. Named `targets` count as their share of the default ones, as
+        if all were of one size.
+        """
+        default, linear = self.row["targets"]
+        count = count_targets(targets, linear) or default
+        return float(self.scale * rank * self.row["lora"] * count / default)
+
+
+@cache
+def own_tables(target: str, name: str | None) -> tuple[Path, ...]:
+    """The file of rows that an adapter names, beside its own."""
+    if not name:
+        return ()
+    if is_reference(target):
+        live = resolve(target)
+        return (
+            Path(inspect.getfile(live if isinstance(live, type) else type(live))).with_name(name),
+        )
+    return (module_file(target.rpartition(".")[0]).with_name(name),)
+
+
+@cache
+def _rows(table: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(table.read_text(encoding="utf-8"))
+    return rows
 
 
 @cache
 def published() -> dict[str, Any]:
     """Published pipelines by a short name: hub ids, classes, configurations, parameter counts."""
-    content: dict[str, Any] = json.loads(PUBLISHED_FILE.read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((TABLES / "published.json").read_text(encoding="utf-8"))
     return content
+
+
+@cache
+def _published_language_models() -> dict[str, Part]:
+    rows = _rows(TABLES / "language_models.json")
+    return {
+        hub: _language_part(row["config"], row["parameters"]) for row in rows for hub in row["hub"]
+    }
+
+
+def _published_as(path: str) -> Mapping[str, Any] | None:
+    return next((pipeline for pipeline in published().values() if path in pipeline["hub"]), None)
 
 
 def published_pipeline(path: str) -> str | None:
     """The pipeline class of a published hub id; None for any other path."""
-    for pipeline in published().values():
-        if path in pipeline["hub"]:
-            return str(pipeline["pipeline"]).rpartition(".")[2]
-    return None
+    found = _published_as(path)
+    return found and str(found["pipeline"]).rpartition(".")[2]
 
 
 def published_part(path: str, pipeline: str, name: str) -> Mapping[str, Any]:
@@ -64,21 +164,25 @@ def published_part(path: str, pipeline: str, name: str) -> Mapping[str, Any]:
 
 def published_scheduler(path: str) -> Mapping[str, Any]:
     """The scheduler's configuration of a published hub id; empty for any other path."""
-    for pipeline in published().values():
-        if path in pipeline["hub"]:
-            name = pipeline["scheduler"]["class"].rpartition(".")[2]
-            return {"_class_name": name, **pipeline["scheduler"]["config"]}
-    return {}
+    if (found := _published_as(path)) is None:
+        return {}
+    name = found["scheduler"]["class"].rpartition(".")[2]
+    return {"_class_name": name, **found["scheduler"]["config"]}
 
 
 def parts_of(path: str) -> Mapping[str, Part] | None:
-    """The networks by name, of `zoo:NAME`, a folder, or a hub id that is published or downloaded.
+    """The networks by name, of `zoo:NAME`, a folder, or a hub id that is published or downloaded;
+    of a language model one, `LANGUAGE_MODEL`.
 
     None if nothing is known without loading.
     """
-    for pipeline in published().values():
-        if path in pipeline["hub"]:
-            return {n: Part(p["parameters"], p["config"]) for n, p in pipeline["parts"].items()}
+    if (found := _published_as(path)) is not None:
+        return {
+            name: Part(p["parameters"], p["config"], p["class"].rpartition(".")[2])
+            for name, p in found["parts"].items()
+        }
+    if path in (models := _published_language_models()):
+        return {LANGUAGE_MODEL: models[path]}
     folder = folder_of(path)
     try:
         return None if folder is None else _folder_parts(folder)
@@ -88,14 +192,34 @@ def parts_of(path: str) -> Mapping[str, Part] | None:
 
 @lru_cache(maxsize=64)  # a plan asks several times
 def _folder_parts(folder: Path) -> Mapping[str, Part]:
+    if not (folder / "model_index.json").is_file():
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return {LANGUAGE_MODEL: _language_part(config, count_parameters(folder))}
     index = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
     parts = {}
     for name in index:
-        config = folder / name / "config.json"
-        if config.is_file() and (index[name] or [None])[0] is not None:
-            count = count_parameters(folder / name)
-            parts[name] = Part(count, json.loads(config.read_text(encoding="utf-8")))
+        file = folder / name / "config.json"
+        if file.is_file() and (index[name] or [None])[0] is not None:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            kind = str(config.get("_class_name") or index[name][1])
+            parts[name] = Part(count_parameters(folder / name), config, kind)
     return parts
+
+
+def _language_part(config: Mapping[str, Any], parameters: int) -> Part:
+    return Part(parameters, config, architecture(config))
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    """The name by which rows of activations have a language model's architecture."""
+    kind = str(config.get("model_type", ""))
+    return "llama" if kind in LLAMA_LIKE else kind
+
+
+def language_model(path: object) -> Part | None:
+    """The network of a language model; None where it is not known."""
+    parts = parts_of(path) if isinstance(path, str) else None
+    return parts.get(LANGUAGE_MODEL) if parts else None
 
 
 def count_parameters(folder: Path) -> int:
@@ -117,71 +241,3 @@ def shapes(file: Path) -> dict[str, list[int]]:
     """The shapes of a safetensors file's tensors, from its header."""
     header = read_header(file)
     return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-
-
-def trainable_parameters(network: Part, finetune: str, rank: int, targets: LoraTargets) -> float:
-    """The number of trained parameters: all of the network's, or those of its LoRA adapters.
-
-    Named `targets` count as their share of the default ones, as if all were of one size.
-    """
-    if finetune == "full":
-        return network.parameters
-    family = family_of(network.config)
-    own = ADAPTED_PROJECTIONS[family]
-    share = (count_targets(targets, linear=2 * own) or own) / own
-    formulas = {
-        "flux": _flux_lora,
-        "flux2": _flux2_lora,
-        "sd3": _sd3_lora,
-        "qwen_image": _qwen_image_lora,
-        "z_image": _z_image_lora,
-        "sana": _qwen_image_lora,
-        "wan": _wan_lora,
-        "unet": _unet_lora,
-    }
-    return share * rank * formulas[family](network.config)
-
-
-def _flux_lora(network: Config) -> int:
-    """The eight attention projections of a double block, three of a single one; all square."""
-    width = network["num_attention_heads"] * network["attention_head_dim"]
-    return int(2 * width * (8 * network["num_layers"] + 3 * network["num_single_layers"]))
-
-
-def _flux2_lora(network: Config) -> int:
-    """The eight attention projections of a double block; of a single one the layer that gives
-    query, key, value and twice three times the width.
-    """
-    width = network["num_attention_heads"] * network["attention_head_dim"]
-    return int(width * (16 * network["num_layers"] + 10 * network["num_single_layers"]))
-
-
-def _sd3_lora(network: Config) -> int:
-    """The eight attention projections of a joint block; the last one has no text output."""
-    width = network["num_attention_heads"] * network["attention_head_dim"]
-    return int(2 * width * (8 * network["num_layers"] - 1))
-
-
-def _qwen_image_lora(network: Config) -> int:
-    """The eight attention projections of a block, as many in SANA; all square."""
-    width = network["num_attention_heads"] * network["attention_head_dim"]
-    return int(2 * width * 8 * network["num_layers"])
-
-
-def _z_image_lora(network: Config) -> int:
-    """The four attention projections of a block, also of those on image and text alone."""
-    return int(2 * network["dim"] * 4 * (network["n_layers"] + 2 * network["n_refiner_layers"]))
-
-
-def _wan_lora(network: Config) -> int:
-    """The four projections of self- and of cross-attention; all square."""
-    width = network["num_attention_heads"] * network["attention_head_dim"]
-    return int(2 * width * 8 * network["num_layers"])
-
-
-def _unet_lora(network: Config) -> int:
-    """The four of self- and of cross-attention, whose keys and values come from the text."""
-    text = network["cross_attention_dim"]
-    blocks = unet_blocks(network, 64**2)
-    widths = [width for kind, _, width, _ in blocks if kind in ("transformer", "layer")]
-    return int(sum(14 * width + 2 * text for width in widths))

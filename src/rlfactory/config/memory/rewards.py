@@ -1,4 +1,4 @@
-"""Memory and arithmetic of the rewards' networks, from their headers or their published sizes."""
+"""Memory of the rewards' networks, from their headers or their published sizes."""
 
 import json
 import struct
@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits, rewards_of
-from rlfactory.config.memory.language_shapes import language_shape_of
-from rlfactory.config.memory.model_parts import count_parameters
+from rlfactory.config.memory.model_parts import count_parameters, language_model
+from rlfactory.config.memory.sharding import BYTES
 from rlfactory.config.schema.signature import trait
 from rlfactory.model.pipelines.local_models import folder_of
 
 REWARDS_FILE = Path(__file__).with_name("rewards.json")
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 PATHS = ("path", "clip_path")
 """Options of a reward that name a network."""
 ACTIVATIONS = 14
@@ -50,12 +49,6 @@ class RewardNetwork:
         """The most bytes that a forward pass holds."""
         return float(ACTIVATIONS * self.batch * self.tokens * self.width * self.element_size)
 
-    @property
-    def flops(self) -> float:
-        """FLOPs to read one sample: 12 width^2 numbers a layer, and attention."""
-        each = 24.0 * self.width**2 + 4.0 * self.tokens * self.width
-        return self.layers * self.tokens * each
-
 
 @cache
 def published_rewards() -> dict[str, dict[str, int]]:
@@ -87,9 +80,9 @@ def _networks(node: Mapping[str, Any], *, is_gpu: bool) -> Iterator[RewardNetwor
         row = published_rewards().get(key) or published_rewards().get(name)
         if row is not None:
             yield RewardNetwork(element_size=size, batch=batch, **row)
-        elif (shape := language_shape_of(name)) is not None:
-            tokens = int(node.get("max_tokens") or 512)
-            yield RewardNetwork(shape.parameters, size, shape.layers, shape.hidden, tokens, batch)
+        elif (found := language_model(name)) is not None and found.blocks:
+            width, tokens = int(found.size / found.blocks), int(node.get("max_tokens") or 512)
+            yield RewardNetwork(found.parameters, size, found.blocks, width, tokens, batch)
         elif (parameters := _parameters_of(name)) is not None:
             yield RewardNetwork(parameters, size, batch=batch)
     for inner in node.values():  # a reward inside a reward, such as `rank.Rank`

@@ -1,8 +1,6 @@
-"""What one process holds of an iteration's samples, and of a network that FSDP2 shards."""
+"""What one process of several holds: its samples, and its shard of a network that FSDP2 shards."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rlfactory.config.checks.base import Config
 
@@ -61,12 +59,11 @@ def shares_of(config: Config) -> ShardedShares:
     processes = processes_of(config)
     if node.get("strategy") != "fsdp2" or processes == 1:
         return ShardedShares(1 / processes)
-    precision = config["precision"]
-    dtypes = {precision["rollout"], precision["learning"]}
+    dtypes = {BYTES[config["precision"][when]] for when in ("rollout", "learning")}
     return ShardedShares(
         samples=1 / processes,
         network=1 / int(node.get("shard_size") or processes),
-        gathered=float(BYTES[dtypes.pop()] if len(dtypes) == 1 else 4),
+        gathered=float(max(dtypes)),
         offloaded=bool(node.get("offload")),
         deferred=bool(node.get("defer_reduce")),
     )
@@ -80,11 +77,3 @@ def processes_of(config: Config) -> int:
     from rlfactory.hardware.environment import visible_gpus
 
     return max(len(visible_gpus()), 1)
-
-
-def count_blocks(network: Mapping[str, Any]) -> int:
-    """Blocks of a transformer or a U-Net that FSDP2 shards and all-gathers one by one."""
-    if "block_out_channels" in network:
-        return 2 * len(network["block_out_channels"])
-    names = ("num_layers", "num_single_layers", "n_layers", "n_refiner_layers")
-    return sum(int(network.get(name, 0)) for name in names)

@@ -6,9 +6,8 @@ from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
 from rlfactory.config.memory.device_memory import GIB, USABLE_FRACTION, available_memory
-from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.sharding import processes_of
-from rlfactory.config.memory.terms import Estimate
 from rlfactory.config.schema.root import COMPONENTS
 from rlfactory.config.schema.signature import read_signature
 

@@ -123,7 +123,7 @@ def _resolve_in(module_name: str, name: str, importer: Module) -> tuple[Module, 
 @cache
 def load(name: str) -> Module:
     """A module's source, parsed."""
-    path = _file(name)
+    path = module_file(name)
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError) as error:
@@ -131,7 +131,7 @@ def load(name: str) -> Module:
     return Module(name, tree, path.name == "__init__.py")
 
 
-def _file(name: str) -> Path:
+def module_file(name: str) -> Path:
     """The file of a module. Only its top package is looked up, so that nothing is imported."""
     top, *rest = name.split(".")
     spec = find_source(top) if top else None

@@ -1,0 +1,328 @@
+"""Bytes of activations of each published network, counted on fake tensors, for the plan's memory.
+
+    python scripts/bench/activations.py                 # all rows anew, about an hour on one core
+    python scripts/bench/activations.py sd14 Qwen/Qwen3-8B
+
+Writes them into the tables of rlfactory/config/memory. A row of a network has, for each way to
+train it, the bytes of an item that grow with its latents and with its tokens of text: what a
+forward and backward pass hold at most beside weights and gradients (`learning`), and what a forward
+pass without a gradient holds (`sampling`); and the adapters' parameters for each unit of rank.
+That of an autoencoder has the bytes for each pixel that decoding holds.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from full_size import Changes, a_prompt, adapter
+from peft import LoraConfig, inject_adapter_in_model
+from published import part
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlfactory.config.memory.model_parts import TABLES, Part, architecture
+from rlfactory.model.pipelines.embedding_cache import LENGTHS
+from rlfactory.rollout import Condition
+from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors
+
+WAYS = [
+    (finetune, dtype, again)
+    for finetune in ("lora", "full")
+    for dtype in ("float32", "bfloat16")
+    for again in (False, True)
+]
+SIZES, TOKENS = (384, 512), (128, 256)
+"""Pixels and tokens of text of the two counts whose difference is a rate."""
+FRAMES = (9, 17)
+
+
+Rates = dict[str, torch.Tensor]
+
+
+def word(finetune: str, dtype: str, again: bool) -> str:
+    return " ".join(
+        [finetune, "half" if dtype == "bfloat16" else "float", *["checkpointed"] * again]
+    )
+
+
+def counted(predict: Callable[[], Tensor]) -> tuple[int, int, int]:
+    """The most bytes of a prediction, what autograd keeps of one, and the most of a gradient."""
+    with Counting() as live:
+        with torch.no_grad():
+            predict()
+        sampling, before = live.peak, live.now
+        loss = predict().float().pow(2).mean()
+        saved, live.peak = live.now - before, live.now
+        loss.backward()
+    return sampling, saved, live.peak - before
+
+
+def with_all_weights(rows: Rates, blocks: int) -> Rates:
+    """Rows of both ways, whose learning is that of adapters but for what autograd keeps.
+
+    With gradients of all weights a pass holds the most at its end, and the plan counts them apart.
+    """
+    found = {}
+    for name, (sampling, saved, learning) in rows.items():
+        if name.startswith("full"):
+            own = rows[name.replace("full", "lora")]
+            plain = name.removesuffix(" checkpointed")
+            more = saved - own[1]
+            if plain != name:
+                more = (rows[plain][1] - rows[plain.replace("full", "lora")][1]) / blocks
+            learning = own[2] + more
+        found[name] = torch.stack([sampling, learning])
+    return found
+
+
+def image_rates(name: str, way: tuple[str, str, bool], changes: Changes) -> list[list[float]]:
+    """Bytes for each latent and for each token of text, of sampling and of learning."""
+    finetune, dtype, again = way
+    weights = torch.bfloat16 if (finetune, dtype) == ("lora", "bfloat16") else torch.float32
+    options: dict[str, Any] = {"finetune": finetune, "guidance": 1.0}
+    reads_tokens = name not in ("sd14", "sdxl")
+    if reads_tokens:
+        options["text_tokens"] = TOKENS[0]
+    if name == "wan":
+        options |= {"size": [240, 416], "frames": FRAMES[0]}
+    model = adapter(name, changes, weights, **options)
+    network, text = model.network, model.encode([a_prompt(model)]).tensors
+    if again:
+        network.enable_gradient_checkpointing()
+    network.train(again)
+    if name == "wan":
+        shape = model.resolution.shape
+        shapes = [(shape[0], latents, *shape[2:]) for latents in (3, 5)]
+    else:
+        shapes = [model.resolution_of(size).shape for size in SIZES]
+
+    def longer(tensor: Tensor, tokens: int) -> Tensor:
+        more = tokens - TOKENS[0]
+        grows = tensor.ndim > 1 and tensor.shape[1] in (TOKENS[0], TOKENS[0] + 77)
+        shape = (
+            [tensor.shape[0], tensor.shape[1] + more, *tensor.shape[2:]] if grows else tensor.shape
+        )
+        return torch.ones(shape, dtype=tensor.dtype)
+
+    with fake_tensors() as mode:
+        with_fake_tensors(network, mode)
+
+        def count(shape: Sequence[int], tokens: int) -> tuple[int, int]:
+            tensors = {
+                k: torch.full_like(v, tokens) if k == LENGTHS else longer(v, tokens)
+                for k, v in text.items()
+            }
+            x, t = torch.empty(1, *shape), torch.empty(1)
+
+            def predict() -> Tensor:
+                with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+                    return model.predict(x, t, Condition(tensors))
+
+            return counted(predict)
+
+        small, large = (count(shape, TOKENS[0]) for shape in shapes)
+        more = count(shapes[0], TOKENS[1]) if reads_tokens else small
+    area = [torch.Size(shape[1:]).numel() for shape in shapes]
+    return [
+        [(b - a) / (area[1] - area[0]), (c - a) / (TOKENS[1] - TOKENS[0])]
+        for a, b, c in zip(small, large, more, strict=True)
+    ]
+
+
+def at_full_depth(count: Callable[[Mapping[str, Any]], Any], depth: Mapping[str, Any]) -> Any:
+    """What a network of all its blocks has, by what each further one of a kind adds to two."""
+    depth = {k: v for k, v in depth.items() if v}
+    if not depth:
+        return torch.tensor(count({}))
+    few = {k: [] if isinstance(v, list) else 2 for k, v in depth.items()}
+    base = total = torch.tensor(count(few), dtype=torch.float64)
+    for key, blocks in depth.items():
+        is_list = isinstance(blocks, list)
+        further = (len(blocks) if is_list else blocks - 2) / 2
+        total = total + further * (
+            torch.tensor(count(few | {key: [0, 1] if is_list else 4})) - base
+        )
+    return total
+
+
+DEPTH = ("num_layers", "num_single_layers", "n_layers", "n_refiner_layers", "dual_attention_layers")
+LANGUAGE_DEPTH = ("num_hidden_layers", "n_layer")
+
+
+def image_row(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    kind = "unet" if "unet" in described["parts"] else "transformer"
+    config = described["parts"][kind]["config"]
+    depth = {} if kind == "unet" else {k: config[k] for k in DEPTH if config.get(k)}
+
+    def lora(changes: Mapping[str, Any]) -> list[float]:
+        model = adapter(name, {kind: changes}, torch.float32)
+        rank = next(iter(model.lora.layers[0].r.values()))
+        return [sum(p.numel() for p in model.lora.parameters().values()) // rank]
+
+    rates = {
+        word(*way): at_full_depth(lambda c, way=way: image_rates(name, way, {kind: c}), depth)
+        for way in WAYS
+    }
+    part = Part(described["parts"][kind]["parameters"], config)
+    return {
+        "size": round(part.size, 4),
+        "lora": int(at_full_depth(lora, depth)[0]),
+        **{
+            way: rows.round().int().tolist()
+            for way, rows in with_all_weights(rates, part.blocks).items()
+        },
+    }
+
+
+def decoding_row(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes for each pixel of an image; of a video at its beginning, and for each of its frames."""
+    vae = part(described).requires_grad_(False).eval()
+    channels = vae.config.get("z_dim") or vae.config["latent_channels"]
+    is_video = "z_dim" in vae.config
+    with fake_tensors() as mode:
+        with_fake_tensors(vae, mode)
+
+        def peak(latents: int) -> float:
+            x = torch.empty(1, channels, *([latents] if is_video else []), 16, 16)
+            with torch.no_grad(), Counting() as live:
+                pixels = vae.decode(x, return_dict=False)[0]
+            return live.peak / float(pixels.shape[-1] * pixels.shape[-2])
+
+        found = [peak(1)]
+        if is_video:  # each latent after the first is four frames
+            second, third = peak(2), peak(3)
+            found += [second - 5 * (third - second) / 4, (third - second) / 4]
+    return {"size": Part(0, vae.config).size, "decoding": [round(rate) for rate in found]}
+
+
+def language_model(config: Mapping[str, Any]) -> nn.Module:
+    values = {key: value for key, value in config.items() if key != "model_type"}
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(
+            AutoConfig.for_model(config["model_type"], **values, **ends)
+        ).eval()
+
+
+def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> list[list[float]]:
+    """Bytes for each token, up to the hidden states."""
+    finetune, dtype, again = way
+    network = language_model(config)
+    if finetune == "lora":
+        weights = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+        network.requires_grad_(False).to(weights)
+        inject_adapter_in_model(LoraConfig(r=16, target_modules=targets_of(config)), network)
+        for parameter in network.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+    if again:
+        network.gradient_checkpointing_enable({"use_reentrant": False})
+        network.train()
+        for module in network.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+    with fake_tensors() as mode:
+        with_fake_tensors(network, mode)
+
+        def count(tokens: int) -> tuple[int, int]:
+            ids = torch.zeros(1, tokens, dtype=torch.long)
+            mask = torch.ones(1, tokens, dtype=torch.bool)
+
+            def predict() -> Tensor:
+                with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+                    return network.base_model(
+                        input_ids=ids, attention_mask=mask, use_cache=False
+                    ).last_hidden_state
+
+            return counted(predict)
+
+        small, large = count(256), count(512)
+    return [[0.0, (b - a) / 256] for a, b in zip(small, large, strict=True)]
+
+
+def targets_of(config: Mapping[str, Any]) -> list[str]:
+    return ["c_attn"] if config["model_type"] == "gpt2" else ["q_proj", "v_proj"]
+
+
+def language_row(config: Mapping[str, Any]) -> dict[str, Any]:
+    key = next(k for k in LANGUAGE_DEPTH if k in config)
+
+    def lora(changes: Mapping[str, Any]) -> list[float]:
+        network = language_model({**config, **changes})
+        inject_adapter_in_model(LoraConfig(r=16, target_modules=targets_of(config)), network)
+        return [sum(p.numel() for n, p in network.named_parameters() if "lora_" in n) // 16]
+
+    depth = {key: config[key]}
+    rates = {
+        word(*way): at_full_depth(lambda c, way=way: language_rates({**config, **c}, way), depth)
+        for way in WAYS
+    }
+    part = Part(0, config)
+    return {
+        "size": round(part.size, 4),
+        "lora": int(at_full_depth(lora, depth)[0]),
+        **{
+            way: rows.round().int().tolist()
+            for way, rows in with_all_weights(rates, part.blocks).items()
+        },
+    }
+
+
+def rows(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of published networks and autoencoders: of the names, or all."""
+    seen = set[str]()
+    for name, described in json.loads((TABLES / "published.json").read_text()).items():
+        parts = described["parts"]
+        network = parts.get("unet") or parts["transformer"]
+        head = {"name": name, "class": network["class"].rpartition(".")[2]}
+        # others have the network of the first one
+        if not names and (head["class"], network["parameters"]) in seen:
+            continue
+        seen.add((head["class"], network["parameters"]))
+        if not names or name in names:
+            yield (
+                head | {"targets": TARGETS.get(head["class"], [8, 16])} | image_row(name, described)
+            )
+        kind = parts["vae"]["class"].rpartition(".")[2]
+        if kind not in seen and (not names or kind in names):
+            seen.add(kind)
+            yield {"name": kind, "class": kind} | decoding_row(parts["vae"])
+    for row in json.loads((TABLES / "language_models.json").read_text()):
+        config, name = row["config"], row["hub"][0]
+        if not names or name in names:
+            kind = architecture(config)
+            targets = [1, 4] if kind == "gpt2" else [2, 7]
+            yield {"name": name, "class": kind, "targets": targets} | language_row(config)
+
+
+TARGETS = {
+    **{"UNet2DConditionModel": [4, 8], "ZImageTransformer2DModel": [4, 8]},
+    "Flux2Transformer2DModel": [9, 18],
+}
+"""Kinds of layers of a block that have adapters by default, and that there are."""
+
+
+def stored() -> list[dict[str, Any]]:
+    """The rows of the table."""
+    found: list[dict[str, Any]] = json.loads((TABLES / "activations.json").read_text())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="rows to count anew, all without any")
+    table = TABLES / "activations.json"
+    kept = {row["name"]: row for row in stored()}
+    for row in rows(parser.parse_args().names):
+        kept[row["name"]] = row
+        lines = ",\n".join(f"  {json.dumps(row)}" for row in kept.values())
+        table.write_text(f"[\n{lines}\n]\n")
+        print(row["name"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

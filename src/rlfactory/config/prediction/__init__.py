@@ -1,1 +1,0 @@
-"""Seconds per iteration and GPU-hours of a run, predicted from its configuration without torch."""

@@ -1,0 +1,327 @@
+"""`rlfactory estimate`: memory, FLOPs, kernels and seconds of a run, counted on fake tensors.
+
+The real model is built without its weights, and the real engine draws a batch and makes updates of
+two micro-batches on it; nothing is computed or downloaded. So it holds for any model, algorithm and
+penalty, plug-ins too. Rewards are not built: their networks are those of the plan.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from rlfactory.config.evaluation_prompts import evaluation_draws
+from rlfactory.config.memory.device_memory import GIB, on_gpu
+from rlfactory.config.memory.devices import gpu_of
+from rlfactory.config.memory.sharding import processes_of
+from rlfactory.config.memory.suggestions import traits_of, with_changes
+from rlfactory.config.nfe import items_per_sample, update_items
+from rlfactory.model.lm.gpt2_step import GPT2Step
+from rlfactory.model.text_base import TextModel
+from rlfactory.rollout import Tokens
+from rlfactory.tools.empty_models import empty_models
+from rlfactory.tools.fake_tensors import Counting, Work, bytes_of, fake_run
+from rlfactory.tools.speeds import Speeds, format_seconds, measured_speeds
+from rlfactory.train import build as engine
+from rlfactory.train.components import Components, NoProgress
+from rlfactory.train.trainer import Trainer
+from rlfactory.train.update_batches import UpdateBatches
+
+Config = Mapping[str, Any]
+MICRO_BATCHES = 2
+"""Of an update: the second one has the gradient of the first beside it."""
+TOKENS = 3
+"""Of a response are drawn: the passes of all further ones are like the last one's."""
+HARDWARE = {"_target_": "rlfactory.hardware.local.Local", "device": "cpu"}
+ENGINE = {"_target_": "rlfactory.engine.own.Own"}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one process of a run holds and does, all of whose network it has.
+
+    Attributes:
+        resident: bytes that are held all the time.
+        phases: the most bytes that each phase of an iteration holds on top.
+        work: of an iteration, by phase.
+        evaluation: the work of an evaluation.
+        parameters, trainable: numbers of the network, and of what is trained.
+    """
+
+    resident: float
+    phases: Mapping[str, float]
+    work: Mapping[str, Work]
+    evaluation: Work
+    parameters: int
+    trainable: int
+
+    @property
+    def peak(self) -> float:
+        """Peak memory in bytes."""
+        return self.resident + max(self.phases.values())
+
+
+class Phases:
+    """What each phase holds at most and does; one follows another."""
+
+    def __init__(self, counting: Counting) -> None:
+        self._counting, self._name = counting, ""
+        self.memory: dict[str, float] = {}
+        self.work: dict[str, Work] = {}
+        self._began = counting.work
+
+    def enter(self, name: str) -> None:
+        """End the phase, and begin another."""
+        counting = self._counting
+        if self._name:
+            self.memory[self._name] = max(self.memory.get(self._name, 0), counting.peak)
+            done = counting.work - self._began
+            self.work[self._name] = self.work.get(self._name, Work()) + done
+        self._name, self._began, counting.peak = name, counting.work, counting.now
+
+
+def count(config: Config) -> Counted:
+    """Count a run of a frozen configuration.
+
+    Raises:
+        UserError: the model is neither on this machine nor a published one.
+    """
+    own = _shrunk(config)
+    with fake_run() as (mode, counting), empty_models(mode):
+        components = engine.build(own, hardware=engine.build_hardware(own))
+        return _count(config, own, components, counting)
+
+
+def _shrunk(config: Config) -> Config:
+    """The configuration with as many samples as fill a batch and two micro-batches."""
+    traits, size = traits_of(config), config["group_size"]
+    items = items_per_sample(config, traits)
+    samples = max(config["sample_batch"], MICRO_BATCHES * config["micro_batch"] / items, 1)
+    prompts = min(int(-(-samples // size)), config["prompts_per_iteration"])
+    fused = {"optimizer.fused": True} if config["optimizer"].get("fused", 0) is None else {}
+    changes = {"prompts_per_iteration": prompts, "updates_per_iteration": 1, "epochs": 1}
+    changed = with_changes(config, {**changes, **(fused if on_gpu(config) else {})})
+    alone = {"hardware": HARDWARE, "engine": ENGINE, "prompt_cache": None}
+    return {**changed, **{key: value for key, value in alone.items() if key in changed}}
+
+
+def _count(config: Config, own: Config, components: Components, counting: Counting) -> Counted:
+    trainer = Trainer(components, engine.training_budget(own), NoProgress())
+    base, phases, marks = counting.now, Phases(counting), Marks(counting)
+    with _watched(components, phases, marks, counting):
+        phases.enter("sampling")
+        rollout = trainer.sample(0)
+        drawn = len(rollout)
+        marks.waiting = float(_held(rollout))
+        phases.enter("scoring")
+        names = {*components.algo.reward_names(components.reward.main), components.reward.main}
+        scores = {name: torch.rand(drawn) for name in names}
+        rollout, _ = trainer.score(rollout, lambda: scores)
+        for iteration in range(2):  # moments are there from the second update on
+            phases.enter("comparing")
+            trainer.learner.learn(rollout, iteration)
+        phases.enter("")
+    return _of_run(config, phases, marks, components.model, drawn=drawn, base=base)
+
+
+def _held(value: Any) -> int:
+    """Bytes of the tensors in a rollout."""
+    if isinstance(value, Tensor):
+        return value.untyped_storage().nbytes()
+    if isinstance(value, Mapping):
+        return sum(map(_held, value.values()))
+    return sum(map(_held, vars(value).values())) if hasattr(value, "__dataclass_fields__") else 0
+
+
+def _of_run(
+    config: Config, phases: "Phases", marks: "Marks", model: Any, *, drawn: int, base: float
+) -> Counted:
+    """The counts of a whole iteration, of what was drawn and of two micro-batches."""
+    traits, processes = traits_of(config), processes_of(config)
+    samples = config["prompts_per_iteration"] * config["group_size"] / processes
+    items, size = update_items(config, traits)
+    updates = config["updates_per_iteration"] * config["epochs"]
+    each = {name: work * (1 / drawn) for name, work in phases.work.items()}
+    tokens = config["dynamics"]["length"] - TOKENS if marks.token is not None else 0
+    if marks.token is not None:
+        each["sampling"] += marks.token * (tokens / drawn)
+    each |= {"learning": marks.micro_batch() * (1 / min(size, items))}
+    work = {
+        name: each[name] * samples for name in ("sampling", "decoding", "scoring") if name in each
+    }
+    compared = each.get("comparing", Work()) * (samples / 2)
+    work["learning"] = each["learning"] * (items / processes * updates) + compared
+    work["updating"] = phases.work["updating"] * (0.5 * updates)
+    drawing = each["sampling"] + each.get("decoding", Work())
+    modules = _modules(model)
+    weights = sum(map(bytes_of, modules))
+    waiting = marks.waiting * (samples / drawn - 1)
+    peaks = {name: peak - base + max(waiting, 0) for name, peak in phases.memory.items()}
+    return Counted(
+        weights + base,
+        {name: peak for name, peak in peaks.items() if name != "comparing"},
+        work,
+        drawing * (evaluation_draws(config) / processes),
+        sum(p.numel() for p in model.network.parameters()),
+        sum(p.numel() for p in model.weights.parameters.values()),
+    )
+
+
+def _modules(model: Any) -> list[nn.Module]:
+    """The networks of a model; adapters are counted as they are made."""
+    pipe = getattr(model, "pipe", None)
+    found = [model.network] if pipe is None else [*pipe.components.values()]
+    return [module for module in found if isinstance(module, nn.Module)]
+
+
+class Marks:
+    """The work between points of an update."""
+
+    def __init__(self, counting: Counting) -> None:
+        self._counting = counting
+        self._at: list[Work] = []
+        self.token: Work | None = None
+        self.waiting = 0.0
+
+    def mark(self) -> None:
+        """A micro-batch, or what follows the last one, begins."""
+        self._at.append(self._counting.work)
+
+    def micro_batch(self) -> Work:
+        """The work of the last micro-batch."""
+        return self._at[-1] - self._at[-2]
+
+
+@contextmanager
+def _watched(
+    components: Components, phases: "Phases", marks: Marks, counting: Counting
+) -> Iterator[None]:
+    """An engine whose phases are told apart, and which repeats nothing that it has counted."""
+    model, hardware = components.model, components.hardware
+    padded, step = UpdateBatches.padded, hardware.step
+
+    def two(self: UpdateBatches, items: Any, samples: Any, position: Any) -> Iterator[Any]:
+        learns = torch.is_grad_enabled()
+        if learns:
+            phases.enter("learning")
+        for batch in islice(
+            padded(self, items, samples, position), MICRO_BATCHES if learns else None
+        ):
+            if learns:
+                marks.mark()
+            yield batch
+
+    def stepped(*arguments: Any) -> Any:
+        marks.mark()
+        phases.enter("updating")
+        return step(*arguments)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(UpdateBatches, "padded", two))
+        stack.enter_context(mock.patch.object(hardware, "step", stepped))
+        if isinstance(model, TextModel):
+            stack.enter_context(
+                mock.patch.object(model, "rollout", _first_tokens(model, marks, counting))
+            )
+            stack.enter_context(mock.patch.object(GPT2Step, "fits", return_value=False))
+        else:
+            decode = model.decode
+
+            def decoded(latents: Tensor) -> Tensor:
+                phases.enter("decoding")
+                images = decode(latents)
+                phases.enter("sampling")
+                return images
+
+            stack.enter_context(mock.patch.object(model, "decode", decoded))
+            stack.enter_context(mock.patch.object(model, "predict", _remembered(model, counting)))
+        yield
+
+
+def _remembered(model: Any, counting: Counting) -> Callable[..., Tensor]:
+    """A model's `predict` that makes each pass without a gradient once, and counts it again."""
+    predict, known = model.predict, dict[Any, tuple[Tensor, Work, int]]()
+
+    def remembered(x: Tensor, t: Tensor, condition: Any) -> Tensor:
+        if torch.is_grad_enabled():
+            return predict(x, t, condition)
+        key = (tuple(x.shape), model.weights.in_use)
+        if key in known:
+            found, work, rows = known[key]
+            counting.add(work)
+            model.evaluations.add(rows)
+            return found.new_empty(found.shape)
+        work, rows = counting.work, model.evaluations.forward
+        found = predict(x, t, condition)
+        known[key] = found, counting.work - work, model.evaluations.forward - rows
+        return found.clone()
+
+    return remembered
+
+
+def _first_tokens(model: Any, marks: Marks, counting: Counting) -> Callable[..., Tokens]:
+    """A language model's `rollout` that draws the first tokens only, into a whole cache."""
+    rollout, hidden = model.rollout, model._hidden
+
+    def first(prompt: Tensor, prompt_mask: Tensor, dynamics: Any, uniform: Tensor) -> Tokens:
+        passes = list[Work]()
+
+        def passed(*arguments: Any) -> Tensor:
+            passes.append(counting.work)
+            if len(passes) > TOKENS:
+                raise _Drawn
+            return hidden(*arguments)
+
+        with mock.patch.object(model, "_hidden", passed):
+            try:
+                return rollout(prompt, prompt_mask, dynamics, uniform)
+            except _Drawn:
+                marks.token = passes[-1] - passes[-2]
+        shape, device = uniform.shape, prompt.device
+        response = torch.zeros(shape, dtype=torch.long, device=device)
+        mask = torch.ones(shape, dtype=torch.bool, device=device)
+        ended = torch.ones(len(prompt), dtype=torch.bool, device=device)
+        numbers = torch.zeros_like(uniform)
+        return Tokens(prompt, prompt_mask, response, mask, ended, numbers, numbers.clone())
+
+    return first
+
+
+class _Drawn(Exception):
+    """As many tokens were drawn as are counted."""
+
+
+def show(config: Config) -> str:
+    """A table of a run's phases, and its sums."""
+    found, gpu = count(config), gpu_of(config["hardware"])
+    speeds = measured_speeds() if gpu is None else Speeds.of(gpu)
+    rows = [["phase", "peak, GiB", "TFLOP", "moved, GB", "kernels", "seconds"]]
+    for name in dict.fromkeys([*found.phases, *found.work]):
+        work = found.work.get(name, Work())
+        peak = found.resident + found.phases.get(name, 0.0)
+        cells = [f"{peak / GIB:.2f}", f"{work.flops / 1e12:,.3g}", f"{work.moved / 1e9:,.3g}"]
+        rows.append([name, *cells, f"{work.launches:,.0f}", format_seconds(speeds.seconds(work))])
+    each = sum(map(speeds.seconds, found.work.values()))
+    evaluation = speeds.seconds(found.evaluation)
+    iterations, every = config["iterations"], config["evaluation"]["every"]
+    evaluations = 2 + ((iterations - 1) // every if every else 0)
+    processes = processes_of(config)
+    hours = (iterations * each + evaluations * evaluation) * processes / 3600
+    device = speeds.name if processes == 1 else f"each of {processes} {speeds.name}"
+    lines = [
+        "".join(f"{cell:<10}" if i == 0 else f"{cell:>14}" for i, cell in enumerate(row))
+        for row in rows
+    ]
+    lines += [
+        f"network     {found.parameters:,} parameters, {found.trainable:,} trained",
+        f"memory      {found.peak / GIB:.1f} GiB at most, {found.resident / GIB:.1f} all the time",
+        f"time        about {format_seconds(each)} s an iteration on {device},"
+        f" {format_seconds(evaluation)} s an evaluation; {iterations} iterations"
+        f" {hours:,.1f} {'GPU-' if gpu else ''}hours",
+    ]
+    return "\n".join(lines)

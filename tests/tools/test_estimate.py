@@ -1,0 +1,72 @@
+"""What a run takes, counted on the engine: beside the plan, and beside what tensors weigh."""
+
+import pytest
+import torch
+from torch import nn
+
+from rlfactory.config.memory.devices import gpu_models
+from rlfactory.config.memory.estimate import estimate
+from rlfactory.config.memory.suggestions import traits_of
+from rlfactory.config.overrides import plan_from_words
+from rlfactory.tools.estimate import count, show
+from rlfactory.tools.fake_tensors import Counting, Work, fake_tensors, with_fake_tensors
+from rlfactory.tools.speeds import Speeds
+
+SMALL = ["group_size=4", "prompts_per_iteration=8", "evaluation.prompts=4", "evaluation.grid=4"]
+IMAGES = ["schedule.steps=3", "micro_batch=8", "sample_batch=8", "reward=compressibility"]
+
+
+@pytest.mark.parametrize(
+    "words", ["model=tiny_sd3 algo=nft", "model=tiny_flux algo=grpo window=all"]
+)
+def test_an_image_run_is_what_its_plan_says(words: str) -> None:
+    config = plan_from_words(*words.split(), *SMALL, *IMAGES, "hardware.gpu=h100").config
+    found, plan = count(config), estimate(config, traits_of(config))
+    assert found.parameters == found.trainable == pytest.approx(plan.trainable)
+    assert found.phases["learning"] == pytest.approx(plan.phases["learning"], rel=0.2)
+    assert found.work["learning"].flops > 2 * found.work["sampling"].flops / 3
+    assert found.work["learning"].launches > 100
+    assert found.evaluation.flops > 0
+
+
+def test_twice_the_steps_are_twice_the_work() -> None:
+    words = ["model=tiny_sd3", "algo=nft", *SMALL, *IMAGES]
+    few, many = (count(plan_from_words(*words, f"schedule.steps={n}").config) for n in (3, 6))
+    ratio = many.work["sampling"].flops / few.work["sampling"].flops
+    assert ratio == pytest.approx(2, rel=0.02)
+    assert many.work["learning"].flops == pytest.approx(few.work["learning"].flops, rel=0.01)
+
+
+def test_a_language_model_is_counted() -> None:
+    words = ["model=tiny_gpt2", *SMALL, "dynamics.length=8", "hardware.gpu=h100"]
+    said = show(plan_from_words(*words).config)
+    assert "s an iteration on h100" in said
+    assert {line.split()[0] for line in said.splitlines()} >= {"sampling", "learning", "memory"}
+
+
+def test_storages_and_flops_are_counted() -> None:
+    with Counting() as live:
+        x = torch.empty(1000)
+        seen = x.view(10, 100)  # the same storage
+        assert live.now == 4000
+        y = seen + 1
+        assert live.now == live.peak == 8000
+        del y
+        assert (live.now, live.peak) == (4000, 8000)
+        del seen, x
+        assert live.now == 0
+    layer = nn.Linear(16, 32)
+    with fake_tensors() as mode:
+        with_fake_tensors(layer, mode)
+        given = torch.empty(8, 16)
+        with Counting() as counting:
+            layer(given).sum().backward()
+    assert counting.work.flops == 2 * (2 * 8 * 16 * 32)  # forward, and the weight's gradient
+
+
+def test_a_gpu_waits_for_kernels_or_launches() -> None:
+    speeds = Speeds.of(gpu_models()["h100"])
+    launched = speeds.seconds(Work(launches=1e6))
+    assert launched == pytest.approx(10.0)
+    assert speeds.seconds(Work(launches=1e6, moved=1e9)) == launched
+    assert speeds.seconds(Work(half=1e15)) == pytest.approx(1e15 / (0.7 * 0.62 * 989e12), rel=0.01)
