@@ -29,8 +29,8 @@ from rlfactory.tools.fake_tensors import Counting, Work, bytes_of, fake_run
 from rlfactory.tools.speeds import Speeds, format_seconds, measured_speeds
 from rlfactory.train import build as engine
 from rlfactory.train.components import Components, NoProgress
+from rlfactory.train.learner import Learner
 from rlfactory.train.trainer import Trainer
-from rlfactory.train.update_batches import UpdateBatches
 
 Config = Mapping[str, Any]
 MICRO_BATCHES = 2
@@ -203,14 +203,14 @@ def _watched(
 ) -> Iterator[None]:
     """An engine whose phases are told apart, and which repeats nothing that it has counted."""
     model, hardware = components.model, components.hardware
-    padded, step = UpdateBatches.padded, hardware.step
+    passes, step = Learner.passes, hardware.step
 
-    def two(self: UpdateBatches, items: Any, samples: Any, position: Any) -> Iterator[Any]:
+    def two(self: Learner, items: Any, samples: Any, iteration: int) -> Iterator[Any]:
         learns = torch.is_grad_enabled()
         if learns:
             phases.enter("learning")
         for batch in islice(
-            padded(self, items, samples, position), MICRO_BATCHES if learns else None
+            passes(self, items, samples, iteration), MICRO_BATCHES if learns else None
         ):
             if learns:
                 marks.mark()
@@ -222,7 +222,7 @@ def _watched(
         return step(*arguments)
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(UpdateBatches, "padded", two))
+        stack.enter_context(mock.patch.object(Learner, "passes", two))
         stack.enter_context(mock.patch.object(hardware, "step", stepped))
         if isinstance(model, TextModel):
             stack.enter_context(
