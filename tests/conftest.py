@@ -1,4 +1,8 @@
-"""What tests share: a network to compute with by hand, a random SD3, and the command."""
+"""What tests share: a network to compute with by hand, a random SD3, and the command.
+
+What takes seconds to import is imported by the fixtures: the process that hands tests to the others
+reads this file too, before they start.
+"""
 
 import gc
 import json
@@ -8,53 +12,34 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import huggingface_hub.constants  # noqa: F401  (reads what is forgotten below)
 import pytest
-import torch
-from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from torch import Tensor, nn
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
-)
 
-from rlfactory.config.overrides import compose
-from rlfactory.config.plan import make_plan
-from rlfactory.config.schema.targets import instantiate
-from rlfactory.dynamics.base import Dynamics
-from rlfactory.dynamics.flow_sde import FlowSDE
-from rlfactory.dynamics.ops.forward_process import RectifiedFlow
-from rlfactory.dynamics.schedule import uniform_sigmas
-from rlfactory.hardware.local import Local
-from rlfactory.model.base import ImageModel, Resolution
-from rlfactory.model.weight_sets import WeightSets
-from rlfactory.reward.base import Reward, Samples
-from rlfactory.rollout import Condition, Rollout
-from rlfactory.run.checkpoint.load import load_state
 from rlfactory.run.folder import RunFolder
-from rlfactory.train import build as build_module
-from rlfactory.train.build import build, instantiate_group, training_budget
-from rlfactory.train.components import NoProgress
-from rlfactory.train.evaluation import schedule as reporter
-from rlfactory.train.sampling.trajectories import RolloutSpec, sample_with_transitions
-from rlfactory.train.scoring import build as scoring_build
-from rlfactory.train.trainer import Trainer
 from rlfactory.utils.current_folder import TRUST
 
-sys.path.append(str(Path(__file__).parent))  # for `tiny_pipelines`
+if TYPE_CHECKING:
+    from stand_ins import LinearModel, Threaded
 
+    from rlfactory.dynamics.base import Dynamics
+    from rlfactory.model.base import ImageModel
+    from rlfactory.reward.base import Reward
+    from rlfactory.rollout import Rollout
+    from rlfactory.train.trainer import Trainer
+
+sys.path.append(str(Path(__file__).parent))  # for `stand_ins` and `tiny_pipelines`
+
+# hundreds of processes start below, and every file of tests is rewritten: compile each file once
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # small networks are bound by overhead: a process a core beats threads that wait for each other
-torch.set_num_threads(1)
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 # read by now by whatever fetches: no test does, but the plan would refuse every model of the hub
 os.environ.pop("HF_HUB_OFFLINE", None)
 # collecting the tests makes objects that stay, and looking for garbage among them takes seconds
@@ -73,15 +58,53 @@ PAGES = (
 NOT_PAGES = ("scripts/test_suggestions.py", "config/test_companions.py::test_the_nearest_is_chosen")
 
 
+TESTS = Path(__file__).parent
+LEFT_OUT = {"pages": PAGES, "faults": ("faults",), "dist": ("dist",)}
+"""Folders and files of tests that have these markers, to the last one."""
+
+
+def _is_below(path: Path, places: Sequence[str]) -> bool:
+    return any(path.is_relative_to(TESTS / place.partition("::")[0]) for place in places)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Don't import what `-m` leaves out to the last test: a third of the time of collecting."""
+    named = {Path(word.partition("::")[0]).resolve() for word in config.args}
+    if (
+        collection_path.is_dir()
+        or collection_path in named
+        or _is_below(collection_path, NOT_PAGES)
+    ):
+        return None
+    selects = f"{config.option.markexpr} "
+    for marker, places in LEFT_OUT.items():
+        if f"not {marker} " in selects and _is_below(collection_path, places):
+            return True
+    return None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs the cases which repeat others' paths too."""
+    parser.addoption("--whole", action="store_true", help="cases marked `whole` too")
+
+
+def _leave_out_repeated(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect cases marked `whole`, without `--whole`."""
+    if config.option.whole:
+        return
+    repeated = [item for item in items if item.get_closest_marker("whole") is not None]
+    if repeated:
+        config.hook.pytest_deselected(items=repeated)
+        items[:] = [item for item in items if item.get_closest_marker("whole") is None]
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what tests texts, data files and scripts; notebooks have a marker of their own."""
-    pages, others = (
-        tuple(f"tests/{name}{'' if '.py' in name else '/'}" for name in names)
-        for names in (PAGES, NOT_PAGES)
-    )
+    _leave_out_repeated(config, items)
+    others = tuple(f"tests/{name}" for name in NOT_PAGES)
     for item in items:
-        is_page = item.nodeid.startswith(pages) and not item.nodeid.startswith(others)
+        is_page = _is_below(item.path, PAGES) and not item.nodeid.startswith(others)
         if is_page and item.get_closest_marker("notebooks") is None:
             item.add_marker("pages")
 
@@ -118,64 +141,39 @@ def _kept_apart() -> Iterator[None]:
     gc.freeze()
 
 
+@contextmanager
+def not_drawn() -> Iterator[None]:
+    """Let runs draw no curves and no page, which take longer than all else."""
+    from rlfactory.report import results
+
+    draw = results.draw_run
+    results.draw_run = lambda folder, *_: folder.page
+    try:
+        yield
+    finally:
+        results.draw_run = draw
+
+
 @pytest.fixture(autouse=True)
 def _not_drawn() -> Iterator[None]:
-    """A run of a test's own draws no curves and no page, which take longer than all else.
-
-    One that a file's tests share does, as fixtures of a wider scope come first.
+    """A run of a test's own isn't drawn; one that a file's tests share is, unless it is `undrawn`:
+    fixtures of a wider scope come first.
     """
-    draw, write = reporter.draw_run, reporter.write_run_page
-    reporter.draw_run = lambda _: None
-    reporter.write_run_page = lambda folder, *_: folder.page
-    yield
-    reporter.draw_run, reporter.write_run_page = draw, write
+    with not_drawn():
+        yield
 
 
-class LinearModel(ImageModel):
-    """Predicts `weight * x + bias`: two numbers to train, `[B, 1, 2, 2]` latents."""
-
-    process = "flow"
-    forward_process = RectifiedFlow()
-    resolution = Resolution((1, 2, 2), shift=3.0)
-    device = torch.device("cpu")
-
-    def __init__(self, weight: float, bias: float) -> None:
-        self.weight = nn.Parameter(torch.tensor(weight))
-        self.bias = nn.Parameter(torch.tensor(bias))
-        self.weights = WeightSets({"weight": self.weight, "bias": self.bias})
-        self.calls = 0
-
-    def resolution_of(self, size: int) -> Resolution:
-        return Resolution((1, size, size), shift=3.0)
-
-    def encode(self, prompts: Sequence[str]) -> Condition:
-        return Condition({"length": torch.tensor([float(len(prompt)) for prompt in prompts])})
-
-    def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
-        self.calls += 1
-        self.evaluations.add(len(x))
-        return self.weight * x + self.bias
-
-    def decode(self, latents: Tensor) -> Tensor:
-        return (latents.repeat(1, 3, 1, 1) * 50 + 128).clamp(0, 255).to(torch.uint8)
-
-    def encode_images(self, images: Tensor) -> Tensor:
-        grey = images.double().mean(1, keepdim=True)
-        return nn.functional.adaptive_avg_pool2d((grey - 128) / 50, 2).float()
-
-    def export(self, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
-        raise NotImplementedError
-
-    def export_merged(self, folder: Path) -> None:
-        raise NotImplementedError
-
-    def pipeline_arguments(self) -> dict[str, object]:
-        return {}
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Runs that a file's tests share aren't drawn either."""
+    with not_drawn():
+        yield
 
 
 @pytest.fixture
-def linear() -> Callable[..., LinearModel]:
+def linear() -> "Callable[..., LinearModel]":
     """Makes the two-number model."""
+    from stand_ins import LinearModel
 
     def make(weight: float = 0.3, bias: float = -0.1) -> LinearModel:
         return LinearModel(weight, bias)
@@ -184,13 +182,18 @@ def linear() -> Callable[..., LinearModel]:
 
 
 @pytest.fixture
-def roll() -> Callable[..., Rollout]:
+def roll() -> "Callable[..., Rollout]":
     """Samples a model on six steps, the second and the fourth of them stochastic."""
-
+    import torch
     from tiny_pipelines import with_pictures
 
+    from rlfactory.dynamics.flow_sde import FlowSDE
+    from rlfactory.dynamics.schedule import uniform_sigmas
+    from rlfactory.rollout import Rollout
+    from rlfactory.train.sampling.trajectories import RolloutSpec, sample_with_transitions
+
     def make(
-        model: ImageModel, advantage: Sequence[float], dynamics: Dynamics | None = None
+        model: "ImageModel", advantage: Sequence[float], dynamics: "Dynamics | None" = None
     ) -> Rollout:
         count, window = len(advantage), [1, 3]
         shape = (count, *model.resolution.shape)
@@ -226,20 +229,12 @@ def roll() -> Callable[..., Rollout]:
     return make
 
 
-class Brightness(Reward):
-    """How bright a picture is; those that show the same get the same."""
-
-    media = "images"
-    main = "shapes"
-
-    def score(self, samples: Samples) -> dict[str, Tensor]:
-        assert samples.images is not None
-        return {"shapes": samples.images.float().mean((1, 2, 3)) / 255}
-
-
 @pytest.fixture(scope="session")
 def planned() -> Callable[..., Mapping[str, Any]]:
     """The configuration of a command line, of an iteration of twelve samples in six steps."""
+    from rlfactory.config.overrides import compose
+    from rlfactory.config.plan import make_plan
+
     small = ["prompts_per_iteration=3", "group_size=4", "updates_per_iteration=2", "iterations=1"]
     plain = ["hardware=cpu", "optimizer.lr=0.03", "schedule.steps=6", *small]
 
@@ -253,13 +248,21 @@ def planned() -> Callable[..., Mapping[str, Any]]:
 
 @pytest.fixture
 def loop(
-    linear: Callable[..., LinearModel],
+    linear: "Callable[..., LinearModel]",
     planned: Callable[..., Mapping[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., Trainer]:
+) -> "Callable[..., Trainer]":
     """Builds what a command line says, for the two-number model and a reward of brightness."""
+    from stand_ins import Brightness
 
-    def begin(*words: str, reward: Reward | None = None) -> Trainer:
+    from rlfactory.config.schema.targets import instantiate
+    from rlfactory.train import build as build_module
+    from rlfactory.train.build import build, instantiate_group, training_budget
+    from rlfactory.train.components import NoProgress
+    from rlfactory.train.scoring import build as scoring_build
+    from rlfactory.train.trainer import Trainer
+
+    def begin(*words: str, reward: "Reward | None" = None) -> Trainer:
         ours = {"model": linear(), "reward": reward or Brightness()}
 
         def make_ours(config: object, group: str, **available: object) -> object:
@@ -277,55 +280,12 @@ def loop(
     return begin
 
 
-class Threaded(Local):
-    """One of several processes that are threads: they wait for each other at every question."""
-
-    def __init__(self, rank: int, count: int, table: list[Any], barrier: threading.Barrier) -> None:
-        super().__init__(device="cpu")
-        self.rank, self.world_size = rank, count
-        self._table, self._barrier = table, barrier
-
-    def _all(self, value: Any) -> list[Any]:
-        self._table[self.rank] = value
-        self._barrier.wait()
-        found = list(self._table)
-        self._barrier.wait()
-        return found
-
-    def all_gather(self, values: Tensor) -> Tensor:
-        return torch.cat(self._all(values))
-
-    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
-        return [text for part in self._all(list(texts)) for text in part]
-
-    def all_reduce_sum(self, value: float) -> float:
-        return float(sum(self._all(value)))
-
-    def all_reduce_max(self, value: float) -> float:
-        return float(max(self._all(value)))
-
-    def any_rank(self, flag: bool) -> bool:
-        return any(self._all(flag))
-
-    def first_rank_where(self, flag: bool) -> int | None:
-        return next((rank for rank, found in enumerate(self._all(flag)) if found), None)
-
-    def broadcast(self, value: Any, source: int = 0) -> Any:
-        return self._all(value)[source]
-
-    def step(self, optimizer: Any, parameters: Sequence[nn.Parameter], limit: float) -> Any:
-        every = self._all([None if p.grad is None else p.grad.clone() for p in parameters])
-        for parameter, grads in zip(parameters, zip(*every, strict=True), strict=True):
-            known = [grad for grad in grads if grad is not None]
-            parameter.grad = sum(known, torch.zeros_like(parameter)) if known else None
-        return super().step(optimizer, parameters, limit)
-
-
 @pytest.fixture
 def together() -> Callable[..., list[Any]]:
     """What some work on a `hardware` gives in each of several processes, which are threads."""
+    from stand_ins import Threaded
 
-    def run(count: int, work: Callable[[Threaded], Any]) -> list[Any]:
+    def run(count: int, work: "Callable[[Threaded], Any]") -> list[Any]:
         table, barrier = [None] * count, threading.Barrier(count, timeout=20)
 
         def one(rank: int) -> Any:
@@ -367,6 +327,8 @@ def recipes(recipe: ModuleType) -> Callable[[str], ModuleType]:
 @pytest.fixture(scope="session")
 def sd3_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline folder of Stable Diffusion 3's own classes: random weights, saved in float16."""
+    import torch
+
     folder = tmp_path_factory.mktemp("tiny_sd3")
     pipe = recipe.build_pipeline(folder, 0)
     pipe.vae.register_to_config(shift_factor=0.1, scaling_factor=1.4)
@@ -382,29 +344,10 @@ def sd3_folder(recipe: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session")
 def gpt2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random GPT-2 of two layers and a tokenizer of bytes, saved as models are."""
+    from stand_ins import save_gpt2
+
     folder = tmp_path_factory.mktemp("gpt2")
-    alphabet = sorted(ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([*alphabet, "<|endoftext|>"])}
-    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = ByteLevelDecoder()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|endoftext|>", bos_token="<|endoftext|>"
-    ).save_pretrained(folder)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        end = vocabulary["<|endoftext|>"]
-        config = GPT2Config(
-            vocab_size=len(vocabulary),
-            n_positions=64,
-            n_embd=32,
-            n_layer=2,
-            n_head=2,
-            bos_token_id=end,
-            eos_token_id=end,
-            initializer_range=0.3,
-        )
-        GPT2LMHeadModel(config).save_pretrained(folder)
+    save_gpt2(folder)
     return folder
 
 
@@ -481,6 +424,10 @@ def refused(
 @pytest.fixture(scope="session")
 def traces() -> Callable[[Path], dict[str, Any]]:
     """All that a run leaves, but for what tells the time and where it was interrupted."""
+    from safetensors.torch import load_file
+
+    from rlfactory.run.checkpoint.load import load_state
+
     attempts = {"seconds", "config", "looked", "lines", "best", "logger"}
 
     def of(path: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from rlfactory.report.gallery import gallery
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.figures.gallery import gallery
 from rlfactory.run.scores import Scores
 
 SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))

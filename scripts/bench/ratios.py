@@ -22,8 +22,8 @@ from rlfactory.algo.grpo import GRPO
 from rlfactory.algo.grpo_guard import guarded_log_ratio
 from rlfactory.algo.ops.step_replay import replay_step
 from rlfactory.config.overrides import plan_from_words
+from rlfactory.report.plot import STYLE
 from rlfactory.rollout import Rollout
-from rlfactory.run.figures.figure import STYLE
 from rlfactory.train.build import build, training_budget
 from rlfactory.train.components import Components, NoProgress
 from rlfactory.train.sampling.image import ImageSampler

@@ -9,11 +9,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rlfactory.run.figures.figure import STYLE
+from rlfactory.report.plot import STYLE
+from rlfactory.report.statistics import Change, paired_change
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import read
 from rlfactory.run.scores import Scores
-from rlfactory.run.statistics import Change, paired_change
 from rlfactory.utils.console import number
 
 Runs = Mapping[str, Sequence[RunFolder]]

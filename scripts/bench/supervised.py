@@ -29,7 +29,8 @@ from diffusers import StableDiffusion3Pipeline
 from torch import Tensor
 
 from rlfactory.prompts.ops.scenes import is_held_out
-from rlfactory.report.entry import ENTRIES_FILE, Entry, write_entries
+from rlfactory.report.leaderboard import ENTRIES_FILE, write_entries
+from rlfactory.report.report import Entry
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet

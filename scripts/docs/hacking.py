@@ -27,15 +27,15 @@ from hacking_runs import (
     write_runs,
 )
 
-from rlfactory.report.claim_result import ClaimResult
 from rlfactory.report.claim_table import claim_table, counts_text
 from rlfactory.report.claims import claim_results
 from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
-from rlfactory.report.plot import short
+from rlfactory.report.plot import COLORS, saved_figure
+from rlfactory.report.report import ClaimResult
+from rlfactory.report.row_curves import short
+from rlfactory.report.statistics import MIN_RUNS, mean_interval
 from rlfactory.report.writers import markdown_table
-from rlfactory.run.figures.figure import COLORS, saved_figure
-from rlfactory.run.statistics import MIN_RUNS, mean_interval
 from rlfactory.sweep.jobs import columns_of
 from rlfactory.sweep.sweep_file import file_of, read_sheet
 

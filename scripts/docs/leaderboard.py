@@ -14,10 +14,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlfactory.report.entry import ENTRIES_FILE, Entry, read_entries, write_entries
-from rlfactory.report.inputs import report_of_sweep
-from rlfactory.report.leaderboard import NOTE, Place, leaderboard_table, ranking
-from rlfactory.report.leaderboard_figure import draw_leaderboard
+from rlfactory.report.discover import report_of_sweep
+from rlfactory.report.leaderboard import (
+    ENTRIES_FILE,
+    NOTE,
+    Place,
+    draw_leaderboard,
+    leaderboard_table,
+    ranking,
+    read_entries,
+    write_entries,
+)
+from rlfactory.report.report import Entry
 from rlfactory.report.table import NONE
 from rlfactory.report.verdicts import MIN_SEEDS
 from rlfactory.report.writers import markdown_table

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlfactory.run.figures.figure import COLORS, saved_figure
-from rlfactory.run.statistics import Array
+from rlfactory.report.plot import COLORS, saved_figure
+from rlfactory.report.statistics import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

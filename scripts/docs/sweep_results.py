@@ -17,12 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlfactory.config.problems import override_key
-from rlfactory.report.claim_result import ClaimResult, read_claims, write_claims
-from rlfactory.report.claim_table import difference_text, verdict_text
+from rlfactory.report.claim_table import difference_text, read_claims, verdict_text, write_claims
 from rlfactory.report.claims import claim_column, comparison
 from rlfactory.report.command import write
-from rlfactory.report.inputs import report_of_sweep
-from rlfactory.report.report import Report
+from rlfactory.report.discover import report_of_sweep
+from rlfactory.report.report import ClaimResult, Report
 from rlfactory.report.table import TextTable, main_table
 from rlfactory.report.writers import about_lines, claim_lines, markdown_table
 from rlfactory.sweep.claims import Claim

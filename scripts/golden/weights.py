@@ -25,8 +25,8 @@ import torch
 
 import rlfactory as rl
 from rlfactory.config.options import options
+from rlfactory.report import results
 from rlfactory.train.components import Components
-from rlfactory.train.evaluation import schedule as reporter
 from rlfactory.train.listeners import Listener, Summary
 
 ROOT = Path(__file__).parents[2]
@@ -107,10 +107,9 @@ def trained(words: list[str], *, pause: int | None = None) -> dict[str, Any]:
         words: of the run.
         pause: the iterations after which it is left, and resumed as a run of its own.
     """
-    threads, draw, page = torch.get_num_threads(), reporter.draw_run, reporter.write_run_page
+    threads, draw = torch.get_num_threads(), results.draw_run
     torch.set_num_threads(1)
-    reporter.draw_run = lambda _: None
-    reporter.write_run_page = lambda folder, *_: folder.page
+    results.draw_run = lambda folder, *_: folder.page
     try:
         with tempfile.TemporaryDirectory() as folder:
             own, kept = [*words, f"run_dir={folder}/run"], _Kept()
@@ -119,7 +118,7 @@ def trained(words: list[str], *, pause: int | None = None) -> dict[str, Any]:
             rl.train(*own, listeners=[kept])
     finally:
         torch.set_num_threads(threads)
-        reporter.draw_run, reporter.write_run_page = draw, page
+        results.draw_run = draw
     return summary(kept.first, kept.weights)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rlfactory.config.overrides import plan_from_words
-from rlfactory.run.figures.image_grid import grid
+from rlfactory.report.image_grid import grid
 from rlfactory.run.scores import Scores
 from rlfactory.train.build import build
 from rlfactory.train.components import NoProgress

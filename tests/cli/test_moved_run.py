@@ -18,7 +18,7 @@ def letters(prompts, completions):
 
 
 @pytest.fixture(scope="module")
-def home(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(undrawn: None, gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, a prompt file, a reward, a finished run and a paused one of them."""
     home = tmp_path_factory.mktemp("home")
     shutil.copytree(gpt2_folder, home / "model")

@@ -47,7 +47,7 @@ def train(run: Path, words: list[str], *more: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
+def finished(undrawn: None, tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
     run = tmp_path_factory.mktemp("runs") / "whole"
     assert train(run, words) == 0
     return run

@@ -1,7 +1,8 @@
 """Runs of one and of several processes, forked off one that has imported what they need.
 
-`python teams.py` reads a JSON list of attempts on its standard input, each with `words` (a
-command line) and `processes`, does them in turn, and prints one JSON object for each. Not a test.
+`python teams.py` reads JSON objects on its standard input, a line each: a `folder`, and `attempts`
+with `words` (a command line) and `processes`. It does them in turn in the folder, and prints one
+JSON object for each. Not a test.
 """
 
 import json
@@ -17,7 +18,7 @@ import torch
 from rlfactory.cli import app  # noqa: F401  (imported once, for all runs)
 from rlfactory.hardware import distributed  # noqa: F401
 from rlfactory.hardware.environment import ProcessInfo
-from rlfactory.train.evaluation import schedule as reporter  # noqa: F401  (imported once, for all runs)
+from rlfactory.report import results  # noqa: F401  (imported once, for all runs)
 from rlfactory.train.process import worker  # noqa: F401  (imported once, for all runs)
 from rlfactory.train.process.launch import HOST
 
@@ -90,10 +91,12 @@ def attempt(asked: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     torch.set_num_threads(1)
     # what draws takes longer than what trains
-    reporter.draw_run = lambda _: None  # type: ignore[assignment]
-    reporter.write_run_page = lambda folder, *_: folder.page  # type: ignore[assignment]
-    for asked in json.load(sys.stdin):
-        print(json.dumps(attempt(asked)), flush=True)
+    results.draw_run = lambda folder, *_: folder.page  # type: ignore[assignment]
+    for line in sys.stdin:
+        given = json.loads(line)
+        os.chdir(given["folder"])
+        for asked in given["attempts"]:
+            print(json.dumps(attempt(asked)), flush=True)
 
 
 if __name__ == "__main__":

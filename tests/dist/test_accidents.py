@@ -38,21 +38,24 @@ def both(*words: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_a_lost_process_ends_the_run_which_goes_on(
-    strategy: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traces: Traces
+    strategy: str,
+    typed: Typed,
+    ran: Ran,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    traces: Traces,
 ) -> None:
-    words = [*RLFACTORY, *SMALL, *TWO, f"hardware.strategy={strategy}"]
-    whole = typed(*words, "run_dir=whole")
-    assert whole.returncode == 0, whole.stderr
+    chosen = f"hardware.strategy={strategy}"
     monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:kill:3@1")
-    lost = typed(*words, "run_dir=lost")
+    lost = typed(*RLFACTORY, *SMALL, *TWO, chosen, "run_dir=lost")
     assert lost.returncode == 1
     assert "process 1 was ended by SIGKILL" in lost.stderr
     assert "another process does not answer any more" in lost.stderr
     assert (tmp_path / "lost" / "STATUS").read_text() == "failed\n"
     assert not (tmp_path / "lost" / "OWNER").exists()
-    # in a process that begins after two iterations, nothing is passed a third time
-    again = typed(*RLFACTORY, "resume", "lost")
-    assert again.returncode == 0, again.stderr
+    again, whole = ran([both(chosen, "run_dir=lost"), both(chosen, "run_dir=whole")])
+    assert again["codes"] == whole["codes"] == [0, 0], (again, whole)
+    assert "resuming after iteration 2" in again["said"]
     assert traces(tmp_path / "lost") == traces(tmp_path / "whole")
 
 
@@ -111,7 +114,7 @@ def test_a_signal_to_the_command_alone_stops_all_ranks(
 
 
 def test_a_process_that_hangs_is_ended_after_the_timeout(
-    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    typed: Typed, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLFACTORY_FAULT", "between_updates:hang:3@1")
     found = typed(*RLFACTORY, *SMALL, *TWO, "hardware.timeout=15", "run_dir=run")
@@ -119,8 +122,8 @@ def test_a_process_that_hangs_is_ended_after_the_timeout(
     assert "another process does not answer any more" in found.stderr
     assert "process 1 did not answer, and was killed" in found.stderr
     assert (tmp_path / "run" / "STATUS").read_text() == "failed\n"
-    again = typed(*RLFACTORY, "resume", "run")
-    assert again.returncode == 0, again.stderr
+    (again,) = ran([both("run_dir=run", "hardware.timeout=15")])
+    assert again["codes"] == [0, 0], again
 
 
 def test_torchrun_recovers_by_itself(

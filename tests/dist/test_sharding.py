@@ -1,9 +1,5 @@
 """A network sharded over ranks: the same training as in one process, and what it costs."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +28,7 @@ LORA = "model.finetune=lora"
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> Trained:
+def trained(trainings: Any, tmp_path: Path) -> Trained:
     """What trainings counted, by name: each is its words, in two processes unless it says more."""
 
     def run(**attempts: Any) -> dict[str, dict[str, Any]]:
@@ -41,17 +37,9 @@ def trained(tmp_path: Path) -> Trained:
             count = next((int(w.split("=")[1]) for w in words if "processes=" in w), 1)
             device = ["hardware.device=cpu", "hardware.timeout=120"] if count > 1 else []
             asked.append({"name": name, "words": [*words, *device], "processes": count})
-        done = subprocess.run(
-            [sys.executable, str(HERE / "trainings.py")],
-            input=json.dumps(asked),
-            cwd=tmp_path,
-            env=os.environ | ENV,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = [json.loads(line) for line in done.stdout.splitlines()]
-        assert [set(each["codes"]) for each in found] == [{0}] * len(asked), done.stderr
+        found = trainings(tmp_path, asked)
+        said = trainings.errors.read_text()
+        assert [set(each["codes"]) for each in found] == [{0}] * len(asked), said
         return dict(zip(attempts, found, strict=True))
 
     return run

@@ -141,17 +141,25 @@ def member(asked: Mapping[str, Any], info: ProcessInfo, result: int) -> int:
         os._exit(code)
 
 
+def attempt(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What rank 0 counted, and exit codes of all processes."""
+    count, port = asked["processes"], free_port()
+    with tempfile.TemporaryFile() as result:
+        infos = [ProcessInfo(rank, count, rank, HOST, port) for rank in range(count)]
+        members = [member(asked, info, result.fileno()) for info in infos]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in members]
+        result.seek(0)
+        counted = json.loads(result.read() or b"{}")
+    return counted | {"codes": codes}
+
+
 def main() -> None:
     torch.set_num_threads(1)
-    for asked in json.load(sys.stdin):
-        count, port = asked["processes"], free_port()
-        with tempfile.TemporaryFile() as result:
-            infos = [ProcessInfo(rank, count, rank, HOST, port) for rank in range(count)]
-            members = [member(asked, info, result.fileno()) for info in infos]
-            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in members]
-            result.seek(0)
-            counted = json.loads(result.read() or b"{}")
-        print(json.dumps(counted | {"codes": codes}), flush=True)
+    for line in sys.stdin:
+        given = json.loads(line)
+        os.chdir(given["folder"])
+        for asked in given["attempts"]:
+            print(json.dumps(attempt(asked)), flush=True)
 
 
 if __name__ == "__main__":

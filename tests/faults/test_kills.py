@@ -8,10 +8,11 @@ from faulty import corruptions, kills
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
-def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
-    tally = kills.run(20, 0, tmp_path)
+@pytest.mark.parametrize("count", [9, pytest.param(20, marks=pytest.mark.whole)])
+def test_kills_at_random_moments(count: int, tmp_path: Path) -> None:
+    tally = kills.run(count, 0, tmp_path)
     assert tally.failures == []
-    assert tally.attempted == tally.passed == 20
+    assert tally.attempted == tally.passed == count
 
 
 def test_thirty_kinds_of_damage(tmp_path: Path) -> None:

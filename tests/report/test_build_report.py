@@ -8,7 +8,7 @@ from rlfactory.report.cells import cell
 from rlfactory.report.group import Group, Member, groups_of_table
 from rlfactory.report.read import RunRecord, read_run
 from rlfactory.report.report import Report
-from rlfactory.run.statistics import interquartile_mean, mean_interval
+from rlfactory.report.statistics import interquartile_mean, mean_interval
 from rlfactory.sweep.table import Column, Job, Row, Table
 
 COLUMN = Column("a", "A", "eval/a")

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.report.claim_result import ClaimResult, read_claims, write_claims
-from rlfactory.report.claim_table import claim_table, counts_text
+from rlfactory.report.claim_table import claim_table, counts_text, read_claims, write_claims
 from rlfactory.report.claims import claim_column, claim_results
 from rlfactory.report.command import write
+from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.group import Group, Member
-from rlfactory.report.inputs import report_of_sweep
-from rlfactory.report.report import Report
+from rlfactory.report.report import ClaimResult, Report
 from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.table import Column, Job, Row, Table
 

@@ -2,7 +2,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -68,10 +67,9 @@ def test_the_terminal_alone_writes_nothing(tmp_path: Path, make_run: Make, capsy
 def test_a_page_is_made_of_the_report(
     tmp_path: Path, make_run: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = ModuleType("rlfactory.report.html")
     given: list[Report] = []
-    page.write_page = lambda r, folder: (given.append(r), folder / "x.html")[1]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, page.__name__, page)
+    made = lambda r, folder: (given.append(r), folder / "x.html")[1]  # noqa: E731
+    monkeypatch.setattr("rlfactory.report.page.write_page", made)
     report([str(make_run(tmp_path / "a")), "--format", "html", "--out", str(tmp_path / "o")])
     assert given[0].title == "a"
 

@@ -4,20 +4,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlfactory.config.overrides import plan_from_words
 from rlfactory.report.curves import (
     MOST_POINTS,
     averaged,
     before,
     best_iteration,
     curves,
+    mean_of_scores,
     measured,
     metrics_of,
+    planned_passes,
     thinned,
 )
 from rlfactory.report.group import Group, Member
 from rlfactory.report.read import RunRecord, Series
+from rlfactory.report.statistics import bootstrap_interval, mean_interval
 from rlfactory.run.scores import Scores
-from rlfactory.run.statistics import bootstrap_interval, mean_interval
 from rlfactory.sweep.table import Column
 
 
@@ -177,3 +180,41 @@ def test_the_evaluations_of_one_run_have_intervals_over_prompts(tmp_path: Path) 
     two = averaged([run, run], "eval/a/mean", "row")
     assert two is not None
     assert two.low == two.mean  # over runs, which are equal
+
+
+AT = np.array([0.0, 8.0])
+SERIES = {
+    "eval/a/mean": (AT, np.array([1.0, 2.0])),
+    "eval/b/mean": (AT, np.array([10.0, 30.0])),
+}
+DERIVED_RUN = RunRecord(Path("r"), "done", {}, SERIES)
+
+
+def test_a_column_is_the_plain_mean_of_scores() -> None:
+    assert mean_of_scores(DERIVED_RUN, "a+0.1*b") == pytest.approx((2 + 3) / 2)
+    assert mean_of_scores(DERIVED_RUN, "a+0.1*b", at=0) == pytest.approx((1 + 1) / 2)
+    assert mean_of_scores(DERIVED_RUN, "a+c") is None
+    assert mean_of_scores(DERIVED_RUN, "a+b", at=4) is None
+
+
+def test_a_model_before_training_has_the_mean_of_its_first_scores() -> None:
+    column = Column("m", "M", "mean/a+0.1*b")
+    assert measured(DERIVED_RUN, column) == pytest.approx(2.5)
+    assert measured(DERIVED_RUN, before(column)) == pytest.approx(1.0)
+
+
+def planned(*words: str) -> RunRecord:
+    return replace(DERIVED_RUN, config=plan_from_words(*words).config)
+
+
+def test_passes_are_the_plans_own() -> None:
+    run = planned("algo=vgrpo", "model=tiny_sd3")  # 10 to sample, 2 to compare, 4 to learn
+    found = [planned_passes([run], name) for name in ("rollout", "train", "all")]
+    assert found == [12, 4, 16]
+    assert planned_passes([DERIVED_RUN], "all") is None
+
+
+def test_passes_of_stages_are_a_mean_over_optimizer_steps() -> None:
+    short = planned("algo=vgrpo", "iterations=10", "updates_per_iteration=2")  # 16
+    long = planned("algo=nft", "iterations=60", "updates_per_iteration=1")  # 18
+    assert planned_passes([short, long], "all") == pytest.approx((20 * 16 + 60 * 18) / 80)

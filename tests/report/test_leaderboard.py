@@ -7,21 +7,23 @@ import numpy as np
 import pytest
 
 from rlfactory.report.command import FORMATS, write
-from rlfactory.report.entry import Entry, read_entries, write_entries
+from rlfactory.report.discover import report_of_sweep
 from rlfactory.report.group import Group, Member
-from rlfactory.report.inputs import report_of_sweep
 from rlfactory.report.leaderboard import (
+    draw_leaderboard,
     efficiency,
     entries_of,
     gains,
     leaderboard_table,
     profile,
     ranking,
+    read_entries,
     thresholds_of,
+    write_entries,
 )
-from rlfactory.report.leaderboard_figure import draw_leaderboard
 from rlfactory.report.read import RunRecord
-from rlfactory.run.statistics import interquartile_mean
+from rlfactory.report.report import Entry
+from rlfactory.report.statistics import interquartile_mean
 from rlfactory.sweep.table import Column, Job, Row, Table, TableInfo, Task
 
 

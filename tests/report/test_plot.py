@@ -1,157 +1,52 @@
-import re
-from dataclasses import replace
-from pathlib import Path
+import pytest
+from matplotlib.axes import Axes
 
-from PIL import Image
-
-from rlfactory.report.plot import FEWEST, by_metric, draw_panel, draw_report, panel_svg, short
-from rlfactory.report.report import Curve
-from rlfactory.run.figures.figure import COLORS, saved_figure
-
-METRICS = ("eval/x/mean", "reward/x/mean")
+from rlfactory.report.plot import add_panels, panel_rows, saved_figure, svg_for_html, thinned
 
 
-def curve(row: str, metric: str = "a", paper: float | None = None, points: int = FEWEST) -> Curve:
-    """A line from 0.1 to 0.5 with an interval of 0.1 to both sides."""
-    x = [i / (points - 1) for i in range(points)]
-    mean, low, high = ([end + 0.4 * at for at in x] for end in (0.1, 0.0, 0.2))
-    return Curve(row, metric, x, mean, low, high, metric, paper)
+@pytest.mark.parametrize(
+    ("count", "rows"),
+    [(1, [1]), (3, [3]), (4, [2, 2]), (5, [3, 2]), (7, [3, 2, 2]), (9, [3, 3, 3])],
+)
+def test_rows_of_panels_are_even(count: int, rows: list[int]) -> None:
+    assert panel_rows(count) == rows
 
 
-def test_a_panel_a_metric_with_the_papers_value_dashed(tmp_path: Path) -> None:
-    png, svg = draw_report([curve("one", paper=0.7), curve("two"), curve("one", "b")], tmp_path)
-    with Image.open(png) as image:
-        assert image.width > 600
-    text = svg.read_text()
-    assert text.count('<g id="axes_') == 2
-    assert all(f">{word}</text>" in text for word in ("one", "two", "a", "b"))
-    assert text.count("stroke-dasharray") == 1
+def test_a_row_has_no_hole() -> None:
+    with saved_figure((9, 6)) as figure:
+        add_panels(figure, [lambda axes: axes.plot([0, 1], [0, 1])] * 5)
+        figure.draw_without_rendering()
+        boxes = [axes.get_position() for axes in figure.axes]
+    right = max(box.x1 for box in boxes)
+    assert boxes[2].x1 == pytest.approx(right, abs=0.01)
+    assert boxes[4].x1 == pytest.approx(right, abs=0.01)
+    assert boxes[3].width > 1.3 * boxes[0].width
 
 
-def test_the_same_numbers_make_the_same_file(tmp_path: Path) -> None:
-    files = []
-    for name in ("x", "y"):
-        (tmp_path / name).mkdir()
-        files.append(draw_report([curve("one")], tmp_path / name)[1].read_bytes())
-    assert files[0] == files[1]
+def test_ticks_are_the_iterations_that_were_asked_for() -> None:
+    def draw(axes: Axes) -> None:
+        axes.plot([1, 40], [0, 1])
 
-
-def test_names_may_hold_any_letter_and_rows_may_be_many(tmp_path: Path) -> None:
-    rows = [f"a_{n} $x$ & <b>" for n in range(len(COLORS) + 2)]
-    _, svg = draw_report([curve(row) for row in rows], tmp_path)
-    assert ">a_11 $x$ &amp; &lt;b&gt;</text>" in svg.read_text()
-
-
-def test_no_curves_are_no_figure(tmp_path: Path) -> None:
-    assert draw_report([], tmp_path) == []
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_curves_of_one_label_share_a_panel() -> None:
-    found = by_metric([curve("one"), curve("one", "b"), curve("two")])
-    assert [[c.row for c in panel] for panel in found] == [["one", "two"], ["one"]]
-
-
-def test_a_long_name_leaves_room() -> None:
-    assert len(short("x" * 200)) == 80
-
-
-def test_a_legend_of_long_names_stays_within_the_figure(tmp_path: Path) -> None:
-    rows = [f"{n}: " + "long name " * 7 for n in range(3)]
-    png, _ = draw_report([curve(row, metric) for row in rows for metric in "abc"], tmp_path)
-    with Image.open(png) as image:
-        right = image.convert("L").crop((image.width - 3, 0, image.width, image.height))
-    assert right.getextrema() == (255, 255)
-
-
-def test_the_papers_values_of_many_rows_would_be_a_grid(tmp_path: Path) -> None:
-    for count, is_shown in ((2, True), (9, False)):
-        rows = [curve(f"row {i}", paper=0.9) for i in range(count)]
-        _, svg = draw_report(rows, tmp_path)
-        assert (">0.8<" in svg.read_text()) == is_shown
-
-
-def test_a_panel_for_a_page_has_css_colours_and_rows_to_select(tmp_path: Path) -> None:
-    panel = [curve("one", paper=0.7), curve("two")]
-    svg, (x0, x1, y0, y1) = panel_svg(panel, ["two", "one"], "p3")
-    assert svg.startswith("<svg")
-    assert svg.endswith("</svg>")
-    assert (x0, x1) == (0, 1)
-    assert y0 < 0
-    assert y1 > 0.7
-    assert svg.count('data-row="1"') == 3  # a line, its band and the paper's value
-    assert svg.count('data-row="0"') == 2
-    assert "var(--c0)" in svg
-    assert not re.findall("#[0-9a-f]{6}", svg)
-    assert all(name.startswith("p3-") for name in re.findall(r' id="([^"]*)"', svg))
-    assert "M 50 " in svg
-    assert "L 388 " in svg
-    assert "one<" not in svg
-
-
-def test_one_point_is_a_dot() -> None:
-    one = Curve("one", "a", [3.0], [0.5], [0.4], [0.6])
-    svg, (x0, x1, _, _) = panel_svg([one], ["one"], "p0")
-    assert x0 < 2
-    assert x1 > 4
-    assert svg.count("<use") == 3  # the dot, and the ends of its error bar
-
-
-def test_evaluations_are_marked_and_training_is_not() -> None:
-    dots = [panel_svg([curve("a", metric)], ["a"], "p")[0].count("<use") for metric in METRICS]
-    assert dots[0] == dots[1] + FEWEST
-
-
-def drawn(panel: list[Curve], rows: list[str]) -> list[tuple[bool, bool, list[float]]]:
-    """Of each line of a panel: whether it is joined, whether it has markers, and its x."""
     with saved_figure((4, 3)) as figure:
-        axes = figure.subplots()
-        draw_panel(axes, panel, rows)
-        lines = [line for line in axes.get_lines() if line.get_marker() not in ("_", "|")]
-        return [
-            (line.get_linestyle() != "None", line.get_marker() == "o", [*line.get_xdata()])
-            for line in lines
-        ]
+        add_panels(figure, [draw], ticks=[0, 10, 20, 30, 40])
+        (axes,) = figure.axes
+        assert axes.get_xticks().tolist() == [0, 10, 20, 30, 40]
+        assert axes.get_xlim()[0] > -2
 
 
-def test_a_few_measurements_are_dots_with_error_bars_and_no_line() -> None:
-    few, many = curve("one", points=FEWEST - 1), curve("one", "eval/x/mean")
-    assert drawn([few], ["one"]) == [(False, True, few.x)]
-    assert drawn([many], ["one"]) == [(True, True, many.x)]
-    svg, (x0, x1, _, _) = panel_svg([few], ["one"], "p")
-    assert svg.count("<use") == 3 * len(few.x)  # with the two ends of each bar
-    assert x0 < 0
-    assert x1 > 1
+def test_many_ticks_are_thinned() -> None:
+    assert thinned([0, 5, 10]) == [0, 5, 10]
+    assert thinned([*range(0, 101)]) == [*range(0, 101, 13)]
 
 
-def test_dots_of_one_iteration_stand_beside_each_other() -> None:
-    rows = ["one", "two", "three"]
-    xs = [x for _, _, x in drawn([curve(row, points=3) for row in rows], rows)]
-    first = [x[0] for x in xs]
-    assert first[1] == 0
-    assert first[0] == -first[2] < 0
-    assert first[2] < 0.25  # nearer to its own iteration than to the next one at 0.5
-    lines = drawn([curve("one"), curve("two")], ["one", "two"])
-    assert lines[0][2] == lines[1][2] == curve("one").x
-
-
-def test_intervals_that_are_not_drawn_do_not_widen_the_axis() -> None:
-    rows = [str(i) for i in range(9)]
-    for names, is_wide in ((rows[:8], True), (rows, False)):
-        _, (_, _, low, high) = panel_svg([curve(row) for row in names], names, "p")
-        assert (low < 0) == (high > 0.6) == is_wide
-
-
-def test_an_error_bar_is_drawn_whole_and_a_wide_band_is_cut_off() -> None:
-    limits = []
-    for points in (2, FEWEST):
-        wide = replace(curve("one", points=points), low=[-3.0] * points, high=[5.0] * points)
-        with saved_figure((3, 2)) as figure:
-            axes = figure.subplots()
-            draw_panel(axes, [wide], ["one"])
-            limits.append(axes.get_ylim())
-    (bottom, top), (band_bottom, band_top) = limits
-    assert bottom < -3.0
-    assert top > 5.0
-    assert band_bottom > -3.0
-    assert band_top < 5.0
+def test_svg_for_a_page_has_the_pages_colors_and_its_own_ids() -> None:
+    with saved_figure((3, 2)) as figure:
+        add_panels(figure, [lambda axes: axes.plot([0, 1], [0, 1], color="#3465a4", label="<b>")])
+        figure.axes[0].legend()
+        svg = svg_for_html(figure, "p7")
+    assert svg.startswith("<svg")
+    assert "#3465a4" not in svg
+    assert "var(--c0)" in svg
+    assert 'id="p7-' in svg
+    assert "<b>" not in svg
+    assert "<style" not in svg

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory.report.read import Damaged, read_run
+from rlfactory.report.read import Damaged, read_run, typed_keys
+from rlfactory.run.folder import RunFolder
 
 Make = Callable[..., Path]
 
@@ -105,7 +106,7 @@ def _no_metrics(path: Path) -> None:
     [
         (_zeros, "line 1"),
         (_cut_in_two, "line 1"),
-        (_no_number, "kl/reference of iteration 1"),
+        (_no_number, "line 1"),
         (_list, "line 1"),
         (_half_config, "holds no configuration"),
         (_no_yaml, "line 2 can't be read"),
@@ -127,3 +128,30 @@ def test_a_run_that_has_only_begun_has_nothing_to_tell(tmp_path: Path, make_run:
     (path / "metrics.jsonl").unlink()
     run = read_run(path)
     assert (run.status, run.iterations, {**run.series}) == ("running", 0, {})
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("rlfactory algo=nft +reward.x=1 'a.b=[1, 2]' ~c.d=3", {"algo", "reward.x", "a.b", "c.d"}),
+        ("rlfactory -m --algo=nft,grpo seed=0,1", {"algo", "seed"}),
+        ("rlfactory", set()),
+        ("rlfactory.train('algo=nft', 'optimizer.lr=0.1')", {"algo", "optimizer.lr"}),
+        ("rlfactory.train('a=(1)')", {"a"}),
+        ("rlfactory.train()", set()),
+    ],
+)
+def test_the_keys_of_a_command(tmp_path: Path, command: str, keys: set[str]) -> None:
+    folder = RunFolder(tmp_path)
+    folder.command.write_text(f"{command}\n")
+    assert typed_keys(folder) == keys
+
+
+def test_unknown_where_the_folder_does_not_say_all(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert typed_keys(folder) is None  # an earlier version
+    folder.command.write_text("rlfactory 'unclosed")
+    assert typed_keys(folder) is None
+    folder.command.write_text("rlfactory.train('algo=nft')")
+    folder.objects.write_text('{"reward": "a function"}')
+    assert typed_keys(folder) is None

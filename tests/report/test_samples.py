@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from rlfactory.report.group import Group, read_member
+from rlfactory.report.image_grid import CORNER
 from rlfactory.report.read import read_run
 from rlfactory.report.samples import draw_prompt_grid, last_images, responses, sample_images, texts
-from rlfactory.run.figures.image_grid import CORNER
 
 TILE = 160 * 160 - (4 - math.pi) * CORNER**2
 """The pixels of a tile with round corners."""
@@ -28,21 +28,22 @@ def test_a_row_shows_its_strip_and_its_last_samples(tmp_path: Path, make_run: Ma
 
 
 def test_a_row_shows_what_was_written_before_and_after(tmp_path: Path, make_run: Make) -> None:
-    found = texts([group(make_run(tmp_path / "a", media="texts"))])
-    assert [(t.prompt, t.before, t.after) for t in found][0] == (
+    one = group(make_run(tmp_path / "a", media="texts"))
+    found = texts([one])[one.name]
+    assert (found[0].prompt, found[0].before.text, found[0].after.text) == (
         "a red circle",
         "a red circle, 0",
         "a red circle, 4",
     )
     assert len(found) == 3
-    assert (found[0].reward_before, found[0].reward_after) == (0.0, 0.4)
-    assert found[2].reward_after is None
+    assert (found[0].before.score, found[0].after.score) == (0.0, 0.4)
+    assert math.isnan(found[2].after.score)
 
 
 def test_a_row_without_samples_shows_none(tmp_path: Path, make_run: Make) -> None:
     plain = group(make_run(tmp_path / "a"))
     assert sample_images([plain, Group("paper", [])]) == []
-    assert texts([plain, Group("paper", [])]) == []
+    assert texts([plain, Group("paper", [])]) == {}
 
 
 def test_samples_that_cannot_be_read_are_left_out(tmp_path: Path, make_run: Make) -> None:

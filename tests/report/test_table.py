@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from rlfactory.report.table import (
     comparison_table,
     difference_table,
     differences_by_row,
+    fixed,
     main_table,
     ours,
     short_count,
@@ -30,7 +32,7 @@ REPORT = Report(
     rows=[row("one", OURS, NOTHING, x="1"), row("two", NOTHING, replace(OURS, paper=None), x="2")],
     curves=[],
     images=[],
-    texts=[],
+    texts={},
     differences={"x": ["1", "2"]},
     notes=[],
     comparisons=[
@@ -106,3 +108,11 @@ def test_names_that_are_the_differences_need_no_second_table() -> None:
 )
 def test_evaluations_are_told_in_three_digits(count: float | None, told: str) -> None:
     assert short_count(count) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.5, "0.50"), (-1.234, "\u22121.23"), (-0.001, "0.00"), (None, "–"), (math.nan, "–")],
+)
+def test_fixed(value, text):
+    assert fixed(value, 2) == text

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory.report import writers
-from rlfactory.report.inputs import reports_of
+from rlfactory.report.discover import reports_of
 from rlfactory.report.table import TextTable
 from rlfactory.report.writers import (
     Terminal,

@@ -1,69 +1,48 @@
+"""The table of samples."""
+
+import json
 import math
 from pathlib import Path
 
-from PIL import Image
-
-from rlfactory.run.folder import RunFolder
-from rlfactory.run.loggers.base import sample_table
-from rlfactory.run.samples import Sample, SamplePair, choose, image_file, sample_pairs
-
-NAN = float("nan")
+from rlfactory.run.samples import SampleTable, sample_table
 
 
-def pair(before: float, after: float) -> SamplePair:
-    return SamplePair(f"{before} {after}", Sample(before), Sample(after))
+def test_a_row_has_prompt_text_and_scores() -> None:
+    scores = {"main": [0.5, math.nan], "KL": [1.0, 2.0]}
+    table = sample_table("title", ["a", "b"], ["x", "y"], scores)
+    assert table.columns == ["prompt", "response", "main", "KL"]
+    assert table.rows == [["a", "x", 0.5, 1.0], ["b", "y", None, 2.0]]
+    assert table.heads == table.columns
+    assert table.with_images(str) == table.rows
 
 
-def table(
-    folder: Path, iteration: int, scores: list[float], texts: list[str] | None = None
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    prompts = [f"p{i}" for i in range(len(scores))]
-    path = folder / f"eval_{iteration:06d}.json"
-    sample_table("t", prompts, texts, {"main": scores, "other": scores}).save(path)
+def test_pictures_stand_before_the_rows_that_have_one() -> None:
+    places = [Path("0.png"), Path("1.png"), Path("2.png")]
+    table = sample_table("t", ["a", "b"], None, {"main": [1.0, 2.0]}, places)
+    assert table.heads == ["image", "prompt", "main"]
+    assert table.with_images(lambda path: path.stem) == [["0", "a", 1.0], ["1", "b", 2.0]]
+    fewer = sample_table("t", ["a", "b"], None, {"main": [1.0, 2.0]}, places[:1])
+    assert [row[0] for row in fewer.with_images(lambda path: path.stem)] == ["0", None]
 
 
-def test_the_first_and_the_last_evaluation_make_pairs(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    table(folder.samples, 0, [0.1, 0.2], ["a", "b"])
-    assert sample_pairs(folder, "main") == []
-    table(folder.samples, 5, [9.0, 9.0], ["x", "y"])
-    table(folder.samples, 1000000, [0.5, NAN], ["c", "d"])
-    first, second = sample_pairs(folder, "main")
-    assert first == SamplePair("p0", Sample(0.1, "a"), Sample(0.5, "c"))
-    assert math.isnan(second.after.score)
+def test_it_is_read_as_it_was_written_and_may_be_moved(tmp_path: Path) -> None:
+    (tmp_path / "a" / "strip").mkdir(parents=True)
+    picture = tmp_path / "a" / "strip" / "0.png"
+    picture.touch()
+    table = sample_table("ü", ["a", "b"], None, {"main": [1.0, math.nan]}, [picture])
+    table.save(tmp_path / "a" / "eval_000001.json")
+    assert json.loads((tmp_path / "a" / "eval_000001.json").read_text())["title"] == "ü"
+    assert SampleTable.load(tmp_path / "a" / "eval_000001.json") == table
+    (tmp_path / "a").rename(tmp_path / "b")
+    moved = SampleTable.load(tmp_path / "b" / "eval_000001.json")
+    assert moved.pictures == [tmp_path / "b" / "strip" / "0.png"]
+    moved.pictures[0].unlink()
+    assert SampleTable.load(tmp_path / "b" / "eval_000001.json").pictures == []
 
 
-def test_images_are_found_by_iteration_and_row(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    for iteration in (0, 3):
-        table(folder.samples, iteration, [0.5, 0.5])
-    file = image_file(folder.samples, 3, 1)
-    file.parent.mkdir()
-    Image.new("RGB", (2, 2)).save(file)
-    pairs = sample_pairs(folder, "main")
-    assert [p.after.image for p in pairs] == [None, file]
-    assert [p.before.image for p in pairs] == [None, None]
-
-
-def test_a_damaged_table_makes_no_pairs(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    table(folder.samples, 0, [0.5])
-    (folder.samples / "eval_000004.json").write_text("{")
-    assert sample_pairs(folder, "main") == []
-
-
-def test_what_changed_most_and_what_is_best_are_chosen() -> None:
-    up, down, best, unscored = pair(0.1, 0.6), pair(0.5, 0.2), pair(0.9, 0.9), pair(NAN, 1.0)
-    chosen = choose([up, down, best, unscored], count=1)
-    assert chosen == {
-        "Most improved": [up],
-        "Most worsened": [down],
-        "Best after training": [best],
-        "Worst after training": [down],
-    }
-    assert choose([]) == {}
-    several = [pair(0.0, float(i)) for i in range(16)]
-    assert [len(some) for some in choose(several).values()] == [4, 4, 4]
-    assert [len(some) for some in choose(several[:8]).values()] == [2, 2, 2]
-    assert "Most worsened" not in choose([up])
+def test_markdown_is_not_broken_by_texts() -> None:
+    table = sample_table("t", ["a | b\nc"], ["d"], {"main": [math.nan]})
+    *_, heads, rule, row = table.markdown().split("\n")
+    assert heads == "| prompt | response | main |"
+    assert rule == "|---|---|---|"
+    assert row.startswith("| a \\| b c | d | ")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from load_script import load_script
 
-from rlfactory.report.entry import Entry, read_entries
+from rlfactory.report.leaderboard import read_entries
+from rlfactory.report.report import Entry
 
 ROOT = Path(__file__).parents[2]
 

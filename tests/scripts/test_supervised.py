@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rlfactory.prompts.ops.scenes import is_held_out
-from rlfactory.report.entry import ENTRIES_FILE, Entry, read_entries
-from rlfactory.report.leaderboard_figure import draw_leaderboard
+from rlfactory.report.leaderboard import ENTRIES_FILE, draw_leaderboard, read_entries
+from rlfactory.report.report import Entry
 from rlfactory.sweep.sweep_file import file_of, read_sheet
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.loggers.base import sample_table
+from rlfactory.run.samples import sample_table
 from rlfactory.tools.display import SHOWN, as_html
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.evaluations import read_evaluations
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.scores import Scores
+from rlfactory.run.scores import Scores, read_evaluations
 from rlfactory.tools import restore
 from rlfactory.tools import restore as module
 from rlfactory.train.evaluation.evaluator import Evaluation

@@ -28,7 +28,9 @@ ADAPTERS = ["model.finetune=lora", "model.lora_rank=2", "model.lora_alpha=8", "o
 
 
 @pytest.fixture(scope="module", params=["texts-lora", "texts-full", "images-lora", "images-full"])
-def begun(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def begun(
+    undrawn: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     """The words of a short run, and the folder of one whose weights moved far."""
     media, _, finetune = request.param.partition("-")
     own = ADAPTERS if finetune == "lora" else ["model.finetune=full", "optimizer.lr=0.01"]

@@ -12,8 +12,8 @@ from tiny_pipelines import *  # noqa: F403  (its fixtures)
 from rlfactory import api
 from rlfactory.config.overrides import plan_from_words
 from rlfactory.config.problems import PlanError
+from rlfactory.report.summary import where_to_look
 from rlfactory.reward.motion import Motion
-from rlfactory.run.summary import where_to_look
 from rlfactory.train.scoring.build import FrameMean, build_rewards
 
 SHORT = [

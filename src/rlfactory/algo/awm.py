@@ -81,8 +81,9 @@ class AWM(ForwardAlgorithm):
         clip_range: Positive | None = 1.0,
         behaviour: Literal["policy", "old"] = "policy",
         shortcut: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(*given)
+        super().__init__(*given, **options)
         self.weighting: Weighting = weighting
         self.power = power
         self.ratio = ratio

@@ -92,8 +92,9 @@ class NFT(ForwardAlgorithm):
         beta: Positive = 1.0,
         advantage_clip: Positive = 5.0,
         advantage_mode: AdvantageMode = "all",
+        **options: Any,
     ) -> None:
-        super().__init__(*given)
+        super().__init__(*given, **options)
         self.beta = beta
         self.advantage_clip = advantage_clip
         self.advantage_mode: AdvantageMode = advantage_mode

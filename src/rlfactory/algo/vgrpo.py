@@ -86,8 +86,9 @@ class VGRPO(ForwardAlgorithm):
         prediction: Prediction = "x",
         reduction: Reduction = "mean",
         shortcut: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(*given)
+        super().__init__(*given, **options)
         self.clip_range = clip_range
         self.shared_noise = shared_noise
         self.adaptive = adaptive

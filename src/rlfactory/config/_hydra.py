@@ -4,6 +4,7 @@ Composes configurations, lists the search path, runs launcher plug-ins and Hydra
 """
 
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,9 +33,10 @@ from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from rlfactory.config.paths import packaged_folder
+from rlfactory.config.paths import packaged_folder, yaml_files
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.option_defaults import with_defaults
 from rlfactory.config.schema.root import COMPONENTS
@@ -212,7 +214,8 @@ class Composition:
         config = self._own()
         ConfigLoaderImpl._apply_overrides_to_config(list(overrides), config)
         _record_overrides(config.hydra, self._chosen, overrides)
-        HydraConfig.instance().set_config(config)
+        # `set_config` copies it, for a tenth of a plan's time
+        HydraConfig.instance().cfg = config  # type: ignore[assignment]
         self._merge = _Merge(config)
         return ComposedConfig(_plain(config), self.choices)
 
@@ -221,7 +224,7 @@ class Composition:
         if not self._is_shared:
             return self._merge.config
         self._is_shared = False
-        config = deepcopy(self._merge.config)
+        config: DictConfig = pickle.loads(self._merge.pickled)
         config.hydra.runtime.cwd = os.getcwd()
         return config
 
@@ -235,6 +238,11 @@ class _Merge:
     @cached_property
     def values(self) -> dict[str, Any]:
         return _unresolved(self.config)
+
+    @cached_property
+    def pickled(self) -> bytes:
+        """What copies are made of, in half the time of `deepcopy`."""
+        return pickle.dumps(self.config, pickle.HIGHEST_PROTOCOL)
 
     @cached_property
     def choices(self) -> dict[str, str]:
@@ -271,14 +279,8 @@ def _cached_merge(chosen: tuple[str, ...], state: object) -> _Merge:
 
 def packaged_files_state() -> tuple[tuple[str, int], ...]:
     """The path and modification time of each of our configuration files."""
-    folders, found = [str(packaged_folder("conf"))], []
-    for folder in folders:  # `Path.rglob` takes four times as long
-        for entry in os.scandir(folder):
-            if entry.is_dir():
-                folders.append(entry.path)
-            elif entry.name.endswith(".yaml"):
-                found.append((entry.path, entry.stat().st_mtime_ns))
-    return tuple(sorted(found))
+    files = yaml_files(str(packaged_folder("conf")))
+    return tuple(sorted((entry.path, entry.stat().st_mtime_ns) for entry in files))
 
 
 def _record_overrides(
@@ -308,8 +310,8 @@ def read_yaml(path: Path, group: str = "") -> dict[str, Any]:
 @lru_cache(maxsize=512)
 def _read_yaml(path: Path, group: str, *state: int) -> dict[str, Any]:
     """The content of a file. `state` is part of the cache key, since the file may be edited."""
-    with _fast_yaml():
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    with _fast_yaml(), path.open(encoding="utf-8") as file:
+        content = yaml.load(file, Loader=get_yaml_loader())
     named = {str(k): v for k, v in content.items()} if isinstance(content, dict) else {}
     return with_defaults(named, group)
 

@@ -7,6 +7,7 @@ Where another option is chosen in the end, these keys are not for it, and are le
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,12 @@ def _layers(group: str, name: str, folders: Sequence[Path]) -> Iterator[Layer]:
 
 def is_global(path: Path) -> bool:
     """Whether a file's keys are those of the root, by its line `# @package _global_`."""
+    return _is_global(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=512)
+def _is_global(path: Path, state: int) -> bool:
+    """`state` is part of the cache key, since the file may be edited."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return any(line.replace(" ", "").startswith("#@package_global_") for line in lines)
 

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rlfactory.config._hydra import search_path
+from rlfactory.config.paths import yaml_files
 from rlfactory.config.problems import PlanError, Problem, closest
 from rlfactory.config.schema.root import GROUPS
 
@@ -33,8 +34,9 @@ def options(group: str, places: Sequence[str] = ()) -> dict[str, Path]:
     """
     files: dict[str, Path] = {}
     for folder in (parent / group for parent in folders(places)):
-        for file in sorted(folder.rglob("*.yaml")):
-            files.setdefault(file.relative_to(folder).with_suffix("").as_posix(), file)
+        start = len(str(folder)) + 1
+        for path in sorted(entry.path for entry in yaml_files(str(folder))):
+            files.setdefault(Path(path[start:-5]).as_posix(), Path(path))
     return files
 
 

@@ -118,8 +118,7 @@ class WeightSets:
         A divergence from such a set has a gradient of 0, but for rounding. The device is waited
         for.
         """
-        kept = self._sets.get(name)
-        if kept is None:
+        if (kept := self._sets.get(name)) is None:
             return name == POLICY or _add_nothing(self._policy)
         pairs = zip(self._live(), kept, strict=True)
         return all(torch.equal(live, value.to(live.device)) for live, value in pairs)
@@ -155,8 +154,7 @@ class WeightSets:
         Raises:
             KeyError: there is no such set.
         """
-        gathering = self.gathering
-        passes = nullcontext() if gathering is None else gathering.unsharded()
+        passes = nullcontext() if self.gathering is None else self.gathering.unsharded()
         with self.swapped(name), passes:
             yield
 
@@ -328,12 +326,9 @@ class WeightSets:
 
     def load_full_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `full_state_dict` returned, whatever the number of ranks was then."""
-        sharding = self.sharding
-        if sharding is None:
-            self.load_state_dict(state)
-            return
-        shards = {k: sharding.shard(k.split("/", 1)[1], value) for k, value in state.items()}
-        self.load_state_dict(shards)
+        if (sharding := self.sharding) is not None:
+            state = {k: sharding.shard(k.split("/", 1)[1], value) for k, value in state.items()}
+        self.load_state_dict(state)
 
 
 def _add_nothing(adapters: Mapping[str, Tensor]) -> bool:

@@ -1,1 +1,1 @@
-"""Reports on runs and sweeps: tables, statistics, curves and samples; and two runs compared."""
+"""All that is drawn of runs: samples, curves, page and summary of one, and tables of several."""

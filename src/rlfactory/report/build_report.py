@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlfactory.report.categories import scores_by_category
-from rlfactory.report.cells import cell, ends
+from rlfactory.report.cells import cell, ends, scores_by_category
 from rlfactory.report.curves import before, best_iteration, curves, measured_over_stages
 from rlfactory.report.differences import Typed, distinct, following, union
 from rlfactory.report.directions import resolved
@@ -15,7 +14,7 @@ from rlfactory.report.group import Group, Member
 from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
 from rlfactory.report.report import Comparison, Report, ReportRow
 from rlfactory.report.samples import sample_images, texts
-from rlfactory.run.statistics import (
+from rlfactory.report.statistics import (
     MIN_RUNS,
     improvement_interval,
     paired_difference,

@@ -1,13 +1,21 @@
-"""The table of a sweep's claims and the counts of its verdicts, as text."""
+"""The claims of a sweep with their verdicts: as a table of text, and as a file."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypedDict
 
-from rlfactory.report.claim_result import ClaimResult
+from rlfactory.report.report import ClaimResult
 from rlfactory.report.table import NONE, TextTable
 from rlfactory.report.verdicts import MIN_SEEDS
+from rlfactory.run.atomic_write import write_text
+from rlfactory.sweep.claims import Claim
+from rlfactory.utils.data_files import read_json
 from rlfactory.utils.text import plural
 
+CLAIMS_FILE = "claims.json"
 HEADS = ["claim", "source", "compared", "score", "difference", "95 % interval", "p", "n", "verdict"]
 NOTE = (
     "Verdicts are computed: a claim agrees or disagrees where its p value, corrected by Holm's "
@@ -55,3 +63,28 @@ def counts_text(results: Sequence[ClaimResult]) -> str:
     counts = Counter(result.verdict for result in results)
     words = [f"{counts[word]} {word}" for word in ("agree", "disagree", "undecided")]
     return f"{plural(len(results), 'claim')}: {', '.join(words)}"
+
+
+class _Content(TypedDict):
+    """What the file holds."""
+
+    claims: list[ClaimResult]
+
+
+def write_claims(results: Sequence[ClaimResult], path: Path) -> Path:
+    """Write the results as JSON, numbers with all digits."""
+    content = {"claims": [_plain(result) for result in results]}
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n")
+    return path
+
+
+def _plain(result: ClaimResult) -> dict[str, Any]:
+    claim = {key: value for key, value in asdict(result.claim).items() if value is not None}
+    return asdict(result) | {"claim": claim}
+
+
+def read_claims(path: Path) -> list[ClaimResult]:
+    """Read what `write_claims` wrote."""
+    content = read_json(path, _Content, remedy="write it again with rlfactory report")
+    return [ClaimResult(**(node | {"claim": Claim(**node["claim"])})) for node in content["claims"]]

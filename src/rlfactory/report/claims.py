@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlfactory.report.claim_result import ClaimResult
 from rlfactory.report.curves import before, measured_over_stages, metric_of
 from rlfactory.report.group import Group, Member
 from rlfactory.report.hierarchical import MeanDifference, SeedScores, constant, difference
 from rlfactory.report.read import RunRecord, prompt_scores
+from rlfactory.report.report import ClaimResult
 from rlfactory.report.verdicts import (
     MIN_SEEDS,
     Evidence,

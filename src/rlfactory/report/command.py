@@ -1,7 +1,8 @@
 """The commands `rlfactory report` and `rlfactory compare`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlfactory.config.problems import PlanError, Problem
@@ -13,7 +14,8 @@ _WITH_FIGURE = {"markdown", "html"}
 
 def report(words: Sequence[str]) -> int:
     """Print and write the reports of the paths in `words`; returns the exit code."""
-    from rlfactory.report.inputs import is_run, reports_of
+    from rlfactory.report.discover import is_run, reports_of
+    from rlfactory.report.row_curves import draw_against
 
     a = report_arguments(words)
     reports = reports_of(a.paths, best=a.best)
@@ -24,7 +26,9 @@ def report(words: Sequence[str]) -> int:
             show(built)
         written = write(built, folder, a.format)
         if a.against:
-            written.append(_against(built, folder, a.against))
+            folder.mkdir(parents=True, exist_ok=True)
+            x, y = a.against
+            written.append(draw_against(built.curves, x, y, folder))
         if written:
             print("\n".join(f"written: {path}" for path in written))
     if "html" in a.format and len(a.paths) == 1 and is_run(a.paths[0]):
@@ -40,11 +44,8 @@ def compare(words: Sequence[str]) -> int:
     pair = read_pair(a.runs[0], a.runs[1])
     print_comparison(pair)
     if a.out is not None:
-        try:
-            written = write_comparison(pair, a.out)
-        except OSError as error:
-            raise _unwritable(a.out, error) from error
-        print("\n".join(f"written: {path}" for path in written))
+        with _writable(a.out, "--out", "; name another folder"):
+            print("\n".join(f"written: {path}" for path in write_comparison(pair, a.out)))
     return 0
 
 
@@ -99,10 +100,10 @@ def show(report: Report) -> None:
 
 def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write the files of the formats, and the curves' figure with Markdown and HTML."""
-    from rlfactory.report.claim_result import CLAIMS_FILE, write_claims
-    from rlfactory.report.entry import ENTRIES_FILE, write_entries
-    from rlfactory.report.leaderboard_figure import draw_leaderboard
-    from rlfactory.report.plot import draw_report
+    from rlfactory.report.claim_table import CLAIMS_FILE, write_claims
+    from rlfactory.report.leaderboard import ENTRIES_FILE, draw_leaderboard, write_entries
+    from rlfactory.report.page import write_page
+    from rlfactory.report.row_curves import draw_report
     from rlfactory.report.writers import (
         LEADERBOARD_FIGURE,
         write_csv,
@@ -112,56 +113,46 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
 
     if not {*formats} - {"terminal"}:
         return []
-    try:
+    with _writable(folder, "--out", fix="rlfactory report PATH --out FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)
-        figures = draw_report(report.curves, folder) if _WITH_FIGURE & {*formats} else []
+        has_figure = bool(_WITH_FIGURE & {*formats})
+        figures = draw_report(report.curves, folder) if has_figure else []
         figure = figures[0].name if figures else None
         written = [write_markdown(report, folder, figure)] if "markdown" in formats else []
         written += figures
-        if report.entries and _WITH_FIGURE & {*formats}:
-            written += [draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE)]
-        written += [write_csv(report, folder)] if "csv" in formats else []
-        written += [write_latex(report, folder)] if "latex" in formats else []
+        if report.entries and has_figure:
+            written.append(draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE))
+        if "csv" in formats:
+            written.append(write_csv(report, folder))
+        if "latex" in formats:
+            written.append(write_latex(report, folder))
         if "json" in formats and report.claims:
-            written += [write_claims(report.claims, folder / CLAIMS_FILE)]
+            written.append(write_claims(report.claims, folder / CLAIMS_FILE))
         if "json" in formats and report.entries:
-            written += [write_entries(report.entries, folder / ENTRIES_FILE)]
-        return written + ([_page(report, folder)] if "html" in formats else [])
-    except OSError as error:
-        message = f"{folder} can't be written ({error.strerror or error})"
-        fix = "rlfactory report PATH --out FOLDER"
-        raise PlanError([Problem("--out", message, fix)]) from error
+            written.append(write_entries(report.entries, folder / ENTRIES_FILE))
+        if "html" in formats:
+            written.append(write_page(report, folder))
+    return written
 
 
 def _run_page(path: Path) -> Path:
     """Write a run's own page again."""
+    from rlfactory.report.page import write_run_page
+    from rlfactory.report.run_content import run_content
     from rlfactory.run.folder import RunFolder
-    from rlfactory.run.page import write_run_page
 
+    with _writable(path, str(path), fix="--format terminal,markdown"):
+        return write_run_page(run_content(RunFolder(path)))
+
+
+@contextmanager
+def _writable(folder: Path, place: str, more: str = "", fix: str = "") -> Iterator[None]:
+    """A folder that can't be written, as a problem with its place and its fix."""
     try:
-        return write_run_page(RunFolder(path))
+        yield
     except OSError as error:
-        message = f"{path} can't be written ({error.strerror or error})"
-        raise PlanError([Problem(str(path), message, "--format terminal,markdown")]) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> PlanError:
-    message = f"{folder} can't be written ({error.strerror or error}); name another folder"
-    return PlanError([Problem("--out", message)])
-
-
-def _page(report: Report, folder: Path) -> Path:
-    from rlfactory.report.html import write_page
-
-    return write_page(report, folder)
-
-
-def _against(report: Report, folder: Path, pair: tuple[str, str]) -> Path:
-    """Draw one metric over another."""
-    from rlfactory.report.against import FILE, draw_against
-
-    folder.mkdir(parents=True, exist_ok=True)
-    return draw_against(report.curves, *pair, folder / FILE)
+        message = f"{folder} can't be written ({error.strerror or error}){more}"
+        raise PlanError([Problem(place, message, fix)]) from error
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -7,18 +7,17 @@ from pathlib import Path
 from rlfactory.config.diff import differences
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.report.differences import QUIET, distinct, shown
+from rlfactory.report.discover import is_run
 from rlfactory.report.group import telling
-from rlfactory.report.inputs import is_run
+from rlfactory.report.labels import evaluation_label
 from rlfactory.report.read import Damaged, RunRecord, read_run
 from rlfactory.report.samples import draw_prompt_grid, responses
+from rlfactory.report.statistics import paired_change
 from rlfactory.report.table import NONE, TextTable, short_count
 from rlfactory.report.writers import Terminal, markdown_table
 from rlfactory.run.atomic_write import write_text
-from rlfactory.run.evaluations import SetPairs, read_sets, set_pairs
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.labels import evaluation_label
-from rlfactory.run.scores import Scores
-from rlfactory.run.statistics import paired_change
+from rlfactory.run.scores import Scores, SetPairs, read_sets, set_pairs
 from rlfactory.utils.console import clock, number
 from rlfactory.utils.text import plain
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfactory.run.statistics import RESAMPLES, Array
+from rlfactory.report.statistics import RESAMPLES, Array
 
 _ROUNDING = 1e-12  # an error this much smaller than the numbers is none
 

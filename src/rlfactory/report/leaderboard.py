@@ -6,19 +6,23 @@ Statistical Precipice" (2021): interquartile mean, probability of improvement an
 profile, with bootstrap intervals that resample the runs of each task.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlfactory.report.curves import before, mean_curve, measured_over_stages
 from rlfactory.report.directions import resolved
-from rlfactory.report.entry import Entry
 from rlfactory.report.group import Group
+from rlfactory.report.plot import panel_grid, saved_figure
 from rlfactory.report.read import RunRecord
-from rlfactory.report.report import Curve
-from rlfactory.report.table import NONE, TextTable
-from rlfactory.run.statistics import (
+from rlfactory.report.report import Curve, Entry
+from rlfactory.report.row_curves import row_style, short
+from rlfactory.report.statistics import (
     MIN_RUNS,
     Array,
     Interval,
@@ -27,8 +31,15 @@ from rlfactory.run.statistics import (
     probability_of_improvement,
     stratified_bootstrap,
 )
+from rlfactory.report.table import NONE, TextTable
+from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column, Table
+from rlfactory.utils.data_files import read_json
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ENTRIES_FILE = "leaderboard.json"
 PROFILE_POINTS = 101
 NOTE = (
     "A gain of 0 is the model before training, 1 the task's target. IQM is the interquartile mean "
@@ -200,3 +211,84 @@ def leaderboard_table(entries: Sequence[Entry]) -> TextTable | None:
 
 def _ends(interval: Interval, digits: int) -> str:
     return NONE if interval is None else " … ".join(f"{x:.{digits}f}" for x in interval)
+
+
+def write_entries(entries: Sequence[Entry], path: Path) -> Path:
+    """Write entries as JSON, one a line."""
+    lines = ",\n".join(json.dumps(asdict(entry), ensure_ascii=False) for entry in entries)
+    write_text(path, f"[\n{lines}\n]\n")
+    return path
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """Read what `write_entries` wrote."""
+    rows = read_json(path, list[Entry], remedy="write it again with rlfactory report")
+    return [Entry(**row) for row in rows]
+
+
+Styles = Mapping[str, Mapping[str, Any]]
+"""The colour and the dashes of each method, as matplotlib's lines take them."""
+
+
+def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
+    """Draw a panel of gains, one of performance profiles, and one of training for each task."""
+    places = ranking(entries)
+    styles = {place.method: _style(number) for number, place in enumerate(places)}
+    by_task: dict[str, list[Curve]] = {}
+    for curve in efficiency(entries):
+        by_task.setdefault(curve.label, []).append(curve)
+    panels = [
+        partial(_draw_gains, places=places, styles=styles),
+        partial(_draw_profiles, entries=entries, styles=styles),
+        *(partial(_draw_efficiency, curves=own, styles=styles) for own in by_task.values()),
+    ]
+    columns, lines = panel_grid(len(panels))
+    from matplotlib.lines import Line2D
+
+    with saved_figure((max(4.3 * columns, 6.0), 3.2 * lines + 0.5), path) as figure:
+        every = figure.subplots(lines, columns, squeeze=False).ravel()
+        for axes, draw in zip(every, panels, strict=False):
+            draw(axes)
+        for axes in every[len(panels) :]:
+            axes.set_axis_off()
+        handles = [Line2D([], [], **style) for style in styles.values()]
+        names = [short(method, 24) for method in styles]
+        figure.legend(handles, names, loc="outside lower left", ncols=min(len(names), 4))
+    return path
+
+
+def _style(number: int) -> dict[str, Any]:
+    colour, dashes, _ = row_style(number)
+    return {"color": colour, "linestyle": dashes}
+
+
+def _draw_gains(axes: "Axes", places: Sequence[Place], styles: Styles) -> None:
+    for height, place in enumerate(reversed(places)):
+        style = styles[place.method]
+        axes.plot(place.iqm, height, "o", color=style["color"])
+        if place.interval is not None:
+            axes.plot(place.interval, [height, height], **style)
+    axes.set_yticks(range(len(places)), [short(p.method, 24) for p in reversed(places)])
+    axes.set_xlabel("gain")
+    axes.set_title("Interquartile mean gain, 95 % interval")
+
+
+def _draw_profiles(axes: "Axes", entries: Sequence[Entry], styles: Styles) -> None:
+    thresholds = thresholds_of(entries)
+    for method, style in styles.items():
+        shares = profile(gains(entries, method).values(), thresholds)
+        axes.plot(thresholds, shares, **style)
+    axes.set_xlabel("gain")
+    axes.set_title("Share of runs above a gain")
+
+
+def _draw_efficiency(axes: "Axes", curves: Sequence[Curve], styles: Styles) -> None:
+    for curve in curves:
+        thousands = [x / 1000 for x in curve.x]
+        style = styles[curve.row]
+        axes.plot(thousands, curve.mean, **style)
+        band = axes.fill_between(thousands, curve.low, curve.high, color=style["color"])
+        band.set(alpha=0.12, linewidth=0)
+    axes.set_xlabel("thousand forward passes")
+    axes.set_ylabel("training reward, 95 % interval")
+    axes.set_title(short(curves[0].label))

@@ -1,230 +1,203 @@
-"""Curves drawn with matplotlib: one figure for files, and one panel as SVG for the HTML page.
+"""What figures with matplotlib share: style, panels, and SVG for HTML pages.
 
-A panel shows one metric: for each row of the table a line with its 95 % interval as a band, and the
-paper's value dashed. Of a few measurements it shows dots with error bars: a line between two of
-them would suggest values that nobody measured.
+`saved_figure` and `add_panels` make a figure of small multiples without pyplot, so that no display
+and no global state is needed.
 """
 
+import io
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import pairwise
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rlfactory.report.report import Curve
-from rlfactory.run.figures.figure import (
-    COLORS,
-    add_panels,
-    panel_grid,
-    saved_figure,
-    svg_for_html,
-)
-from rlfactory.run.labels import metric_unit
+from markupsafe import Markup
+
+from rlfactory.run.atomic_write import new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FILE = "curves"
-SVG_SIZE = (400, 236)
-SVG_BOX = (50, 10, 388, 204)  # left, top, right, bottom of the axes in `panel_svg`
-FEWEST = 6
-"""Fewer measurements of a row than this are drawn as dots."""
-_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
-_MARKERS = ("o", "s", "^")  # as many as dashes: what tells rows of one color apart
-_DODGE = 0.16  # how far the dots of one iteration spread, as a share of the step between two
-_LEGEND_COLUMNS = 3
-_LETTERS = 15  # to an inch of the legend
-_HANDLE = 7  # the width of a legend's line, in letters
-_MOST_BANDS = 8  # the bands of more rows would cover each other
-_MOST_BAND = 0.5  # how far a band may extend the axis, as a share of the lines' own span
+COLORS = (
+    *("#3465a4", "#d9822b", "#3a8f5c", "#b5474e", "#7a5ea8"),
+    *("#8b6b4f", "#c76fa0", "#6b7078", "#97922f", "#3c9fb0"),
+)
+"""The color cycle: one color for each line of a panel."""
+COLUMNS = 3
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9a9ca3",
+    "axes.labelcolor": "#55575e",
+    "xtick.color": "#55575e",
+    "ytick.color": "#55575e",
+    "axes.grid": True,
+    "grid.color": "#e8e8ec",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+}
+"""The matplotlib rc parameters of every figure."""
+CSS_COLORS = {
+    **{color: f"var(--c{number})" for number, color in enumerate(COLORS)},
+    **{"#55575e": "var(--faint)", "#9a9ca3": "var(--strong)", "#e8e8ec": "var(--rule)"},
+    "#000000": "var(--ink)",
+}
+"""The CSS variables of pages that stand for the colors of figures."""
+# the same SVG from the same numbers: no random ids, and text as text
+_REPRODUCIBLE_SVG = {"svg.hashsalt": "rlfactory", "svg.fonttype": "none"}
+
+Panel = Callable[["Axes"], None]
+"""Draws one panel of a figure."""
 
 
-def draw_report(curves: Sequence[Curve], folder: Path) -> list[Path]:
-    """Write curves.png and curves.svg with a panel for each metric; no files without curves."""
-    panels = by_metric(curves)
-    if not panels:
-        return []
-    rows = [*dict.fromkeys(curve.row for curve in curves)]
-    columns, lines = panel_grid(len(panels))
-    width = max(4.3 * columns, 6.0)
-    legend_columns = _legend_columns(rows, width)
-    legend_height = 0.22 * -(-len(rows) // legend_columns)
-    paths = [folder / f"{FILE}.png", folder / f"{FILE}.svg"]
-    with saved_figure((width, 3.0 * lines + legend_height), *paths) as figure:
-        add_panels(figure, [partial(draw_panel, panel=panel, rows=rows) for panel in panels])
-        _legend(figure, rows, legend_columns)
-    return paths
+@dataclass(frozen=True)
+class Plot:
+    """A plot of an HTML page as an SVG element.
 
-
-def panel_svg(
-    panel: Sequence[Curve], rows: Sequence[str], name: str
-) -> tuple[str, tuple[float, float, float, float]]:
-    """One panel as SVG to stand inside an HTML page, and the limits (x0, x1, y0, y1) of its axes.
-
-    The axes fill `SVG_BOX`. Colours are the CSS variables --c0 to --c9, --faint, --strong and
-    --rule. What belongs to one row has `data-row` with its number in `rows`. `name` keeps ids apart
-    from those of other panels.
+    Attributes:
+        unit: of its vertical axis.
+        spoken: what it shows, for those who can't see it.
+        far: the paper's values outside of the axes, with their rows.
+        data: the numbers that the page's script shows; empty for a still picture.
     """
-    width, height = SVG_SIZE
-    left, top, right, bottom = SVG_BOX
-    with saved_figure((width / 72, height / 72)) as figure:
-        add_panels(figure, [partial(draw_panel, panel=panel, rows=rows, tag_rows=True)])
+
+    label: str
+    unit: str
+    svg: Markup
+    spoken: str
+    far: list[str] = field(default_factory=list)
+    data: dict[str, object] = field(default_factory=dict)
+
+
+@contextmanager
+def saved_figure(
+    size: tuple[float, float],
+    *paths: Path,
+    style: Mapping[str, Any] = STYLE,
+    pad: float = 0.12,
+) -> Iterator["Figure"]:
+    """Yield a new figure to draw in, and save it to each of `paths` at the end.
+
+    Args:
+        size: width and height in inches.
+        paths: where to save it; the ending, `.png` or `.svg`, says as what.
+        style: matplotlib rc parameters.
+        pad: inches between panels, and around them.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    with mpl.rc_context({**style, **_REPRODUCIBLE_SVG}):
+        layout = ConstrainedLayoutEngine(w_pad=pad, h_pad=pad)
+        figure = Figure(figsize=size, layout=layout)
+        FigureCanvasAgg(figure)
+        yield figure
+        for path in paths:
+            # without it an SVG holds the date; a PNG has no such key
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            kind = path.suffix[1:]
+            with new_file(path) as file:
+                figure.savefig(file, dpi=140, facecolor="white", format=kind, metadata=metadata)
+            figure.set_layout_engine("none")  # the first save has settled it, which is slow
+
+
+def add_panels(
+    figure: "Figure",
+    panels: Sequence[Panel],
+    columns: int = COLUMNS,
+    ticks: Sequence[float] = (),
+) -> None:
+    """Draw panels row by row, each over the iterations; the rows are filled evenly, without holes.
+
+    Where there are at least three `ticks`, they mark the iterations of every panel.
+    """
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    counts = panel_rows(len(panels), columns)
+    width = math.lcm(*counts)
+    grid = figure.add_gridspec(len(counts), width)
+    places = [(row, n, count) for row, count in enumerate(counts) for n in range(count)]
+    for draw, (row, n, count) in zip(panels, places, strict=True):
+        step = width // count
+        axes = figure.add_subplot(grid[row, n * step : (n + 1) * step])
+        draw(axes)
+        limits = axes.get_xlim()
+        axes.set_xlabel("iteration")
+        shown = thinned(ticks)
+        if len(shown) >= 3:
+            axes.xaxis.set_major_locator(FixedLocator(shown))
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+        axes.ticklabel_format(useOffset=False, axis="y")
+        axes.set_xlim(*limits)
+
+
+def panel_rows(count: int, columns: int = COLUMNS) -> list[int]:
+    """How many of `count` panels each row has, at most `columns`, as even as can be."""
+    rows = -(-count // columns)
+    return [count // rows + (row < count % rows) for row in range(rows)]
+
+
+def panel_grid(count: int, columns: int = COLUMNS) -> tuple[int, int]:
+    """The most columns, and the rows, of `count` panels."""
+    rows = panel_rows(count, columns)
+    return max(rows), len(rows)
+
+
+def thinned(ticks: Sequence[float], most: int = 9) -> list[float]:
+    """At most `most` of the ticks, evenly chosen, the first one included."""
+    step = max(1, -(-(len(ticks) - 1) // (most - 1)))
+    return [*ticks[::step]]
+
+
+@contextmanager
+def placed_panel(
+    draw: Panel,
+    size: tuple[float, float],
+    box: tuple[float, float, float, float],
+    ticks: Sequence[float] = (),
+) -> Iterator[tuple["Figure", "Axes"]]:
+    """A figure of one panel whose axes have a fixed place, which is drawn fast and equal in all.
+
+    Args:
+        size: width and height in inches.
+        box: left, bottom, width and height of the axes, as shares.
+    """
+    with saved_figure(size) as figure:
+        add_panels(figure, [draw], ticks=ticks)
         figure.set_layout_engine("none")
         (axes,) = figure.axes
-        box = (left / width, 1 - bottom / height, (right - left) / width, (bottom - top) / height)
         axes.set_position(box)
-        axes.set(title="", xlabel="", ylabel="", xlim=_x_limits(panel))
-        axes.locator_params(axis="y", nbins=5, steps=[1, 2, 5, 10])
-        axes.xaxis.grid(visible=False)
-        axes.spines.left.set_visible(False)
-        axes.tick_params(length=0, pad=7)
-        limits = (*axes.get_xlim(), *axes.get_ylim())
-        svg = svg_for_html(figure, name)
-    return svg, limits
+        yield figure, axes
 
 
-def by_metric(curves: Sequence[Curve]) -> list[list[Curve]]:
-    """The curves of each panel."""
-    panels: dict[tuple[str, str], list[Curve]] = {}
-    for curve in curves:
-        panels.setdefault((curve.metric, curve.label), []).append(curve)
-    return [*panels.values()]
+def svg_for_html(figure: "Figure", name: str) -> Markup:
+    """A figure as an SVG element of a page: CSS colors, and ids that are unique in the page.
 
-
-def draw_panel(
-    axes: "Axes", panel: Sequence[Curve], rows: Sequence[str], *, tag_rows: bool = False
-) -> None:
-    """Draw the curves of one metric in the colors of their rows; `tag_rows` sets SVG ids."""
-    for curve, offset in zip(panel, _offsets(panel), strict=True):
-        number = rows.index(curve.row)
-        has_interval = curve.high != curve.mean and _has_intervals(panel)
-        gid = f"row-{number}" if tag_rows else None
-        draw = _draw_dots if is_sparse(curve) else _draw_line
-        draw(axes, replace(curve, x=[x + offset for x in curve.x]), number, has_interval, gid)
-    for paper in _papers(panel):
-        claiming = [rows.index(c.row) for c in panel if c.paper == paper]
-        lone = len(claiming) == 1
-        colour = row_style(claiming[0])[0] if lone else "#55575e"
-        gid = f"row-{claiming[0]}" if tag_rows and lone else None
-        axes.axhline(paper, color=colour, linestyle=(0, (5, 3)), linewidth=1.1, gid=gid)
-    axes.set_ylim(*_y_limits(panel))
-    axes.set_title(short(panel[0].label or panel[0].metric))
-    axes.set_ylabel(metric_unit(panel[0].metric))
-
-
-def is_sparse(curve: Curve) -> bool:
-    """Whether a curve has so few measurements that they are drawn as dots."""
-    return len(curve.x) < FEWEST
-
-
-def _draw_dots(
-    axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
-) -> None:
-    colour, _, marker = row_style(number)
-    low = [mean - low for mean, low in zip(curve.mean, curve.low, strict=True)]
-    high = [high - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
-    bars = axes.errorbar(
-        curve.x,
-        curve.mean,
-        yerr=[low, high] if has_interval else None,
-        fmt=marker,
-        color=colour,
-        markersize=4,
-        capsize=2,
-        elinewidth=1.2,
-    )
-    for artist in bars.get_children():
-        artist.set_gid(gid)
-
-
-def _draw_line(
-    axes: "Axes", curve: Curve, number: int, has_interval: bool, gid: str | None
-) -> None:
-    colour, dashes, marker = row_style(number)
-    (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dashes, gid=gid)
-    if curve.metric.startswith("eval/"):
-        line.set(marker=marker, markersize=4)
-    if has_interval:
-        band = axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15)
-        band.set(linewidth=0, gid=gid)
-
-
-def _offsets(panel: Sequence[Curve]) -> list[float]:
-    """By how much each curve is shifted along x, so that dots of one iteration do not cover."""
-    iterations = sorted({x for curve in panel for x in curve.x})
-    sparse = [i for i, curve in enumerate(panel) if is_sparse(curve)]
-    step = min((b - a for a, b in pairwise(iterations)), default=1.0)
-    middle = (len(sparse) - 1) / 2
-    width = _DODGE * step / max(middle, 1)
-    places = {i: width * (place - middle) for place, i in enumerate(sparse)}
-    return [places.get(i, 0.0) for i in range(len(panel))]
-
-
-def _has_intervals(panel: Sequence[Curve]) -> bool:
-    return len(panel) <= _MOST_BANDS
-
-
-def _papers(panel: Sequence[Curve]) -> list[float]:
-    """The paper's values, each once; none where there are many rows, since they would be a grid."""
-    claimed = [c.paper for c in panel if c.paper is not None]
-    return [*dict.fromkeys(claimed)] if _has_intervals(panel) else []
-
-
-def _x_limits(panel: Sequence[Curve]) -> tuple[float, float]:
-    x = [x for curve in panel for x in curve.x]
-    low, high = (min(x), max(x)) if max(x) > min(x) else (min(x) - 1, max(x) + 1)
-    air = 0.04 * (high - low) if any(map(is_sparse, panel)) else 0.0
-    return low - air, high + air
-
-
-def _y_limits(panel: Sequence[Curve]) -> tuple[float, float]:
-    """All of the means and of the dots' error bars, and some of the bands.
-
-    The bands of two seeds would flatten the lines; an error bar that is cut off would be read as
-    a shorter one.
+    `name` keeps ids apart from those of other figures.
     """
-    means = _finite([*(y for c in panel for y in c.mean), *_papers(panel)])
-    low, high = min(means, default=0.0), max(means, default=0.0)
-    air = (high - low) or abs(high) or 1.0
-    most = math.inf if all(map(is_sparse, panel)) else _MOST_BAND * air
-    drawn = panel if _has_intervals(panel) else []
-    bottom = max(min(_finite(y for c in drawn for y in c.low), default=low), low - most)
-    top = min(max(_finite(y for c in drawn for y in c.high), default=high), high + most)
-    return min(bottom, low) - 0.05 * air, max(top, high) + 0.05 * air
-
-
-def _finite(values: Iterable[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)]
-
-
-def row_style(number: int) -> tuple[str, object, str]:
-    """A row's colour, dashes and marker; the last two differ where colours come again."""
-    again, colour = divmod(number, len(COLORS))
-    return COLORS[colour], _DASHES[again % len(_DASHES)], _MARKERS[again % len(_MARKERS)]
-
-
-def _legend_columns(rows: Sequence[str], width: float) -> int:
-    """How many entries of the legend fit beside each other on `width` inches."""
-    longest = max(len(short(row)) for row in rows) + _HANDLE
-    return min(max(int(_LETTERS * width) // longest, 1), _LEGEND_COLUMNS)
-
-
-def _legend(figure: "Figure", rows: Sequence[str], columns: int) -> None:
-    from matplotlib.lines import Line2D
-
-    styles = [row_style(number) for number in range(len(rows))]
-    handles = [
-        Line2D([], [], color=colour, linestyle=dashes, marker=marker, markersize=4)
-        for colour, dashes, marker in styles
-    ]
-    where = {"loc": "outside lower left", "ncols": columns}
-    figure.legend(handles, [short(row) for row in rows], **where)
-
-
-def short(name: str, longest: int = 80) -> str:
-    """A name cut to `longest` letters; `$` is escaped, since it would begin mathematics."""
-    cut = name if len(name) <= longest else f"{name[: longest - 1]}…"
-    return cut.replace("$", r"\$")
+    written = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(written, format="svg", transparent=True, metadata=nothing)
+    svg = written.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<defs>\s*<style.*?</defs>", "", svg, flags=re.DOTALL)  # it styles all elements
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r'id="row-(\d+)"', r'data-row="\1"', svg)
+    svg = re.sub(r'((?: id="|href="#|url\(#))', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"#[0-9a-f]{6}\b", lambda m: CSS_COLORS.get(m[0], m[0]), svg)
+    return Markup(" ".join(svg.split()))  # words in an SVG are escaped

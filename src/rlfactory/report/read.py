@@ -1,11 +1,9 @@
-"""Read what a report needs of a run folder, as plain values.
+"""Read what a report needs of a run folder, as plain values."""
 
-Reports read hundreds of folders: metrics.jsonl is searched for the wanted names, not parsed.
-"""
-
-import json
+import ast
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfactory.config.frozen_file import read_frozen
-from rlfactory.report.typed import typed_keys
+from rlfactory.config.problems import override_key
 from rlfactory.run.folder import RunFolder, RunFolderError
-from rlfactory.run.metrics import LARGEST, Record, parse_record
+from rlfactory.run.metrics import Record, read
 from rlfactory.run.scores import Scores
-from rlfactory.utils.data_files import FileError, mismatch, read_bytes, read_text
+from rlfactory.utils.data_files import FileError, mismatch, read_text
 from rlfactory.utils.types import Media
 
 Array = NDArray[np.float64]
@@ -28,7 +26,9 @@ Series = tuple[Array, Array]
 ABSENT = "not begun"
 DAMAGED = "damaged"
 ALWAYS = ("nfe/total", "kl/reference")
-_BEGIN = b'{"iteration": '
+_PYTHON = "rlfactory.train"
+LARGEST_COMMAND = 2**20
+"""Bytes."""
 
 
 class Damaged(ValueError):
@@ -80,12 +80,11 @@ def read_run(path: Path, wanted: Iterable[str] = ()) -> RunRecord:
     folder = RunFolder(path)
     status = _status(folder)
     config = _config(folder.config)
-    lines = _lines(folder.metrics) if folder.metrics.exists() else []
-    if status == "done" and not lines:
+    records = _metrics(folder.metrics)
+    if status == "done" and not records:
         raise Damaged("it is done, but has no metrics.jsonl")
-    at = [_iteration(number, line) for number, line in enumerate(lines, start=1)]
-    series = {**_evaluations(lines), **_trained(lines, at, [*wanted, *ALWAYS])}
-    reached = max(at, default=0)
+    series = _series(records, {*wanted, *ALWAYS})
+    reached = max((int(record["iteration"] or 0) for record in records), default=0)
     better, typed = _directions(folder), typed_keys(folder)
     return RunRecord(path, status, config, series, reached, better, typed)
 
@@ -138,15 +137,6 @@ def _declared(folder: RunFolder) -> dict[str, str]:
         return {}
 
 
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except FileNotFoundError:
-        return ""
-    except FileError as error:
-        raise Damaged(str(error)) from error
-
-
 def _config(path: Path) -> Mapping[str, Any]:
     try:
         config = read_frozen(path)
@@ -161,92 +151,51 @@ def _config(path: Path) -> Mapping[str, Any]:
     return config
 
 
-def _lines(path: Path) -> list[bytes]:
+def _metrics(path: Path) -> list[Record]:
     try:
-        return read_bytes(path, largest=LARGEST).split(b"\n")[:-1]
+        return read(path) if path.exists() else []
     except FileError as error:
         raise Damaged(str(error)) from error
 
 
-def _iteration(number: int, line: bytes) -> int:
-    """A line's iteration, where possible without parsing all of the line."""
-    if line.startswith(_BEGIN) and line.endswith(b"}"):
-        try:
-            return int(line[len(_BEGIN) : line.index(b",")])
-        except ValueError:
-            pass
-    return int(_parsed(number, line)["iteration"] or 0)
+def _series(records: Sequence[Record], wanted: Collection[str]) -> dict[str, Series]:
+    """The finite values of all evaluations' metrics, mean rewards and wanted metrics.
 
-
-def _parsed(number: int, line: bytes) -> Record:
-    try:
-        return parse_record(line, number, Path("metrics.jsonl"))
-    except FileError as error:
-        raise Damaged(str(error)) from error
-
-
-def _evaluations(lines: Sequence[bytes]) -> dict[str, Series]:
-    """Every metric of the evaluations. They are few, so their lines are parsed completely."""
-    values: dict[str, dict[float, float]] = {}
-    for number, line in enumerate(lines, start=1):
-        if b'"eval/' not in line:
-            continue
-        record = _parsed(number, line)
+    Of an iteration that a resumed run repeated the last value counts.
+    """
+    columns: dict[str, dict[float, float]] = {}
+    for record in records:
         for name, value in record.items():
-            if name.startswith("eval/") and isinstance(value, int | float) and math.isfinite(value):
-                values.setdefault(name, {})[int(record["iteration"] or 0)] = float(value)
-    return {name: _series(by_iteration) for name, by_iteration in values.items()}
+            is_reward = name.startswith("reward/") and name.endswith("/mean")
+            is_read = is_reward or name.startswith("eval/") or name in wanted
+            if is_read and value is not None and math.isfinite(value):
+                columns.setdefault(name, {})[record["iteration"] or 0] = value
+    ordered = {name: sorted(values.items()) for name, values in columns.items()}
+    return {name: _arrays(points) for name, points in ordered.items()}
 
 
-def _trained(lines: Sequence[bytes], at: Sequence[int], wanted: Iterable[str]) -> dict[str, Series]:
-    """The wanted metrics and the mean rewards of training."""
-    names = dict.fromkeys([*wanted, *_rewards(lines)])
-    columns = {name: _column(lines, at, name) for name in names if not name.startswith("eval/")}
-    return {name: series for name, series in columns.items() if len(series[0])}
+def _arrays(points: Sequence[tuple[float, float]]) -> Series:
+    x, y = ([point[i] for point in points] for i in (0, 1))
+    return np.array(x, dtype=np.float64), np.array(y, dtype=np.float64)
 
 
-def _rewards(lines: Sequence[bytes]) -> list[str]:
-    first = next((line for line in lines if b'"reward/' in line), None)
-    names = _parsed(lines.index(first) + 1, first) if first is not None else {}
-    return [name for name in names if name.startswith("reward/") and name.endswith("/mean")]
+def typed_keys(folder: RunFolder) -> frozenset[str] | None:
+    """The keys and groups in a run's `command.txt`.
 
-
-def _column(lines: Sequence[bytes], at: Sequence[int], name: str) -> Series:
-    """A metric's values, cut out of the lines: parsing these completely takes ten times as long."""
-    key = json.dumps(name).encode() + b":"
-    x, y = [], []  # type: list[int], list[float]
-    for iteration, line in zip(at, lines, strict=True):
-        begin = line.find(key)
-        if begin >= 0:
-            begin += len(key)
-            # at the end of a line there is no comma: find gives -1, which leaves out the brace
-            y.append(_number(name, iteration, line[begin : line.find(b",", begin)]))
-            x.append(iteration)
-    values = np.array(y, dtype=np.float64)
-    kept = np.isfinite(values)
-    return _increasing(np.array(x, dtype=np.float64)[kept], values[kept])
-
-
-def _number(name: str, iteration: int, word: bytes) -> float:
+    None where that does not say all: a folder of an earlier version, or live objects from Python.
+    """
+    if folder.objects.exists():
+        return None
     try:
-        return float(word)
-    except ValueError as error:
-        if word.strip() == b"null":
-            return math.nan
-        message = f"metrics.jsonl: {name} of iteration {iteration} is {word[:20]!r}, not a number"
-        raise Damaged(message) from error
+        words = _words(read_text(folder.command, largest=LARGEST_COMMAND).strip())
+    except (FileNotFoundError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return frozenset(override_key(word.lstrip("-")) for word in words if "=" in word)
 
 
-def _increasing(x: Array, y: Array) -> Series:
-    """Sort by iteration, each with its last value: a resumed run may repeat some."""
-    if np.all(np.diff(x) > 0):
-        return x, y
-    return _series(dict(zip(x.tolist(), y.tolist(), strict=True)))
-
-
-def _series(values: Mapping[float, float]) -> Series:
-    ordered = sorted(values.items())
-    return (
-        np.array([x for x, _ in ordered], dtype=np.float64),
-        np.array([y for _, y in ordered], dtype=np.float64),
-    )
+def _words(command: str) -> list[str]:
+    """The overrides of `rlfactory KEY=VALUE ...` or `rlfactory.train('KEY=VALUE', ...)`."""
+    if not command.startswith(_PYTHON):
+        return shlex.split(command)[1:]
+    inner = command.removeprefix(f"{_PYTHON}(").removesuffix(")")
+    return [str(word) for word in ast.literal_eval(f"[{inner}]")] if inner else []

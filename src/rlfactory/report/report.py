@@ -6,8 +6,9 @@ Unknown numbers are None, never NaN. Numbers of runs are already multiplied by `
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlfactory.report.claim_result import ClaimResult
-from rlfactory.report.entry import Entry
+from rlfactory.report.sample_pairs import SamplePair
+from rlfactory.report.verdicts import Verdict
+from rlfactory.sweep.claims import Claim
 from rlfactory.sweep.table import Column, TableInfo
 
 
@@ -96,18 +97,6 @@ class SampleImage:
 
 
 @dataclass(frozen=True)
-class TextSample:
-    """The responses of a row's model to a prompt, before and after training, with their rewards."""
-
-    row: str
-    prompt: str
-    before: str
-    after: str
-    reward_before: float | None = None
-    reward_after: float | None = None
-
-
-@dataclass(frozen=True)
 class Comparison:
     """A row compared with another in one column.
 
@@ -133,11 +122,59 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class ClaimResult:
+    """A claim with its verdict.
+
+    Attributes:
+        reason: why no test was made; empty where one was.
+        difference, low, high: of the two compared rows with its 95 % interval, in the column's
+            unit; of an order, of the step that is least clear. None where unknown.
+        p: of the verdict in either direction, adjusted by Holm's method for the page's claims.
+        seeds: that both rows have.
+        prompts: of a seed's evaluation; 1 for a number that is no mean over prompts.
+    """
+
+    claim: Claim
+    comparison: str
+    column: str
+    verdict: Verdict
+    reason: str = ""
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    seeds: int = 0
+    prompts: int = 0
+    digits: int = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run of a method on a task.
+
+    Attributes:
+        before, after: the task's score of the untrained and of the trained model.
+        gain: (after - before) / (target - before).
+        nfe, reward: the forward passes made and the mean training reward, after each iteration.
+    """
+
+    method: str
+    task: str
+    seed: int
+    before: float
+    after: float
+    gain: float
+    nfe: list[float]
+    reward: list[float]
+
+
+@dataclass(frozen=True)
 class Report:
     """A table with its curves, samples and comparisons.
 
     Attributes:
         about: where the table was published; None for runs outside of sweeps.
+        texts: responses before and after training, by row.
         differences: for each configuration key in which rows differ, a value per row.
         notes: sentences below the table.
         claims: what the source claims of the rows, with verdicts.
@@ -146,14 +183,14 @@ class Report:
     """
 
     title: str
-    about: TableInfo | None
-    columns: list[Column]
-    rows: list[ReportRow]
-    curves: list[Curve]
-    images: list[SampleImage]
-    texts: list[TextSample]
-    differences: dict[str, list[str]]
-    notes: list[str]
+    about: TableInfo | None = None
+    columns: list[Column] = field(default_factory=list)
+    rows: list[ReportRow] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+    images: list[SampleImage] = field(default_factory=list)
+    texts: dict[str, list[SamplePair]] = field(default_factory=dict)
+    differences: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     claims: list[ClaimResult] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)

@@ -1,15 +1,14 @@
-"""Samples that runs left: images, responses, and the same prompts drawn by several runs."""
+"""Samples of rows: images, responses, and the same prompts drawn by several runs."""
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rlfactory.report.group import Group
-from rlfactory.report.report import SampleImage, TextSample
-from rlfactory.run.figures.image_grid import strip
+from rlfactory.report.image_grid import strip
+from rlfactory.report.report import SampleImage
+from rlfactory.report.sample_pairs import SamplePair, main_score, readable_rows, sample_pairs
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.page.content import main_score
-from rlfactory.run.samples import Sample, kept_images, readable_rows, sample_pairs
+from rlfactory.run.samples import kept_images
 from rlfactory.run.scores import Scores
 from rlfactory.utils.data_files import FileError, read_json
 
@@ -37,27 +36,17 @@ def _images_of(row: str, run: Path, seed: int) -> list[SampleImage]:
     return [SampleImage(row, caption, path) for path, caption in captions if path.is_file()]
 
 
-def texts(groups: Iterable[Group]) -> list[TextSample]:
+def texts(groups: Iterable[Group]) -> dict[str, list[SamplePair]]:
     """The first responses of each row's first run; none where they can't be read."""
-    return [
-        text
-        for group in groups
-        if group.runs and not group.untrained
-        for text in _texts_of(group.name, RunFolder(group.runs[0].path))[:_TEXTS]
-    ]
+    trained = [group for group in groups if group.runs and not group.untrained]
+    shown = {group.name: _texts_of(RunFolder(group.runs[0].path)) for group in trained}
+    return {row: pairs[:_TEXTS] for row, pairs in shown.items() if pairs}
 
 
-def _texts_of(row: str, folder: RunFolder) -> list[TextSample]:
+def _texts_of(folder: RunFolder) -> list[SamplePair]:
     """The responses in a run's tables of samples, not chosen by anything."""
-    return [
-        TextSample(row, pair.prompt, before, after, _known(pair.before), _known(pair.after))
-        for pair in sample_pairs(folder, main_score(folder))
-        if (before := pair.before.text) is not None and (after := pair.after.text) is not None
-    ]
-
-
-def _known(sample: Sample) -> float | None:
-    return None if math.isnan(sample.score) else sample.score
+    pairs = sample_pairs(folder, main_score(folder))
+    return [pair for pair in pairs if pair.before.text is not None and pair.after.text is not None]
 
 
 def responses(run: Path) -> list[tuple[str, str, str]]:

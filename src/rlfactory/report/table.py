@@ -1,12 +1,13 @@
 """A report's tables as text cells, which the writers format."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfactory.report.report import Cell, Comparison, Report, ReportRow, ScoreByCategory
 from rlfactory.sweep.table import Column
 
-NONE = "–"
+NONE, MINUS = "–", "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,11 @@ class TextTable:
     heads: list[str]
     lines: list[list[str]]
     left: frozenset[str] = frozenset({"status", "note"})
+
+    @property
+    def sides(self) -> str:
+        """`l` or `r` for each column."""
+        return "".join("l" if i == 0 or h in self.left else "r" for i, h in enumerate(self.heads))
 
 
 def main_table(report: Report) -> TextTable:
@@ -124,6 +130,16 @@ def _ends(row: ReportRow) -> list[str]:
     count = max((cell.n for cell in row.cells.values()), default=0)
     steps = NONE if row.steps is None else f"{row.steps:,}"
     return [str(count), steps, short_count(row.nfe), row.status]
+
+
+def fixed(value: float | None, digits: int) -> str:
+    """That many decimals, with a typographic minus; a dash for an unknown number."""
+    if value is None or math.isnan(value):
+        return NONE
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.removeprefix("-")
+    return text.replace("-", MINUS)
 
 
 def short_count(count: float | None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlfactory.report.hierarchical import MeanDifference
-from rlfactory.run.statistics import Interval, t_quantile
+from rlfactory.report.statistics import Interval, t_quantile
 
 Verdict = Literal["agree", "disagree", "undecided"]
 MIN_SEEDS = 5

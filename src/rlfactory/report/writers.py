@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,16 +10,17 @@ from pathlib import Path
 from shutil import copyfile
 from textwrap import fill
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from rlfactory.report.claim_result import ClaimResult
 from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
-from rlfactory.report.report import Report, SampleImage
+from rlfactory.report.report import ClaimResult, Report, SampleImage
+from rlfactory.report.sample_pairs import Sample
 from rlfactory.report.table import (
+    NONE,
     TextTable,
     category_tables,
     comparison_table,
@@ -28,7 +30,7 @@ from rlfactory.report.table import (
 )
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import TableInfo
-from rlfactory.utils.text import plain
+from rlfactory.utils.text import plain, table_lines
 
 LEADERBOARD_FIGURE = "leaderboard.png"
 _FILE_WIDTH = 160
@@ -82,18 +84,18 @@ def _least_widths(table: TextTable) -> list[int]:
         max(len(part) for text in column for part in text.split("\n"))
         for column in zip(table.heads, *table.lines, strict=True)
     ]
-    is_left = [number == 0 or head in table.left for number, head in enumerate(table.heads)]
     return [
-        min(_NARROWEST, size) if left else size for size, left in zip(longest, is_left, strict=True)
+        min(_NARROWEST, size) if side == "l" else size
+        for size, side in zip(longest, table.sides, strict=True)
     ]
 
 
 def _wrapped_heads(table: TextTable) -> list[str]:
     """The heads of numbers in lines as wide as these."""
     heads = []
-    for number, head in enumerate(table.heads):
+    for number, (head, side) in enumerate(zip(table.heads, table.sides, strict=True)):
         widest = max((len(line[number]) for line in table.lines), default=1)
-        is_left = number == 0 or head in table.left
+        is_left = side == "l"
         heads.append(head if is_left else fill(head, max(widest, 1), break_long_words=False))
     return heads
 
@@ -101,14 +103,9 @@ def _wrapped_heads(table: TextTable) -> list[str]:
 def rich_table(table: TextTable) -> Table:
     """The table as rich prints it: left-aligned cells may wrap, numbers are never cut."""
     printed = Table(box=None, pad_edge=False, padding=(0, _PAD), header_style="bold")
-    for number, (head, width) in enumerate(zip(table.heads, _least_widths(table), strict=True)):
-        is_left = number == 0 or head in table.left
-        printed.add_column(
-            escape(head),
-            justify="left" if is_left else "right",
-            min_width=width,
-            overflow="fold",
-        )
+    for head, side, width in zip(table.heads, table.sides, _least_widths(table), strict=True):
+        justify: JustifyMethod = "left" if side == "l" else "right"
+        printed.add_column(escape(head), justify=justify, min_width=width, overflow="fold")
     for line in table.lines:
         printed.add_row(*map(escape, line))
     return printed
@@ -129,10 +126,8 @@ def write_markdown(report: Report, folder: Path, figure: str | None = None) -> P
 
 def markdown_table(table: TextTable) -> list[str]:
     """A table's lines."""
-    sides = ["---" if i == 0 or h in table.left else "---:" for i, h in enumerate(table.heads)]
-    rows = [table.heads, *table.lines]
-    lines = [f"| {' | '.join(map(plain, row))} |" for row in rows]
-    return [lines[0], f"|{'|'.join(sides)}|", *lines[1:]]
+    heads, *lines = ([*map(plain, cells)] for cells in [table.heads, *table.lines])
+    return table_lines(table.sides, heads, lines)
 
 
 def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
@@ -202,9 +197,9 @@ def _images(images: Sequence[SampleImage], folder: Path) -> Iterator[str]:
 def _texts(report: Report) -> list[str]:
     heads = ["row", "prompt", "before", "reward before", "after", "reward after"]
     lines = [
-        [t.row, t.prompt, _cut(t.before), _reward(t.reward_before)]
-        + [_cut(t.after), _reward(t.reward_after)]
-        for t in report.texts
+        [row, pair.prompt, *(cell for one in (pair.before, pair.after) for cell in _shown(one))]
+        for row, pairs in report.texts.items()
+        for pair in pairs
     ]
     return markdown_table(TextTable(heads, lines, frozenset({"row", "prompt", "before", "after"})))
 
@@ -217,8 +212,9 @@ def _cut(text: str) -> str:
     return words[: words.rfind(" ", 0, _LONGEST) if " " in words[:_LONGEST] else _LONGEST] + " …"
 
 
-def _reward(score: float | None) -> str:
-    return "–" if score is None else f"{score:.3g}"
+def _shown(one: Sample) -> tuple[str, str]:
+    """A response and its reward."""
+    return _cut(one.text or ""), NONE if math.isnan(one.score) else f"{one.score:.3g}"
 
 
 def _copied(images: Sequence[SampleImage], folder: Path) -> Iterator[SampleImage]:
@@ -289,10 +285,9 @@ def write_latex(report: Report, folder: Path) -> Path:
 
 def latex_table(table: TextTable) -> list[str]:
     """The lines of a tabular."""
-    sides = "".join("l" if i == 0 or h in table.left else "r" for i, h in enumerate(table.heads))
     rows = [f"{' & '.join(map(escaped, row))} \\\\" for row in [table.heads, *table.lines]]
     rules = [r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
-    return [rf"\begin{{tabular}}{{{sides}}}", *rules, r"\end{tabular}"]
+    return [rf"\begin{{tabular}}{{{table.sides}}}", *rules, r"\end{tabular}"]
 
 
 def escaped(text: str) -> str:

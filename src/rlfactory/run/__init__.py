@@ -1,1 +1,1 @@
-"""What a run writes to disk: folder, lock, metrics, checkpoints, loggers, figures and summary."""
+"""What a run writes to disk: folder, lock, metrics, scores, samples, checkpoints and loggers."""

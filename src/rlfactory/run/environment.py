@@ -7,7 +7,6 @@ import subprocess
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
 
 from rlfactory.run.atomic_write import write_text
 from rlfactory.utils.data_files import FileError, read_json
@@ -27,15 +26,6 @@ class Environment:
         commit: the git commit of the working directory, with `+` where files differ from it; None
             outside of a repository.
     """
-
-    device: str
-    processes: int
-    versions: dict[str, str]
-    commit: str | None
-
-
-class _Row(TypedDict):
-    """An `Environment` in the file."""
 
     device: str
     processes: int
@@ -66,10 +56,10 @@ def record_environment(path: Path, environment: Environment) -> None:
 def read_environments(path: Path) -> list[Environment]:
     """All environments of a run, the first one first; none where the file can't be read."""
     try:
-        rows = read_json(path, list[_Row])
+        rows = read_json(path, list[Environment])
     except (FileError, FileNotFoundError):
         return []
-    return [Environment(**{key: row[key] for key in _Row.__annotations__}) for row in rows]
+    return [Environment(**row) for row in rows]
 
 
 def cpu_name() -> str:

@@ -27,123 +27,69 @@ class NoRoomError(RunFolderError):
     """Too little free space on the disk."""
 
 
+class _Inside:
+    """A path in a run folder, as an attribute of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: "RunFolder", kind: object = None) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The paths in a run folder; constructing it touches no file."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """The frozen configuration: all that the training processes read."""
-        return self.path / "config.yaml"
-
-    @property
-    def plan(self) -> Path:
-        """The plan as `rlfactory check` prints it."""
-        return self.path / "plan.txt"
-
-    @property
-    def command(self) -> Path:
-        """The command that started the run; none if it was not started by one."""
-        return self.path / "command.txt"
-
-    @property
-    def prompt(self) -> Path:
-        """A prompt of the evaluations as a language model is given it."""
-        return self.path / "prompt.txt"
-
-    @property
-    def completion(self) -> Path:
-        """What is learned after that prompt, where the data give it."""
-        return self.path / "completion.txt"
-
-    @property
-    def objects(self) -> Path:
-        """Descriptions of the live objects that a Python caller handed over; none without any."""
-        return self.path / "objects.json"
-
-    @property
-    def inputs(self) -> Path:
-        """Copies of the files that the run reads, see `run/inputs.py`; none without any."""
-        return self.path / "inputs"
-
-    @property
-    def signature(self) -> Path:
-        """Who began a run that names code of its own, see `own_code.py`; else none."""
-        return self.path / "signature.txt"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON object per line, see `MetricsLog`."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def status(self) -> Path:
-        """One word: running, done, failed, paused (`--until`), interrupted (by hand) or preempted
-        (by the machine).
-        """
-        return self.path / "STATUS"
-
-    @property
-    def log(self) -> Path:
-        """Log messages, warnings and the traceback of a failure."""
-        return self.path / "log.txt"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints, see `run/checkpoint`."""
-        return self.path / "checkpoints"
-
-    @property
-    def samples(self) -> Path:
-        """The folder of samples: image grids or tables of texts."""
-        return self.path / "samples"
-
-    @property
-    def evaluations(self) -> Path:
-        """The folder of `Scores`, one file per evaluation."""
-        return self.path / "evaluations"
-
-    @property
-    def evidence(self) -> Path:
-        """The folder of inputs of optimizer steps that were skipped as not finite."""
-        return self.path / "evidence"
-
-    @property
-    def inspection(self) -> Path:
-        """The folder that `rlfactory inspect` writes."""
-        return self.path / "inspect"
-
-    @property
-    def curves(self) -> Path:
-        """The plot of the metrics over the iterations."""
-        return self.path / "curves.png"
-
-    @property
-    def summary(self) -> Path:
-        """The summary of results, in Markdown."""
-        return self.path / "summary.md"
-
-    @property
-    def page(self) -> Path:
-        """The page with all results of the run."""
-        return self.path / "index.html"
-
-    @property
-    def environment(self) -> Path:
-        """Device, versions and git commit of each process that trained the run."""
-        return self.path / "environment.json"
-
-    @property
-    def pairs(self) -> Path:
-        """The image of samples before and after training."""
-        return self.samples / "pairs.png"
-
-    @property
-    def strip(self) -> Path:
-        """The image of the same prompts' samples over training."""
-        return self.samples / "strip.png"
+    config = _Inside("config.yaml")
+    """The frozen configuration: all that the training processes read."""
+    plan = _Inside("plan.txt")
+    """The plan as `rlfactory check` prints it."""
+    command = _Inside("command.txt")
+    """The command that started the run; none if it was not started by one."""
+    prompt = _Inside("prompt.txt")
+    """A prompt of the evaluations as a language model is given it."""
+    completion = _Inside("completion.txt")
+    """What is learned after that prompt, where the data give it."""
+    objects = _Inside("objects.json")
+    """Descriptions of the live objects that a Python caller handed over; none without any."""
+    inputs = _Inside("inputs")
+    """Copies of the files that the run reads, see `run/inputs.py`; none without any."""
+    signature = _Inside("signature.txt")
+    """Who began a run that names code of its own, see `signed_run.py`; else none."""
+    metrics = _Inside("metrics.jsonl")
+    """One JSON object per line, see `MetricsLog`."""
+    status = _Inside("STATUS")
+    """One word: running, done, failed, paused (`--until`), interrupted (by hand) or preempted (by
+    the machine)."""
+    log = _Inside("log.txt")
+    """Log messages, warnings and the traceback of a failure."""
+    checkpoints = _Inside("checkpoints")
+    """The folder of checkpoints, see `run/checkpoint`."""
+    samples = _Inside("samples")
+    """The folder of samples: image grids or tables of texts."""
+    evaluations = _Inside("evaluations")
+    """The folder of `Scores`, one file per evaluation."""
+    evidence = _Inside("evidence")
+    """The folder of inputs of optimizer steps that were skipped as not finite."""
+    inspection = _Inside("inspect")
+    """The folder that `rlfactory inspect` writes."""
+    curves = _Inside("curves.png")
+    """The plot of the metrics over the iterations."""
+    summary = _Inside("summary.md")
+    """The summary of results, in Markdown."""
+    page = _Inside("index.html")
+    """The page with all results of the run."""
+    environment = _Inside("environment.json")
+    """Device, versions and git commit of each process that trained the run."""
+    pairs = _Inside("samples/pairs.png")
+    """The image of samples before and after training."""
+    strip = _Inside("samples/strip.png")
+    """The image of the same prompts' samples over training."""
+    prompt_sets = _Inside("prompt_sets")
+    """The folder of further prompt sets' evaluations; none without any."""
 
     @property
     def parts(self) -> tuple[Path, ...]:
@@ -157,11 +103,6 @@ class RunFolder:
     def evaluation(self, iteration: int) -> Path:
         """The scores of the evaluation after `iteration` iterations."""
         return self.evaluations / f"{iteration:06d}.json"
-
-    @property
-    def prompt_sets(self) -> Path:
-        """The folder of further prompt sets' evaluations; none without any."""
-        return self.path / "prompt_sets"
 
     def prompt_set(self, name: str) -> "RunFolder":
         """The evaluations and samples of a further prompt set, by the same names as the run's."""

@@ -1,44 +1,111 @@
-"""The samples of a run's first and last evaluation, prompt by prompt, as its folder keeps them."""
+"""The samples of evaluations in a run folder: a table of each, and the images that were kept."""
 
+import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, TypedDict
 
-from PIL import Image
+from rlfactory.run.atomic_write import write_text
+from rlfactory.utils.console import number
+from rlfactory.utils.data_files import FileError, read_json
+from rlfactory.utils.text import plain, table_lines
 
-from rlfactory.run.folder import RunFolder
-from rlfactory.run.loggers.base import SampleTable
-from rlfactory.utils.data_files import FileError
-from rlfactory.utils.images import read_image
-
-SHOWN = 4
-"""How many samples each kind of choice shows."""
+STRIP_PROMPTS = 6
+"""How many prompts' samples are kept of every evaluation and preview."""
 _IMAGE_NAME = re.compile(r"(\d{6,})_(\d+)", re.ASCII)
+Cell = str | float | None
+REMEDY = "remove it: it shows samples, and nothing is computed from it"
+
+
+class _Content(TypedDict):
+    """What the file of a table holds."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    pictures: list[str]
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One sample: its main score, NaN without one, and its text or its image file."""
+class SampleTable:
+    """A row for each sample: its prompt, its response if it is a text, and its scores.
 
-    score: float
-    text: str | None = None
-    image: Path | None = None
+    A score that could not be computed is None. `pictures` are the image files of the first rows.
+    """
 
-
-@dataclass(frozen=True)
-class SamplePair:
-    """The samples of one prompt and the same noise before and after training."""
-
-    prompt: str
-    before: Sample
-    after: Sample
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    pictures: list[Path] = field(default_factory=list)
 
     @property
-    def change(self) -> float:
-        """The score after training minus the one before."""
-        return self.after.score - self.before.score
+    def heads(self) -> list[str]:
+        """The column names, with one for images if there are any."""
+        return ["image", *self.columns] if self.pictures else self.columns
+
+    def with_images(self, to_image: Callable[[Path], Any]) -> list[list[Any]]:
+        """The rows, images first: `to_image(path)`, or None for rows without an image file."""
+        if not self.pictures:
+            return [list(row) for row in self.rows]
+        missing = [None] * (len(self.rows) - len(self.pictures))
+        images = [*map(to_image, self.pictures), *missing]
+        return [[image, *row] for image, row in zip(images, self.rows, strict=True)]
+
+    def markdown(self) -> str:
+        """The table in Markdown, without images."""
+        heads = [*map(_markdown, self.columns)]
+        rows = [[*map(_markdown, cells)] for cells in self.rows]
+        return "\n".join([f"**{self.title}**", "", *table_lines("l" * len(heads), heads, rows)])
+
+    def save(self, path: Path) -> None:
+        """Write as JSON; paths of images are relative to its folder."""
+        pictures = [picture.relative_to(path.parent).as_posix() for picture in self.pictures]
+        content = {"title": self.title, "columns": self.columns, "rows": self.rows}
+        text = json.dumps(content | {"pictures": pictures}, ensure_ascii=False, indent=1)
+        write_text(path, text + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "SampleTable":
+        """Read what `save` wrote; without images if one of their files is missing.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            FileError: it is no table, or names images outside its folder.
+        """
+        content = read_json(path, _Content, remedy=REMEDY)
+        columns, rows = content["columns"], content["rows"]
+        if any(len(row) != len(columns) for row in rows) or "prompt" not in columns:
+            raise FileError(path, "has rows of other columns than it names", REMEDY)
+        names = [PurePosixPath(name) for name in content["pictures"]]
+        files = [path.parent / name for name in names]
+        if len(files) > len(rows) or any(n.is_absolute() or ".." in n.parts for n in names):
+            raise FileError(path, "names images that are not its own", REMEDY)
+        pictures = files if all(file.is_file() for file in files) else []
+        return cls(content["title"], columns, rows, pictures)
+
+
+def sample_table(
+    title: str,
+    prompts: Sequence[str],
+    texts: Sequence[str] | None,
+    scores: Mapping[str, Sequence[float]],
+    pictures: Sequence[Path] = (),
+) -> SampleTable:
+    """The table of N samples: `scores[name]` has one number for each, NaN if it has no score."""
+    words = [list(prompts)] if texts is None else [list(prompts), list(texts)]
+    columns = ["prompt"] if texts is None else ["prompt", "response"]
+    numbers = [[None if math.isnan(x) else x for x in values] for values in scores.values()]
+    rows: list[list[Cell]] = [list(row) for row in zip(*words, *numbers, strict=True)]
+    return SampleTable(title, [*columns, *scores], rows, list(pictures[: len(rows)]))
+
+
+def _markdown(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return plain(cell)
+    return number(math.nan if cell is None else cell)
 
 
 def image_file(samples: Path, iteration: int, row: int) -> Path:
@@ -55,71 +122,3 @@ def kept_images(samples: Path) -> dict[tuple[int, int], Path]:
     names = filter(None, (_IMAGE_NAME.fullmatch(path.stem) for path in files))
     keys = ((int(name[1]), int(name[2])) for name in names)
     return {key: image_file(samples, *key) for key in keys}
-
-
-def readable_rows(rows: Iterable[Sequence[Path]]) -> Iterator[tuple[int, list[Image.Image]]]:
-    """The number and the images of each row of files that can all be read, one row at a time.
-
-    What a run kept may have been removed or changed since.
-    """
-    for number, row in enumerate(rows):
-        try:
-            images = [read_image(path) for path in row]
-        except OSError:
-            continue
-        yield number, images
-
-
-def evaluated(folder: RunFolder) -> list[int]:
-    """The iterations of which the folder has a table of samples, in order."""
-    stems = [path.stem.removeprefix("eval_") for path in folder.samples.glob("eval_*.json")]
-    return sorted(int(stem) for stem in stems if stem.isdecimal())
-
-
-def samples_at(folder: RunFolder, iteration: int, main: str) -> list[tuple[str, Sample]]:
-    """Prompt and sample of each row of an evaluation's table; none where it can't be read."""
-    try:
-        table = SampleTable.load(folder.samples / f"eval_{iteration:06d}.json")
-    except (FileError, FileNotFoundError):
-        return []
-    place = {name: number for number, name in enumerate(table.columns)}
-    found = []
-    for row, cells in enumerate(table.rows):
-        score = cells[place[main]] if main in place else None
-        text = str(cells[place["response"]]) if "response" in place else None
-        file = image_file(folder.samples, iteration, row)
-        image = file if text is None and file.is_file() else None
-        number = float(score) if isinstance(score, int | float) else math.nan
-        found.append((str(cells[place["prompt"]]), Sample(number, text, image)))
-    return found
-
-
-def sample_pairs(folder: RunFolder, main: str) -> list[SamplePair]:
-    """The samples before training and at the last evaluation, of the prompts that both show.
-
-    None before the second evaluation; an image that was not kept is missing in its sample.
-    """
-    iterations = evaluated(folder)
-    if len(iterations) < 2:
-        return []
-    first, last = (samples_at(folder, i, main) for i in (iterations[0], iterations[-1]))
-    rows = zip(first, last, strict=False)
-    return [SamplePair(p, before, after) for (p, before), (other, after) in rows if p == other]
-
-
-def choose(pairs: Sequence[SamplePair], count: int = SHOWN) -> dict[str, list[SamplePair]]:
-    """The most changed, the best and the worst samples, by what they are.
-
-    At most `count` of each kind, and at most a quarter of all.
-    """
-    scored = [pair for pair in pairs if not math.isnan(pair.change)]
-    count = max(1, min(count, len(scored) // 4))
-    by_change = sorted(scored, key=lambda pair: -pair.change)
-    by_score = sorted(scored, key=lambda pair: -pair.after.score)
-    chosen = {
-        "Most improved": [pair for pair in by_change[:count] if pair.change > 0],
-        "Most worsened": [pair for pair in by_change[::-1][:count] if pair.change < 0],
-        "Best after training": by_score[:count],
-        "Worst after training": by_score[::-1][:count],
-    }
-    return {title: some for title, some in chosen.items() if some}

@@ -5,9 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from rlfactory.report.sample_pairs import evaluated, main_score, samples_at
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.page.content import main_score
-from rlfactory.run.samples import evaluated, samples_at
 from rlfactory.utils.console import number
 
 SHOWN = 8

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from rlfactory.model.text_base import TextModel
 from rlfactory.prompts.base import Prompt
+from rlfactory.report.gallery import beside_sources
+from rlfactory.report.image_grid import grid
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
-from rlfactory.run.figures.image_grid import grid
-from rlfactory.run.figures.sources import beside_sources
 from rlfactory.run.folder import RunFolder
 from rlfactory.tools.restore import located_config, restored_run
 from rlfactory.tools.sampling_config import SamplingOptions, sampling_config

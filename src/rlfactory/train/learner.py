@@ -157,15 +157,15 @@ class Learner:
         if self._first_is_on_policy:
             minibatches = minibatches[1:]
 
-        def passes(samples: Rollout) -> tuple[Any, Iterator[tuple[Any, bool]]]:
+        def divided(samples: Rollout) -> tuple[Any, Iterator[tuple[Any, bool]]]:
             items = self._items(samples, iteration)
-            return items, self._passes(items, samples, iteration)
+            return items, self.passes(items, samples, iteration)
 
         if algo.requires == "tokens":
             return old_token_log_probs.with_old_token_log_probs(
-                model, algo.dynamics, rollout, minibatches, passes
+                model, algo.dynamics, rollout, minibatches, divided
             )
-        return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, passes)
+        return old_log_probs.with_old_log_probs(algo, model, rollout, minibatches, divided)
 
     def _needs_old_log_probs(self, rollout: Rollout, minibatches: Sequence[Tensor]) -> bool:
         """Whether old log-likelihoods are computed, the same on all ranks."""
@@ -246,7 +246,7 @@ class Learner:
         """The micro-batches of this rank's items."""
         return iter(()) if items is None else items.split(self.budget.micro_batch)
 
-    def _passes(
+    def passes(
         self, items: UpdateItems | None, samples: Rollout, iteration: int
     ) -> Iterator[tuple[Any, bool]]:
         """This rank's micro-batches; and padding, with `False`, where another rank has more."""
@@ -277,7 +277,7 @@ class Learner:
         if not hardware.any_rank(divided and samples.old_log_prob is not None):
             return items
         model: Any = self.components.model  # of images: texts have one item a sample
-        passes = self._passes(items, samples, position.iteration)
+        passes = self.passes(items, samples, position.iteration)
         ratios = old_log_probs.sample_log_ratios(algo, model, passes)
         return None if items is None else replace(items, sample_log_ratio=ratios)
 
@@ -312,7 +312,7 @@ class Learner:
         hardware = components.hardware
         checks = UpdateChecks()
         total_weight = hardware.all_reduce_sum(0 if batch is None else batch.weight)
-        for micro_batch, counts in self._passes(batch, samples, position.iteration):
+        for micro_batch, counts in self.passes(batch, samples, position.iteration):
             loss = _checked(components.algo.loss(components.model, micro_batch), components.algo)
             penalty, divergences = components.regularizer.penalty(
                 components.model, micro_batch, loss.outputs
@@ -328,9 +328,10 @@ class Learner:
             measured.append(metrics | ({"loss/total": total.detach()} if divergences else {}))
             checks.add(find_nonfinite(micro_batch, loss, total), loss, metrics)
             self.progress.advance(len(micro_batch))
-        # the inputs of what is not finite are made once more
-        micro_batches = self._micro_batches(batch)
-        return measured, report_first(checks.first_nonfinite(), micro_batches, samples, position)
+        if (found := checks.first_nonfinite()) is None:
+            return measured, None
+        micro_batches = self._micro_batches(batch)  # made once more
+        return measured, report_first(found, micro_batches, samples, position)
 
     def _update(self) -> float | None:
         """Clip and step. Without a gradient the policy stays where it is, if a critic moves or not.

@@ -11,7 +11,14 @@ import pytest
 import yaml
 
 import rlfactory
-from rlfactory.config.schema.signature import RUNTIME_ARGUMENTS, Parameter, read_signature
+from rlfactory.algo.ops.noised_items import ForwardAlgorithm
+from rlfactory.algo.ops.step_replay import StepAlgorithm
+from rlfactory.config.schema.signature import (
+    RUNTIME_ARGUMENTS,
+    Parameter,
+    constructor_parameters,
+    read_signature,
+)
 from rlfactory.config.schema.static_names import TargetError
 from rlfactory.utils.types import Interval, TargetNode
 
@@ -232,7 +239,7 @@ def test_the_runtime_arguments_are_the_positional_parameters_of_each_group() -> 
             if target.startswith("rlfactory."):
                 module, _, name = target.rpartition(".")
                 made = getattr(importlib.import_module(module), name)
-                parameters = inspect.signature(made).parameters.values()
+                parameters = constructor_parameters(made)
                 names = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
                 found[group] = found.get(group, set()) | names
     passed = {group: {*names} for group, names in RUNTIME_ARGUMENTS.items()}
@@ -257,3 +264,17 @@ def test_each_contract_names_its_run_time_arguments(group: str, contract: str) -
     text = (package / f"{contract}.py").read_text(encoding="utf-8")
     described = re.findall(r"`(\w+)|^ {4}(\w+)(?::| {2,})", text, re.MULTILINE)
     assert {*RUNTIME_ARGUMENTS[group]} <= {name for pair in described for name in pair}
+
+
+def test_algorithms_get_the_run_time_objects_of_their_base() -> None:
+    for folder in ("algo", "algo/ops"):
+        for path in (Path(rlfactory.__file__).parent / folder).glob("*.py"):
+            importlib.import_module(f"rlfactory.{folder.replace('/', '.')}.{path.stem}")
+    wanted: list[tuple[type, set[str]]] = [
+        (StepAlgorithm, {"dynamics", "advantage"}),
+        (ForwardAlgorithm, {"advantage", "times", "sigmas"}),
+    ]
+    for base, objects in wanted:
+        assert len(base.__subclasses__()) > 2
+        for kind in base.__subclasses__():
+            assert objects <= {p.name for p in constructor_parameters(kind)}, kind

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rlfactory.run.loggers.base import SWEEP, Logger, SampleTable
+from rlfactory.run.loggers.base import SWEEP, Logger
+from rlfactory.run.samples import SampleTable
 
 
 class Noting(Logger):

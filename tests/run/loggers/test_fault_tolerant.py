@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from rlfactory.run.loggers import fault_tolerant as module
-from rlfactory.run.loggers.base import Logger, SampleTable
+from rlfactory.run.loggers.base import Logger
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant, Several
 from rlfactory.run.metrics import MetricsLog, read
+from rlfactory.run.samples import SampleTable
 from rlfactory.utils.errors import UserError
 
 STEPS = ["resume", "start", "log", "images", "table", "finish"]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from rlfactory.report.gallery import gallery
 from rlfactory.rollout import GeneratedSamples
-from rlfactory.run.figures.gallery import gallery
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.loggers import NoLogger
-from rlfactory.run.loggers.base import SampleTable
 from rlfactory.run.loggers.replay import log_samples, replay_run
 from rlfactory.run.metrics import MetricsLog
+from rlfactory.run.samples import SampleTable
 from rlfactory.run.scores import Scores
 
 SCORES = Scores(["a", "b"], {"main": np.array([0.25, np.nan]), "other": np.array([1.0, 2.0])})

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from rlfactory.run.loggers.base import SampleTable
 from rlfactory.run.loggers.tensorboard import TensorBoard
+from rlfactory.run.samples import SampleTable
 
 
 def events(run_dir: Path) -> Any:

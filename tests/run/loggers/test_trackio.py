@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 import rlfactory
-from rlfactory.run.loggers.base import SWEEP, SampleTable
+from rlfactory.run.loggers.base import SWEEP
 from rlfactory.run.loggers.trackio import Trackio
+from rlfactory.run.samples import SampleTable
 
 REAL = """
 import json, sys
 from pathlib import Path
 from PIL import Image
 from rlfactory.run.loggers.trackio import Trackio
-from rlfactory.run.loggers.base import SampleTable
+from rlfactory.run.samples import SampleTable
 
 run = Path(sys.argv[1])
 Image.new("RGB", (8, 4)).save(run / "a.png")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rlfactory.run.loggers.base import SWEEP, SampleTable, logger_links
+from rlfactory.run.loggers.base import SWEEP, logger_links
 from rlfactory.run.loggers.wandb import Wandb
+from rlfactory.run.samples import SampleTable
 
 
 def offline(**options: Any) -> Wandb:

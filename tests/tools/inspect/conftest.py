@@ -9,7 +9,7 @@ from transformer_lens.model_bridge import TransformerBridge
 
 from rlfactory.dynamics.token import Token
 from rlfactory.model.causal_lm import CausalLM
-from rlfactory.run.statistics import Change
+from rlfactory.report.statistics import Change
 from rlfactory.tools.inspect.analysis import DirectionView, Survey, TokenView
 from rlfactory.tools.inspect.attribution import Attribution
 from rlfactory.tools.inspect.hooked_model import Texts, boot, texts_of

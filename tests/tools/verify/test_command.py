@@ -37,7 +37,7 @@ Plant = Callable[[Path], None]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("verified") / "run"
     assert dispatch([*WORDS, f"run_dir={path}"]) == 0
     return path

@@ -85,9 +85,3 @@ def stochastic_steps(config: Config) -> list[int]:
         chosen = range(low, low + int(window.get("size", steps - window.get("skip_last", 0))))
     splits = config["tree"]["splits"] if config["branch_at"] == "tree" else []
     return sorted({*chosen, *splits})
-
-
-def nearest_divisors(number: int, wanted: int) -> list[int]:
-    """The three divisors of a number that are nearest to `wanted`, nearest first."""
-    divisors = [n for n in range(1, number + 1) if number % n == 0]
-    return sorted(divisors, key=lambda n: abs(n - wanted))[:3]

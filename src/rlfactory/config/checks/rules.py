@@ -21,9 +21,7 @@ from rlfactory.config.checks import (
     pictures,
     precision_and_parallelism,
     prompt_files,
-    regularizer,
     sampling,
-    tree,
     user_functions,
     vocabulary,
 )
@@ -34,8 +32,19 @@ from rlfactory.config.schema.class_function import class_function
 from rlfactory.config.schema.signature import read_signature
 
 _MODULES = (
-    *(optimisation, sampling, regularizer, tree, few_steps, data, composites, prompt_files, chats),
-    *(vocabulary, pictures, model_files, networks, precision_and_parallelism, user_functions),
+    optimisation,
+    sampling,
+    few_steps,
+    data,
+    composites,
+    prompt_files,
+    chats,
+    vocabulary,
+    pictures,
+    model_files,
+    networks,
+    precision_and_parallelism,
+    user_functions,
     eval_sets,
 )
 
@@ -68,15 +77,13 @@ def validated(key: str, config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem(f"{key}.{name}" if is_own else name, message, fix)
 
 
-RULES: tuple[Rule, ...] = (
-    *(
-        rule
-        for module in _MODULES
-        for name, rule in vars(module).items()
-        if name.startswith("require_") and rule.__module__ == module.__name__
-    ),
-    require_valid_options,
-)
+_OF_MODULES: list[Rule] = [
+    rule
+    for module in _MODULES
+    for name, rule in vars(module).items()
+    if name.startswith("require_") and rule.__module__ == module.__name__
+]
+RULES = (*_OF_MODULES, require_valid_options)
 """Each rule, in the order of report."""
 
 

@@ -44,7 +44,9 @@ class GPUModel:
 @cache
 def gpu_models() -> Mapping[str, GPUModel]:
     """All GPUs that can be named."""
-    table: dict[str, dict[str, Any]] = yaml.safe_load(DEVICES_FILE.read_text(encoding="utf-8"))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
+    text = DEVICES_FILE.read_text(encoding="utf-8")
+    table: dict[str, dict[str, Any]] = yaml.load(text, loader)
     return {
         name: GPUModel(
             name=name,

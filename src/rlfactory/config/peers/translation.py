@@ -7,6 +7,7 @@ from typing import Any
 from rlfactory.config.problems import override_key
 from rlfactory.config.words import typed_value
 
+FOREMOST = ("experiment", "algo", "model", "recipe")
 LONGEST = 80
 """Characters of a value without a counterpart that are shown."""
 
@@ -40,8 +41,10 @@ class Translation:
         self.dropped[key] = (value, reason)
 
     def command(self) -> list[str]:
-        """The words of the command, choices of options first."""
-        return sorted(self.words.values(), key=lambda word: "." in override_key(word))
+        """The words of the command: choices of options, the foremost first, then their keys."""
+        keys = [*FOREMOST, *self.words]
+        ordered = sorted(self.words, key=lambda key: ("." in key, keys.index(key)))
+        return [self.words[key] for key in ordered]
 
     def text(self, source: str) -> str:
         """The command, and as comments what it leaves out."""

@@ -4,115 +4,17 @@ metrics.jsonl in the run folder is always written, and is what curves and report
 """
 
 import json
-import math
 import os
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypedDict
 
 from rlfactory.run.atomic_write import write_text
-from rlfactory.utils.console import number
+from rlfactory.run.samples import SampleTable
 from rlfactory.utils.data_files import FileError, read_json, read_text
-from rlfactory.utils.text import plain
-
-Cell = str | float | None
-REMEDY = "remove it: it shows samples, and nothing is computed from it"
-
-
-class _Content(TypedDict):
-    """What the file of a table holds."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[Cell]]
-    pictures: list[str]
-
-
-@dataclass(frozen=True)
-class SampleTable:
-    """A row for each sample: its prompt, its response if it is a text, and its scores.
-
-    A score that could not be computed is None. `pictures` are the image files of the first rows.
-    """
-
-    title: str
-    columns: list[str]
-    rows: list[list[Cell]]
-    pictures: list[Path] = field(default_factory=list)
-
-    @property
-    def heads(self) -> list[str]:
-        """The column names, with one for images if there are any."""
-        return ["image", *self.columns] if self.pictures else self.columns
-
-    def with_images(self, to_image: Callable[[Path], Any]) -> list[list[Any]]:
-        """The rows, images first: `to_image(path)`, or None for rows without an image file."""
-        if not self.pictures:
-            return [list(row) for row in self.rows]
-        missing = [None] * (len(self.rows) - len(self.pictures))
-        images = [*map(to_image, self.pictures), *missing]
-        return [[image, *row] for image, row in zip(images, self.rows, strict=True)]
-
-    def markdown(self) -> str:
-        """The table in Markdown, without images."""
-        rule = "|" + "---|" * len(self.columns)
-        lines = [f"**{self.title}**", "", _line(self.columns), rule]
-        return "\n".join([*lines, *map(_line, self.rows)])
-
-    def save(self, path: Path) -> None:
-        """Write as JSON; paths of images are relative to its folder."""
-        pictures = [picture.relative_to(path.parent).as_posix() for picture in self.pictures]
-        content = {"title": self.title, "columns": self.columns, "rows": self.rows}
-        text = json.dumps(content | {"pictures": pictures}, ensure_ascii=False, indent=1)
-        write_text(path, text + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> "SampleTable":
-        """Read what `save` wrote; without images if one of their files is missing.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            FileError: it is no table, or names images outside its folder.
-        """
-        content = read_json(path, _Content, remedy=REMEDY)
-        columns, rows = content["columns"], content["rows"]
-        if any(len(row) != len(columns) for row in rows) or "prompt" not in columns:
-            raise FileError(path, "has rows of other columns than it names", REMEDY)
-        names = [PurePosixPath(name) for name in content["pictures"]]
-        files = [path.parent / name for name in names]
-        if len(files) > len(rows) or any(n.is_absolute() or ".." in n.parts for n in names):
-            raise FileError(path, "names images that are not its own", REMEDY)
-        pictures = files if all(file.is_file() for file in files) else []
-        return cls(content["title"], columns, rows, pictures)
-
-
-def sample_table(
-    title: str,
-    prompts: Sequence[str],
-    texts: Sequence[str] | None,
-    scores: Mapping[str, Sequence[float]],
-    pictures: Sequence[Path] = (),
-) -> SampleTable:
-    """The table of N samples: `scores[name]` has one number for each, NaN if it has no score."""
-    words = [list(prompts)] if texts is None else [list(prompts), list(texts)]
-    columns = ["prompt"] if texts is None else ["prompt", "response"]
-    numbers = [[None if math.isnan(x) else x for x in values] for values in scores.values()]
-    rows: list[list[Cell]] = [list(row) for row in zip(*words, *numbers, strict=True)]
-    return SampleTable(title, [*columns, *scores], rows, list(pictures[: len(rows)]))
-
-
-def _line(cells: Sequence[Cell]) -> str:
-    return f"| {' | '.join(map(_markdown, cells))} |"
-
-
-def _markdown(cell: Cell) -> str:
-    if isinstance(cell, str):
-        return plain(cell)
-    return number(math.nan if cell is None else cell)
 
 
 class _Sweep(TypedDict):

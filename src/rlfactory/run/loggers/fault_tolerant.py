@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from rlfactory.run.loggers.base import Logger, NoLogger, SampleTable
+from rlfactory.run.loggers.base import Logger, NoLogger
+from rlfactory.run.samples import SampleTable
 from rlfactory.utils.data_files import require_shallow
 from rlfactory.utils.errors import UserError
 from rlfactory.utils.workers import WorkerThread
@@ -106,7 +107,7 @@ class _Guarded:
         self._failed = False
         self._thread = WorkerThread(f"logger {name}")
         self._logger: Logger = NoLogger()
-        self._try(partial(self._make, make), SECONDS)
+        self._try(partial(self._make, make))
 
     def _make(self, make: Callable[[], Logger]) -> None:
         logger = make()
@@ -114,17 +115,16 @@ class _Guarded:
             raise TypeError(f"{type(logger).__name__} is no Logger")
         self._logger = logger
 
-    def tell(self, method: str, *args: object, seconds: float | None = None) -> None:
+    def tell(self, method: str, *args: object) -> None:
         """Make a call, unless one has failed."""
         if not self._failed:
-            call = partial(getattr(self._logger, method), *args)
-            self._try(call, SECONDS if seconds is None else seconds)
+            self._try(partial(getattr(self._logger, method), *args))
 
     def state_dict(self) -> dict[str, Any]:
         """The logger's, also after a failure; empty where it can't be had or saved."""
         state: dict[str, Any] = {}
         # a UserError is one of a logger that was made
-        self._try(lambda: state.update(_plain(self._logger.state_dict())), SECONDS, passes=())
+        self._try(lambda: state.update(_plain(self._logger.state_dict())), passes=())
         return state
 
     def finish(self) -> None:
@@ -134,12 +134,12 @@ class _Guarded:
     def _try(
         self,
         call: Callable[[], None],
-        seconds: float,
+        seconds: float | None = None,
         passes: tuple[type[BaseException], ...] = (UserError,),
     ) -> None:
         """Make a call; an error of it is told, once, and is the logger's last."""
         try:
-            self._thread.call(call, seconds)
+            self._thread.call(call, seconds or SECONDS)
         except (Exception, SystemExit) as error:  # a service's client may raise anything
             may_not_be_made = self.run_dir is None and isinstance(error, passes)
             if may_not_be_made and not self._failed:

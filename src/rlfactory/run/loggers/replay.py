@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.loggers.base import Logger, SampleTable
+from rlfactory.run.loggers.base import Logger
 from rlfactory.run.metrics import read
+from rlfactory.run.samples import SampleTable
 
 GRID, TABLE = "eval/samples", "eval/table"
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from rlfactory.run.loggers.base import Logger, SampleTable
+from rlfactory.run.loggers.base import Logger
+from rlfactory.run.samples import SampleTable
 
 FOLDER = "tensorboard"
 

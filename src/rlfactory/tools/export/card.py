@@ -10,12 +10,11 @@ import yaml
 from huggingface_hub import ModelCardData
 from huggingface_hub.constants import ENDPOINT
 
-from rlfactory.run.evaluations import read_sets, set_pairs
+from rlfactory.report.labels import evaluation_label
+from rlfactory.report.summary import markdown_table, set_sections
 from rlfactory.run.folder import RunFolder
-from rlfactory.run.labels import evaluation_label
 from rlfactory.run.loggers.base import logger_links
-from rlfactory.run.scores import Scores
-from rlfactory.run.summary import markdown_table, set_sections
+from rlfactory.run.scores import Scores, read_sets, set_pairs
 from rlfactory.tools.export.base_model import BaseModel
 from rlfactory.tools.export.portable import command_without_folders, without_folders
 from rlfactory.tools.export.snippet import Snippet

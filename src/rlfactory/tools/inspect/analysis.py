@@ -11,9 +11,9 @@ from transformer_lens.model_bridge import TransformerBridge
 from rlfactory.model.causal_lm import CausalLM
 from rlfactory.model.weight_sets import REFERENCE
 from rlfactory.prompts.base import Prompt
+from rlfactory.report.statistics import Change, paired_change
 from rlfactory.reward.base import Reward, RewardError, Samples, score_checked
 from rlfactory.rollout import Rollout
-from rlfactory.run.statistics import Change, paired_change
 from rlfactory.tools.inspect.attribution import (
     Attribution,
     Readout,

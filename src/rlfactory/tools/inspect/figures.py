@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlfactory.run.figures.figure import STYLE, saved_figure
+from rlfactory.report.plot import STYLE, saved_figure
 from rlfactory.tools.inspect.analysis import DirectionView, Survey
 from rlfactory.tools.inspect.attribution import Attribution, part_names
 from rlfactory.tools.inspect.hooked_model import token_name

@@ -5,24 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from rlfactory.model.text_base import TextModel
+from rlfactory.report.results import gallery, show_results
 from rlfactory.rollout import GeneratedSamples
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.disk_errors import explain_disk_errors
 from rlfactory.run.environment import current_environment, record_environment
-from rlfactory.run.evaluations import read_sets, set_pairs
-from rlfactory.run.figures.curves import draw_curves
-from rlfactory.run.figures.gallery import STRIP_PROMPTS, gallery
 from rlfactory.run.folder import RunFolder, RunFolderError
 from rlfactory.run.loggers import Logger
 from rlfactory.run.loggers.replay import log_samples
-from rlfactory.run.metrics import read
-from rlfactory.run.page import write_run_page
-from rlfactory.run.page.content import run_content
+from rlfactory.run.samples import STRIP_PROMPTS
 from rlfactory.run.scores import Scores
-from rlfactory.run.summary import summary_table, where_to_look, write_summary
 from rlfactory.train.checkpointing.savepoint import Savepoint
 from rlfactory.train.components import Components, Metrics
 from rlfactory.train.evaluation.evaluator import Evaluation, Evaluator, evaluation_metrics
@@ -135,27 +129,10 @@ class EvaluationReporter(Listener):
 
     def after_training(self, summary: Summary) -> None:
         """Draw curves, strip and pairs, write summary and page, and print where to look."""
-        before, after = summary.initial_scores, summary.final_scores
-        folder, records = self.folder, read(self.folder.metrics)
         for files in (self.files, *self.sets.values()):
             files.finish()
-        draw_run(folder)
-        write_run_page(folder, summary.outcome, summary.advice)
-        write_summary(
-            folder.summary, before=before, after=after, metrics=records, advice=summary.advice
-        )
-        console = Console(force_jupyter=False)  # one output of a notebook's cell, not one a line
-        if after is not None:
-            console.print(summary_table(before, after, set_pairs(read_sets(folder))))
-        for line in where_to_look(self.folder):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def draw_run(folder: RunFolder) -> None:
-    """Draw the curves of a run."""
-    content = run_content(folder)
-    title = f"{content.name}: {content.choices}" if content.choices else content.name
-    draw_curves(content.curves, folder.curves, title)
+        before, after = summary.initial_scores, summary.final_scores
+        show_results(self.folder, before, after, summary.outcome, summary.advice)
 
 
 class EvaluationSchedule(Listener):

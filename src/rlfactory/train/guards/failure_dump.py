@@ -126,14 +126,12 @@ class UpdatePosition:
 
 
 def report_first(
-    found: CheckedMicroBatch | None,
+    found: CheckedMicroBatch,
     micro_batches: Iterable[Batch | TokenBatch],
     samples: Rollout,
     position: UpdatePosition,
 ) -> NonFiniteReport | None:
     """The report of the micro-batch that was found not to be finite, out of those of an update."""
-    if found is None:
-        return None
     offset = 0
     for number, micro_batch in enumerate(micro_batches):
         if number == found.number:

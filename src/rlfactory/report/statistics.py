@@ -1,0 +1,200 @@
+"""Statistics of scores and of runs: intervals, paired changes and comparisons of methods.
+
+Over the prompts of one evaluation: percentile bootstrap of a mean (Efron, "Bootstrap Methods:
+Another Look at the Jackknife", 1979), unpaired and paired.
+
+Over the seeds of an experiment: Student's t interval, and the interquartile mean, stratified
+bootstrap and probability of improvement of Agarwal et al., "Deep Reinforcement Learning at the Edge
+of the Statistical Precipice" (2021).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Interval = tuple[float, float] | None
+"""Lower and upper bound; None where there are too few values for one."""
+RESAMPLES = 2000
+MIN_RUNS = 3
+"""Runs below which a bootstrap over seeds only repeats the values, so that none is shown."""
+_DRAWN_RESAMPLES = 1000
+_MAX_INDICES = 1 << 21  # indices drawn at once, so that memory stays at about 30 MB
+_MAX_DIFFERENCES = 1 << 20  # differences held at once, so that memory stays at about 10 MB
+
+
+@dataclass(frozen=True)
+class Change:
+    """Means over the `count` complete pairs, and the interval of their mean difference."""
+
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
+def bootstrap_interval(
+    values: ArrayLike, *, confidence: float = 0.95, resamples: int = 4000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the mean of `[N]` values, NaN dropped; (NaN, NaN) below two values."""
+    data = np.asarray(values, dtype=np.float64)
+    data = data[~np.isnan(data)]
+    if len(data) < 2:
+        return float("nan"), float("nan")
+    means = _resampled_means(data, resamples, np.random.default_rng(seed))
+    return _percentile_interval(means, confidence)
+
+
+def drawn_interval(values: ArrayLike, mean: float) -> tuple[float, float]:
+    """A bootstrap interval for a figure; the mean itself where values give none."""
+    low, high = bootstrap_interval(values, resamples=_DRAWN_RESAMPLES)
+    return (mean, mean) if np.isnan(low) else (low, high)
+
+
+def paired_change(before: ArrayLike, after: ArrayLike, *, resamples: int = 4000) -> Change:
+    """The means of both and of their difference `after - before`, `[N]` each, with its interval.
+
+    Pairs with a NaN are dropped; NaN without pairs.
+    """
+    first, second, difference = _pairs(before, after)
+    low, high = bootstrap_interval(difference, resamples=resamples)
+    return Change(
+        before=_mean(first),
+        after=_mean(second),
+        difference=_mean(difference),
+        low=low,
+        high=high,
+        count=len(difference),
+    )
+
+
+def mean_interval(values: ArrayLike, *, confidence: float = 0.95) -> Interval:
+    """The interval of the mean of `[N]` values by Student's t; None below two."""
+    data = np.asarray(values, dtype=np.float64)
+    if len(data) < 2:
+        return None
+    mean = float(data.mean())
+    reach = t_quantile(len(data) - 1, confidence) * float(data.std(ddof=1)) / math.sqrt(len(data))
+    return mean - reach, mean + reach
+
+
+def t_quantile(freedom: int, confidence: float = 0.95) -> float:
+    """Standard errors from the mean to either end of a two-sided t interval."""
+    # scipy.stats takes seconds to import, and this is all that is needed of it
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def interquartile_mean(values: ArrayLike) -> Array:
+    """The mean of `[..., N]` values without the lowest and the highest quarter, rounded down."""
+    data = np.sort(np.asarray(values, dtype=np.float64), axis=-1)
+    count = data.shape[-1]
+    middle: Array = data[..., count // 4 : count - count // 4].mean(-1)
+    return middle
+
+
+def stratified_bootstrap(
+    strata: Sequence[ArrayLike],
+    statistic: Callable[[list[Array]], Array],
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Percentile interval of a statistic of several samples, each resampled by itself.
+
+    The statistic maps samples `[R, N]`, one resample a row, to `[R]`. None where no sample has two
+    values, so that there is nothing to resample.
+    """
+    data = [np.asarray(stratum, dtype=np.float64) for stratum in strata]
+    longest = max(map(len, data), default=0)
+    if longest < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    rows = max(1, _MAX_DIFFERENCES // longest**2)
+    counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
+    drawn = np.concatenate([statistic(_resampled(data, count, rng)) for count in counts])
+    return _percentile_interval(drawn, confidence)
+
+
+def interquartile_interval(values: ArrayLike, *, resamples: int = RESAMPLES) -> Interval:
+    """The bootstrap interval of an interquartile mean."""
+    return stratified_bootstrap([values], lambda s: interquartile_mean(s[0]), resamples=resamples)
+
+
+def probability_of_improvement(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> Array:
+    """The probability that a run of `first` scores above one of `second`, a tie counting half.
+
+    Each has a sample `[..., N]` for each task; the result is the mean over tasks.
+    """
+    chances = [_wins(np.asarray(x), np.asarray(y)) for x, y in zip(first, second, strict=True)]
+    mean: Array = np.mean(chances, axis=0)
+    return mean
+
+
+def improvement_interval(
+    first: Sequence[ArrayLike], second: Sequence[ArrayLike], *, resamples: int = RESAMPLES
+) -> Interval:
+    """The interval of `probability_of_improvement`: the runs of each task and side resampled."""
+    tasks = len(first)
+    return stratified_bootstrap(
+        [*first, *second],
+        lambda s: probability_of_improvement(s[:tasks], s[tasks:]),
+        resamples=resamples,
+    )
+
+
+def paired_difference(first: ArrayLike, second: ArrayLike) -> tuple[float, Interval]:
+    """The mean of `first - second`, `[N]` each in one order of seeds, and its t interval."""
+    difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    return float(difference.mean()), mean_interval(difference)
+
+
+def _pairs(before: ArrayLike, after: ArrayLike) -> tuple[Array, ...]:
+    first, second = (np.asarray(x, dtype=np.float64) for x in (before, after))
+    if first.shape != second.shape or first.ndim != 1:
+        raise ValueError(f"pairs need two equal [N], got {first.shape} and {second.shape}")
+    kept = ~np.isnan(first) & ~np.isnan(second)
+    first, second = first[kept], second[kept]
+    # scores are float32: what is below its resolution is no difference
+    is_rounding = np.abs(second - first) <= 2.0**-20 * np.maximum(np.abs(first), np.abs(second))
+    return first, second, np.where(is_rounding, 0.0, second - first)
+
+
+def _mean(values: Array) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _percentile_interval(resampled: Array, confidence: float) -> tuple[float, float]:
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _resampled_means(data: Array, resamples: int, rng: np.random.Generator) -> Array:
+    rows = max(1, _MAX_INDICES // len(data))
+    counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
+    means = [data[rng.integers(len(data), size=(n, len(data)))].mean(1) for n in counts]
+    return np.concatenate(means)
+
+
+def _resampled(data: Sequence[Array], count: int, rng: np.random.Generator) -> list[Array]:
+    return [stratum[rng.integers(len(stratum), size=(count, len(stratum)))] for stratum in data]
+
+
+def _wins(x: Array, y: Array) -> Array:
+    # -1, 0, 1 for worse, even, better become 0, 1/2, 1
+    signs: Array = np.sign(x[..., :, None] - y[..., None, :])
+    chances: Array = (signs.mean((-2, -1)) + 1) / 2
+    return chances

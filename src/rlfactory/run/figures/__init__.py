@@ -1,1 +1,0 @@
-"""Figures in a run folder: curves, image grids, tables of texts."""

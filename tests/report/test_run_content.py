@@ -1,0 +1,81 @@
+from dataclasses import replace
+
+from rlfactory.report.run_content import run_content
+from rlfactory.report.sample_pairs import main_score
+from rlfactory.run.folder import RunFolder
+from rlfactory.run.scores import Scores
+
+
+def test_a_page_knows_what_was_run_and_on_what(images: RunFolder) -> None:
+    found = run_content(images)
+    assert (found.name, found.choices, found.main) == ("my run", "tiny_sd3, nft, shapes", "main")
+    assert found.facts["Status"] == "done, iteration 4 of 4"
+    assert found.facts["Device"] == "2 × NVIDIA H200"
+    assert found.facts["Git commit"].startswith("0123456789ab+")
+    assert found.facts["Seed"] == "7"
+    assert "torch 2.13" in found.facts["Versions"]
+    assert found.facts["Wall time"].startswith("0:09")
+    assert found.curves.ticks == [0, 4]
+    assert found.table["main"]["all"].count == 5
+    assert ("curves", "curves.png") in found.links
+    assert "Command" not in found.facts
+
+
+def test_prompts_are_called_held_out_only_where_all_evaluations_say_so(images: RunFolder) -> None:
+    for iteration, label in ((0, "evaluation prompts"), (4, "held-out prompts")):
+        path = images.evaluation(iteration)
+        replace(Scores.load(path), separate=True).save(path)
+        found = run_content(images)
+        assert found.label == found.curves.label == label
+
+
+def test_a_pair_is_shown_once_with_all_that_it_was_chosen_for(images: RunFolder) -> None:
+    found = run_content(images)
+    pairs = [pair for some in found.kinds.values() for pair in some]
+    assert sorted(p.prompt for p in pairs) == sorted(
+        ["a <b>red</b> circle", "two squares", "一个红色的圆形", "a cat 🐱", "fifth"]
+    )
+    improved, *_ = found.kinds["Most improved"]
+    assert improved.change > 0
+    assert "Most improved" in found.tags[id(improved)]
+    (worsened,) = found.kinds["Most worsened"]
+    assert worsened.prompt == "two squares"
+    assert found.tags[id(worsened)] == ["Most worsened", "Worst after training"]
+
+
+def test_advice_comes_from_the_summary_unless_it_is_given(images: RunFolder) -> None:
+    images.summary.write_text("# x\n\n## Advice\n\n- go slow\n- stop\n\n## Cost\n\n- 3 s\n")
+    assert run_content(images).advice == ["go slow", "stop"]
+    assert run_content(images, "interrupted", []).advice == []
+    assert run_content(images, "interrupted").facts["Status"] == "interrupted, iteration 4 of 4"
+
+
+def test_a_run_that_has_hardly_begun_has_a_page(tmp_path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    found = run_content(folder)
+    assert (found.main, found.table, found.kinds, found.before) == ("", {}, {}, None)
+    assert main_score(folder) == ""
+
+
+def test_what_is_damaged_is_left_out(images: RunFolder) -> None:
+    images.config.write_text("{")
+    images.evaluation(4).write_text("{")
+    (images.samples / "eval_000000.json").write_text("{")
+    found = run_content(images)
+    assert found.after is None
+    assert found.table == {}
+    assert found.kinds == {}
+    assert found.main == "main"
+
+
+def test_each_prompt_set_has_its_changes_and_its_curves(images: RunFolder) -> None:
+    for iteration in (0, 4):
+        scores = Scores.load(images.evaluation(iteration))
+        replace(scores, separate=True).save(images.prompt_set("signs").evaluation(iteration))
+    scores.save(images.prompt_set("once").evaluation(0))
+    found = run_content(images)
+    assert [*found.sets] == ["once", "signs"]
+    assert found.sets["signs"].table == found.table
+    assert found.sets["signs"].label == "held-out prompts"
+    assert found.sets["once"].table == {}
+    assert [*found.curves.sets["signs"]] == [0, 4]
