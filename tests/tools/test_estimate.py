@@ -22,7 +22,7 @@ IMAGES = ["schedule.steps=3", "micro_batch=8", "sample_batch=8", "reward=compres
 def test_an_image_run_is_what_its_plan_says(words: str) -> None:
     config = plan_from_words(*words.split(), *SMALL, *IMAGES, "hardware.gpu=h100").config
     found, plan = count(config), estimate(config, traits_of(config))
-    assert found.parameters == found.trainable == pytest.approx(plan.trainable)
+    assert found.parameters == found.trainable == pytest.approx(plan.trainable, rel=0.02)
     # of tiny networks most is not activations of blocks
     assert 0.5 < found.phases["learning"] / plan.phases["learning"] < 2
     assert found.work["learning"].flops > 2 * found.work["sampling"].flops / 3

@@ -65,6 +65,7 @@ class Need:
             CPU.
         sampling: what phases of sampling hold.
         learning: what a forward and backward pass of a micro-batch holds.
+        scores_meanwhile: whether batches are scored while further ones are drawn.
         gradient: gradients of further networks.
         drawn, items: all samples as they are drawn, and what learning adds to them.
     """
@@ -76,6 +77,7 @@ class Need:
     learning: float
     visiting: Mapping[str, float] = field(default_factory=dict)
     is_away: bool = False
+    scores_meanwhile: bool = False
     gradient: float = 0.0
     drawn: float = 0.0
     items: float = 0.0
@@ -126,7 +128,8 @@ def _estimate(config: Config, traits: Traits, need: Need) -> Estimate:
         "rewards": kept,
         "the program": 0.0 if on_gpu(config) else PROGRAM,
     }
-    in_background = scoring if config["scoring"]["background"] != "none" else 0.0
+    overlaps = need.scores_meanwhile and config["scoring"]["background"] != "none"
+    in_background = scoring if overlaps else 0.0
     sampled = shares.samples * need.drawn + shares.unsharded_network(network.parameters)
     gradient, scratch = _gradient(config, need.trainable, own)
     waiting = shares.samples * (need.drawn + need.items) + gradient + need.gradient

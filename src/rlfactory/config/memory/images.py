@@ -74,6 +74,7 @@ def images_need(config: Config, traits: Traits) -> Need:
         },
         visiting={"encoding": ENCODING * encoders + (0.0 if stays else encoders)},
         is_away=ahead,
+        scores_meanwhile=True,
         sampling={
             "sampling": sampling,
             "decoding": decoded + (vae if memory["offload_vae"] else 0.0),
