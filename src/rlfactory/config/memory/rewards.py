@@ -17,6 +17,8 @@ from rlfactory.model.pipelines.local_models import folder_of
 REWARDS_FILE = Path(__file__).with_name("rewards.json")
 PATHS = ("path", "clip_path")
 """Options of a reward that name a network."""
+READERS = ("gpt2", "llama", "qwen3")
+"""Architectures of language models that score, whose activations are estimated."""
 ACTIVATIONS = 14
 """Numbers for each token and channel that a block of a vision transformer holds at most."""
 
@@ -80,7 +82,7 @@ def _networks(node: Mapping[str, Any], *, is_gpu: bool) -> Iterator[RewardNetwor
         row = published_rewards().get(key) or published_rewards().get(name)
         if row is not None:
             yield RewardNetwork(element_size=size, batch=batch, **row)
-        elif (found := language_model(name)) is not None and found.blocks:
+        elif (found := language_model(name)) is not None and found.kind in READERS:
             width, tokens = int(found.size / found.blocks), int(node.get("max_tokens") or 512)
             yield RewardNetwork(found.parameters, size, found.blocks, width, tokens, batch)
         elif (parameters := _parameters_of(name)) is not None:
