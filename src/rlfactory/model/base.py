@@ -125,7 +125,7 @@ class ImageModel(ABC):
             tokens of the network beside the sample's.
         clip_tokens: tokens of CLIP's that the network reads beside `text_tokens`.
         activations: a file beside the class's, with rows of what its networks' activations take,
-            as `rlfactory estimate --rows` prints them; empty for networks that diffusers has and
+            in the form of config/memory/activations.json; empty for networks that diffusers has and
             this package measured.
 
     Attributes:
