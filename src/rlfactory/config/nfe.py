@@ -94,7 +94,7 @@ def items_per_sample(config: Config, traits: Traits) -> float:
         learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
         return 1 if requires == "tokens" else learned * int(config["times"].get("count", 1))
     steps = stochastic_steps(config)
-    own = class_function(config["algo"]["_target_"], "items")
+    own = class_function(config["algo"]["_target_"], "items", config.get("trust"))
     if own is not None:
         return float(own(config["algo"], config, steps))
     drawn = 1 if config["branch_at"] == "step" else len(steps)

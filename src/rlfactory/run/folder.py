@@ -231,7 +231,7 @@ def _first_existing(path: Path) -> Path:
 
 def _unusable(path: Path, error: OSError) -> RunFolderError:
     reason = error.strerror or str(error)
-    if path.is_symlink() and not path.exists():
+    if os.path.islink(path) and not os.path.exists(path):
         reason = f"a link to {path.readlink()}, which is not there"
     return RunFolderError(
         f"run_dir: {path} cannot be written ({reason}); type run_dir=FOLDER with one that can"

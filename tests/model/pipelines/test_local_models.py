@@ -28,7 +28,8 @@ def test_shipped_models_are_folders() -> None:
 
 def test_an_unknown_one_lists_those_there_are() -> None:
     with pytest.raises(
-        ValueError, match="randomwalks, sentiment, shapes_scorer, tiny_flux, tiny_gpt2, tiny_sd"
+        ValueError,
+        match="randomwalks, sentiment, shapes_scorer, smollm2, tiny_flux, tiny_gpt2, tiny_sd",
     ):
         resolve("zoo:none", "config.json")
 

@@ -66,7 +66,8 @@ def validated(key: str, config: Config, traits: Traits) -> Iterator[Problem]:
     """What the component at a key asks of its own options."""
     node = value_at(config, key, {})
     target = str(node.get("_target_"))
-    validate = class_function(target, "validate") if "_target_" in node else None
+    trust = config.get("trust")
+    validate = class_function(target, "validate", trust) if "_target_" in node else None
     if validate is None:
         return
     signature = read_signature(target)

@@ -46,7 +46,7 @@ def gpu_models() -> Mapping[str, GPUModel]:
     """All GPUs that can be named."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     text = DEVICES_FILE.read_text(encoding="utf-8")
-    table: dict[str, dict[str, Any]] = yaml.load(text, loader)
+    table: dict[str, dict[str, Any]] = yaml.load(text, Loader=loader)
     return {
         name: GPUModel(
             name=name,

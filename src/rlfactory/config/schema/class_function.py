@@ -1,24 +1,36 @@
 """Functions of a component's class that a plan calls, compiled from source: nothing is imported."""
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from rlfactory.config.schema.signature import lineage
+from rlfactory.config.schema.signature import lineage, read_signature
 from rlfactory.config.schema.static_names import TargetError, find_definition, statements
+from rlfactory.config.schema.targets import is_allowed
 from rlfactory.utils.live_objects import is_reference, resolve
 
 
-def class_function(target: str, name: str) -> Callable[..., Any] | None:
-    """A static method of a component's class by its import path; None where it has none.
+def class_function(
+    target: str, name: str, trust: Sequence[str] | None = None
+) -> Callable[..., Any] | None:
+    """A static method of a component's class by its import path; None where it has none, or where
+    code from there may not run.
 
     Importing the class's file would import torch, so the method may use builtins and what it
-    imports itself, without torch.
+    imports itself, without torch. Its first argument is a node's options; those that a subclass
+    doesn't take have the defaults of the class that the method stands in. An instance that was
+    handed over has checked its own.
     """
-    if is_reference(target):
-        return getattr(resolve(target), name, None)
-    return _compiled(target, name)
+    if not is_reference(target):
+        return _compiled(target, name) if is_allowed(target, trust or ()) else None
+    kind = resolve(target)
+    owner = (
+        next((k for k in kind.__mro__ if name in vars(k)), None) if isinstance(kind, type) else None
+    )
+    if owner is None:
+        return None
+    return _completed(getattr(kind, name), f"{owner.__module__}.{owner.__qualname__}")
 
 
 @cache
@@ -26,12 +38,22 @@ def _compiled(target: str, name: str) -> Callable[..., Any] | None:
     module, _, kind = target.rpartition(".")
     where, node = find_definition(module, kind)
     if not isinstance(node, ast.ClassDef):
-        raise TargetError(f"{target} is no class")
+        return None
     for owner, ancestor in lineage(where, node):
         for item in statements(ancestor.body):
             if isinstance(item, ast.FunctionDef) and item.name == name:
-                return _function(item, owner.name)
+                return _completed(_function(item, owner.name), f"{owner.name}.{ancestor.name}")
     return None
+
+
+def _completed(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
+    """`function`, given the defaults of its class for the options that are missing."""
+    try:
+        parameters = read_signature(owner).parameters
+    except TargetError:  # a class of a notebook
+        return function
+    defaults = {name: p.plain_default for name, p in parameters.items()}
+    return lambda options, *others: function({**defaults, **options}, *others)
 
 
 def _function(node: ast.FunctionDef, module: str) -> Callable[..., Any]:
