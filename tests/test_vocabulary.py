@@ -27,7 +27,7 @@ MODULES = re.findall(
 NAMES = re.findall(
     r"\w+",
     """
-    Adviser Asked Border CommonError Deal EVALUATED Gathering HANDED_OVER Interruptible Keeper
+    Adviser Asked CommonError Deal EVALUATED Gathering HANDED_OVER Interruptible Keeper
     LostError MENDABLE NO_MATTER NO_RESULT PARTED Placement Sitting Standing Taken Watcher appraise
     begun_in everyones frozen_problems hardware_of holds_nodes import_from_here impossible_sweep
     is_to_launch own_rows shipped_folder told_apart with_parts
