@@ -240,7 +240,7 @@ def accept_rlfactory(words: list[str]) -> None:
     elif command in ("-sc", "--help", "--version", "--cfg", "import"):
         return  # tests/cli types these
     else:
-        plan(rest if command == "check" else words)
+        plan(rest if command in ("check", "estimate") else words)
 
 
 def pair(word: str) -> tuple[str, str]:
