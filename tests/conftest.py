@@ -25,6 +25,7 @@ from rlfactory.run.folder import RunFolder
 from rlfactory.utils.current_folder import TRUST
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from stand_ins import LinearModel, Threaded
 
     from rlfactory.dynamics.base import Dynamics
@@ -152,6 +153,22 @@ def not_drawn() -> Iterator[None]:
         yield
     finally:
         results.draw_run = draw
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> "list[Figure]":
+    """Every figure that is saved, to be looked into."""
+    from matplotlib.figure import Figure
+
+    kept: list[Figure] = []
+    real = Figure.savefig
+
+    def keep(self: Figure, *args: Any, **kwargs: Any) -> None:
+        kept.append(self)
+        real(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return kept
 
 
 @pytest.fixture(autouse=True)

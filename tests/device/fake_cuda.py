@@ -23,7 +23,6 @@ except NoGuardError as error:
     print(json.dumps({"no_device": str(error)}), flush=True)
     sys.exit()
 
-import ghost  # noqa: E402
 import torch  # noqa: E402
 import torch.cuda.amp.common  # noqa: E402
 from full_size import adapter  # noqa: E402

@@ -3,7 +3,7 @@
 import pytest
 
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.instructions import HELD_OUT, Instructions
+from rlfactory.prompts.instructions import HELD_OUT, InstructionsPrompts
 from rlfactory.prompts.ops.constraints import KINDS, TEXTS, stated
 
 
@@ -22,14 +22,14 @@ def phrasings(prompts: list[Prompt]) -> set[int]:
 
 
 def test_training_lacks_kinds_and_a_phrasing() -> None:
-    prompts = Instructions(count=500)
+    prompts = InstructionsPrompts(count=500)
     assert len({p.text for p in prompts.prompts}) == 500
     assert kinds(prompts.prompts) == {*KINDS} - {*HELD_OUT}
     assert phrasings(prompts.prompts) == {0, 1}
 
 
 def test_evaluations_have_what_training_lacks() -> None:
-    seen, unseen, phrased = (Instructions(part=p) for p in ("seen", "kinds", "phrasings"))
+    seen, unseen, phrased = (InstructionsPrompts(part=p) for p in ("seen", "kinds", "phrasings"))
     assert kinds(unseen.eval_prompts) == {*HELD_OUT}
     assert kinds(seen.eval_prompts) == kinds(phrased.eval_prompts) == kinds(seen.prompts)
     assert phrasings(seen.eval_prompts) == {0, 1}
@@ -41,13 +41,15 @@ def test_evaluations_have_what_training_lacks() -> None:
 
 
 def test_the_same_arguments_give_the_same_prompts() -> None:
-    first, second = Instructions(count=50), Instructions(count=50)
+    first, second = InstructionsPrompts(count=50), InstructionsPrompts(count=50)
     assert [p.text for p in first.prompts] == [p.text for p in second.prompts]
     assert first.prompts[0].metadata == second.prompts[0].metadata
 
 
 def test_constraints_of_a_prompt() -> None:
-    numbers = [len(p.metadata["constraints"]) for p in Instructions(most=3, count=300).prompts]
+    numbers = [
+        len(p.metadata["constraints"]) for p in InstructionsPrompts(most=3, count=300).prompts
+    ]
     assert {*numbers} == {1, 2, 3}
 
 
@@ -56,4 +58,4 @@ def test_constraints_of_a_prompt() -> None:
 )
 def test_no_kind_is_left(options: dict[str, object]) -> None:
     with pytest.raises(PromptError, match="held_out_kinds"):
-        Instructions(**options)
+        InstructionsPrompts(**options)

@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -29,20 +28,6 @@ TRAINING: dict[str, float | None] = {
     "time/score": 0.2,
     "time/learn": 1.5,
 }
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Every figure that is saved, to be looked into."""
-    kept: list[Figure] = []
-    real = Figure.savefig
-
-    def keep(self: Figure, *args: Any, **kwargs: Any) -> None:
-        kept.append(self)
-        real(self, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return kept
 
 
 def run(length: int, **more: float) -> list[dict[str, float | None]]:

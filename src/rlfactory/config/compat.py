@@ -16,7 +16,7 @@ from rlfactory.config.paths import packaged_folder
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.root import COMPONENTS, RootConfig
 from rlfactory.config.schema.signature import parameters_of
-from rlfactory.config.schema.targets import is_allowed
+from rlfactory.config.schema.targets import is_allowed, trusted_by
 
 Config = Mapping[str, Any]
 RENAMED = {
@@ -148,8 +148,7 @@ def check_frozen(frozen: Config) -> list[Problem]:
     """Problems of a frozen, upgraded configuration: targets that may not be imported or were
     removed, and missing keys that change results.
     """
-    trust = frozen.get("trust")
-    trusted = [str(package) for package in trust] if isinstance(trust, list) else []
+    trusted = trusted_by(frozen)
     refused = []
     for key, target in _targets(frozen, ""):
         if note := removal_note(target):

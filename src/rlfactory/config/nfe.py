@@ -10,6 +10,7 @@ from rlfactory.config.checks.base import (
     stochastic_steps,
 )
 from rlfactory.config.schema.class_function import class_function
+from rlfactory.config.schema.targets import trusted_by
 from rlfactory.utils.batch_sizes import learning_passes, sampling_passes
 from rlfactory.utils.tree_sizes import nodes_after
 
@@ -94,7 +95,7 @@ def items_per_sample(config: Config, traits: Traits) -> float:
         learned = 2 / config["group_size"] if traits["algo"].get("learns_from_pairs") else 1
         return 1 if requires == "tokens" else learned * int(config["times"].get("count", 1))
     steps = stochastic_steps(config)
-    own = class_function(config["algo"]["_target_"], "items", config.get("trust"))
+    own = class_function(config["algo"]["_target_"], "items", trusted_by(config))
     if own is not None:
         return float(own(config["algo"], config, steps))
     drawn = 1 if config["branch_at"] == "step" else len(steps)

@@ -10,7 +10,7 @@ from rlfactory.config.problems import Problem, closest, unknown_key, untaken_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS, RootConfig
 from rlfactory.config.schema.signature import Signature, read_signature
 from rlfactory.config.schema.static_names import TargetError
-from rlfactory.config.schema.targets import contains_targets, is_allowed, where_to_get
+from rlfactory.config.schema.targets import contains_targets, is_allowed, trusted_by, where_to_get
 from rlfactory.utils.typecheck import describe, literals, matches
 from rlfactory.utils.types import TargetNode
 
@@ -111,8 +111,8 @@ def node_problems(
     if note := removal_note(target):
         yield Problem(f"{key}._target_", f"{target} was removed; {note}")
         return
-    if not is_allowed(target, _trusted(config)):
-        yield _untrusted_target(f"{key}._target_", target, _trusted(config))
+    if not is_allowed(target, trusted_by(config)):
+        yield _untrusted_target(f"{key}._target_", target, trusted_by(config))
         return
     try:
         signature = signatures[key] = read_signature(target)
@@ -162,8 +162,3 @@ def _untrusted_target(key: str, target: str, trusted: Sequence[str]) -> Problem:
         return Problem(key, message)
     trust = f"trust=[{','.join([*trusted, package])}]"
     return Problem(key, f"{message}; {trust} allows this one", trust)
-
-
-def _trusted(config: Config) -> list[str]:
-    trust = config.get("trust")
-    return [str(package) for package in trust] if isinstance(trust, list) else []

@@ -20,7 +20,7 @@ SEEN_SHARE = 0.8
 """Of the subjects, from the first on: those of training. The others are those of evaluations."""
 
 
-class Instructions(PromptList):
+class InstructionsPrompts(PromptList):
     """Requests such as `Describe the moon. Use exactly 7 words. Avoid commas.`, with `constraints`.
 
     Training has `kinds` in all phrasings but the last. An evaluation has other subjects, and by

@@ -52,7 +52,7 @@ def empty_models(mode: FakeTensorMode) -> Iterator[None]:
         return fake(network)
 
     def rewards(config: Config, _: Any) -> tuple[Reward, dict[str, Reward]]:
-        return NoReward(), {name: NoReward() for name in config["eval_rewards"]["of"]}
+        return StandInReward(), {name: StandInReward() for name in config["eval_rewards"]["of"]}
 
     with (
         mock.patch.object(image_base, "open_pipeline", opened),
@@ -62,7 +62,7 @@ def empty_models(mode: FakeTensorMode) -> Iterator[None]:
         yield
 
 
-class NoReward(Reward):
+class StandInReward(Reward):
     """A reward in the place of those that are configured, whose networks aren't counted."""
 
     media = "images"

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -15,20 +14,6 @@ from rlfactory.tools.inspect.figures import (
 )
 
 from .conftest import Words
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Every figure that is saved, to be looked into."""
-    kept: list[Figure] = []
-    real = Figure.savefig
-
-    def keep(self: Figure, *args: Any, **kwargs: Any) -> None:
-        kept.append(self)
-        real(self, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return kept
 
 
 @pytest.mark.slow

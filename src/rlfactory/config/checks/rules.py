@@ -30,6 +30,7 @@ from rlfactory.config.dotted_keys import value_at
 from rlfactory.config.problems import Problem
 from rlfactory.config.schema.class_function import class_function
 from rlfactory.config.schema.signature import read_signature
+from rlfactory.config.schema.targets import trusted_by
 
 _MODULES = (
     optimisation,
@@ -66,8 +67,8 @@ def validated(key: str, config: Config, traits: Traits) -> Iterator[Problem]:
     """What the component at a key asks of its own options."""
     node = value_at(config, key, {})
     target = str(node.get("_target_"))
-    trust = config.get("trust")
-    validate = class_function(target, "validate", trust) if "_target_" in node else None
+    known = "_target_" in node
+    validate = class_function(target, "validate", trusted_by(config)) if known else None
     if validate is None:
         return
     signature = read_signature(target)

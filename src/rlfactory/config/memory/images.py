@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from rlfactory.config.checks.base import Config, Traits, steps_trained
-from rlfactory.config.memory.estimate import Need, copied_weights, way
 from rlfactory.config.memory.model_parts import (
     NETWORKS,
     Activations,
@@ -12,6 +11,7 @@ from rlfactory.config.memory.model_parts import (
     own_tables,
     parts_of,
 )
+from rlfactory.config.memory.need import Need, copied_weights, way
 from rlfactory.config.memory.sharding import BYTES
 from rlfactory.config.nfe import items_per_sample, passes_per_prediction
 from rlfactory.config.schema.signature import trait

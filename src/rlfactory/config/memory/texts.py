@@ -3,8 +3,8 @@
 from rlfactory.config.checks.base import Config, Traits, penalties
 from rlfactory.config.checks.prompt_files import known_rows
 from rlfactory.config.memory.device_memory import on_gpu
-from rlfactory.config.memory.estimate import Need, copied_weights, way
 from rlfactory.config.memory.model_parts import Activations, Part, language_model
+from rlfactory.config.memory.need import Need, copied_weights, way
 from rlfactory.config.memory.sharding import BYTES, shares_of
 from rlfactory.config.schema.signature import trait
 

@@ -11,9 +11,7 @@ from rlfactory.config.schema.targets import is_allowed
 from rlfactory.utils.live_objects import is_reference, resolve
 
 
-def class_function(
-    target: str, name: str, trust: Sequence[str] | None = None
-) -> Callable[..., Any] | None:
+def class_function(target: str, name: str, trust: Sequence[str] = ()) -> Callable[..., Any] | None:
     """A static method of a component's class by its import path; None where it has none, or where
     code from there may not run.
 
@@ -23,7 +21,7 @@ def class_function(
     handed over has checked its own.
     """
     if not is_reference(target):
-        return _compiled(target, name) if is_allowed(target, trust or ()) else None
+        return _compiled(target, name) if is_allowed(target, trust) else None
     kind = resolve(target)
     owner = (
         next((k for k in kind.__mro__ if name in vars(k)), None) if isinstance(kind, type) else None

@@ -68,6 +68,12 @@ def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
     return _below(target, [root for root in allowed_roots(trust) if root != "rlfactory"])
 
 
+def trusted_by(config: Mapping[str, Any]) -> list[str]:
+    """The packages that a configuration's `trust` names; none where it is no list."""
+    trust = config.get("trust")
+    return [str(package) for package in trust] if isinstance(trust, list) else []
+
+
 def is_foreign_optimizer(target: str) -> bool:
     """Whether a target is an optimiser of another library, which has more options than a file
     shows.

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from filelock import FileLock
-
 CONVERT = "import sys; from rlfactory.model.lm.loading import save_plain; save_plain(*sys.argv[1:])"
 
 
@@ -64,6 +62,8 @@ def packaged_folder(name: str) -> Path:
     folder = cache_folder() / f"{name}-{model.sha256[:16]}"
     if folder.is_dir():
         return folder
+    from filelock import FileLock  # imported where it is needed: every plan reads this module
+
     source = _source(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
