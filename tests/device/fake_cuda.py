@@ -7,9 +7,11 @@ One item, bf16, LoRA for image models; a language model learns all its weights f
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 BENCH = HERE.parents[1] / "scripts" / "bench"
@@ -27,10 +29,13 @@ import torch  # noqa: E402
 import torch.cuda.amp.common  # noqa: E402
 from full_size import adapter  # noqa: E402
 from torch import Tensor  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 from rlfactory.model.precision import Precision  # noqa: E402
 from rlfactory.rollout import Condition  # noqa: E402
+from rlfactory.tools.fake_tensors import Counting, fake_tensors, with_fake_tensors  # noqa: E402
 
 BF16 = Precision(weights="bfloat16", rollout="bfloat16", learning="bfloat16")
 LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
@@ -89,29 +94,62 @@ def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="cuda")
 
 
+def flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Attention by the kernel that CUDA would take, which fake tensors don't choose by themselves:
+    flash attention in half precision, else the memory-efficient one.
+    """
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        query, key, value = (tensor.to(dtype) for tensor in (query, key, value))
+    if enable_gqa:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = (tensor.repeat_interleave(repeats, 1) for tensor in (key, value))
+    if query.dtype == torch.float32 or attn_mask is not None:
+        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+        saves = torch.is_grad_enabled()
+        return efficient(query, key, value, attn_mask, saves, 0.0, is_causal, scale=scale)[0]
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    return flash(query, key, value, 0.0, is_causal, return_debug_mask=False, scale=scale)[0]
+
+
+@contextmanager
+def fake_gpu() -> Iterator[FakeTensorMode]:
+    """Every tensor created within the `with` is a fake one; attention is CUDA's."""
+    attention = mock.patch.object(F, "scaled_dot_product_attention", flash_attention)
+    with fake_tensors() as mode, attention:
+        yield mode
+
+
 def measure(name: str) -> dict[str, float]:
     """GiB and kernel launches of sampling, and of a forward and a backward pass of learning."""
     make_model = language_model if name in LANGUAGE_MODELS else image_model
     network, make = make_model(name)
-    with ghost.fake_tensors("cuda"):
-        ghost.with_fake_tensors(network, "cuda")
+    with fake_gpu() as mode:
+        with_fake_tensors(network, mode, "cuda")
         if name in LANGUAGE_MODELS:
             network.tie_weights()
         predict = make()
         found = {"weights": sum(p.numel() * p.element_size() for p in network.parameters())}
-        with ghost.Live() as live, ghost.Launches() as sampling, torch.no_grad():
+        with Counting() as sampling, torch.no_grad():
             predict()
-        found["sampling"] = live.peak
-        with ghost.Live() as live:
-            with ghost.Launches() as forward:
-                loss = predict().float().pow(2).mean()
-            found["saved"] = live.now
-            with ghost.Launches() as backward:
-                loss.backward()
-        found["learning"] = live.peak
+        with Counting() as learning:
+            loss = predict().float().pow(2).mean()
+            saved, forward = learning.now, learning.work.launches
+            loss.backward()
+    found |= {"sampling": sampling.peak, "saved": saved, "learning": learning.peak}
+    backward = learning.work.launches - forward
+    counted = {"sampling": sampling.work.launches, "forward": forward, "backward": backward}
     gib = {key: round(value / 2**30, 3) for key, value in found.items()}
-    counted = {"sampling": sampling, "forward": forward, "backward": backward}
-    return gib | {f"{k}_launches": launches.counts.total() for k, launches in counted.items()}
+    return gib | {f"{key}_launches": launches for key, launches in counted.items()}
 
 
 def pretend() -> None:

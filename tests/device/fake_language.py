@@ -14,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import fake_cuda  # before torch: it loads the guard
-import ghost
 import torch
 from torch import Tensor
 from transformers import AutoConfig
@@ -30,6 +29,7 @@ from rlfactory.model.precision import Precision
 from rlfactory.regularizer.coefficient import Fixed
 from rlfactory.regularizer.kl_token import KLToken
 from rlfactory.rollout import Tokens
+from rlfactory.tools.fake_tensors import Counting, with_fake_tensors
 
 PROMPT = 512
 QWEN3_8B = {
@@ -100,15 +100,15 @@ def measure(*words: str) -> dict[str, float]:
     algo = PPO(token, **options(config["algo"]))
     coefficient = Fixed(**options(config["regularizer"]["coefficient"]))
     kl = KLToken(token, **options(config["regularizer"], "coefficient"), coefficient=coefficient)
-    with ghost.fake_tensors("cuda"):
+    with fake_cuda.fake_gpu() as mode:
         for part in (model.network, model.critic):
-            ghost.with_fake_tensors(part, "cuda")
+            with_fake_tensors(part, mode, "cuda")
         model.device = torch.device("cuda")
         model._unused = torch.ones(len(model.unused_ids), dtype=torch.int64, device="cuda")
         weights = sum(p.numel() * p.element_size() for p in model.network.parameters())
         tokens = whole_tokens(token.length)
         batch = TokenBatch(tokens, tokens.log_prob, tokens.value)
-        with ghost.Live() as live:
+        with Counting() as live:
             found = algo.loss(model, batch)
             penalty, _ = kl.penalty(model, batch, found.outputs)
             saved = live.now

@@ -172,12 +172,12 @@ def bytes_of(module: nn.Module) -> int:
     return sum({_storage(t)._cdata: _storage(t).nbytes() for t in tensors}.values())
 
 
-def with_fake_tensors(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """The module with all its tensors replaced by fake ones, of the CPU."""
+def with_fake_tensors(module: nn.Module, mode: FakeTensorMode, device: str = "cpu") -> nn.Module:
+    """The module with all its tensors replaced by fake ones, of a device."""
 
     def like(tensor: Tensor) -> Tensor:
         with mode:
-            return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
     for inner in module.modules():
         for name, parameter in inner._parameters.items():
