@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from full_size import Changes, a_prompt, adapter
+from full_size import a_prompt, adapter
 from peft import LoraConfig, inject_adapter_in_model
 from published import part
 from torch import Tensor, nn
@@ -33,12 +33,9 @@ WAYS = [
     for dtype in ("float32", "bfloat16")
     for again in (False, True)
 ]
-SIZES, TOKENS = (384, 512), (128, 256)
+SIZES, TOKENS = (1024, 1536), (256, 512)
 """Pixels and tokens of text of the two counts whose difference is a rate."""
 FRAMES = (9, 17)
-
-
-Rates = dict[str, torch.Tensor]
 
 
 def word(finetune: str, dtype: str, again: bool) -> str:
@@ -47,37 +44,24 @@ def word(finetune: str, dtype: str, again: bool) -> str:
     )
 
 
-def counted(predict: Callable[[], Tensor]) -> tuple[int, int, int]:
-    """The most bytes of a prediction, what autograd keeps of one, and the most of a gradient."""
+def counted(network: nn.Module, predict: Callable[[], Tensor]) -> tuple[int, int]:
+    """The most bytes of a prediction, and of one with its backward pass but for gradients."""
+    for parameter in network.parameters():
+        if parameter.requires_grad and not parameter._post_accumulate_grad_hooks:
+            parameter.register_post_accumulate_grad_hook(drop_gradient)
     with Counting() as live:
         with torch.no_grad():
             predict()
-        sampling, before = live.peak, live.now
-        loss = predict().float().pow(2).mean()
-        saved, live.peak = live.now - before, live.now
-        loss.backward()
-    return sampling, saved, live.peak - before
+        sampling, before, live.peak = live.peak, live.now, live.now
+        predict().float().pow(2).mean().backward()
+    return sampling, live.peak - before
 
 
-def with_all_weights(rows: Rates, blocks: int) -> Rates:
-    """Rows of both ways, whose learning is that of adapters but for what autograd keeps.
-
-    With gradients of all weights a pass holds the most at its end, and the plan counts them apart.
-    """
-    found = {}
-    for name, (sampling, saved, learning) in rows.items():
-        if name.startswith("full"):
-            own = rows[name.replace("full", "lora")]
-            plain = name.removesuffix(" checkpointed")
-            more = saved - own[1]
-            if plain != name:
-                more = (rows[plain][1] - rows[plain.replace("full", "lora")][1]) / blocks
-            learning = own[2] + more
-        found[name] = torch.stack([sampling, learning])
-    return found
+def drop_gradient(parameter: Tensor) -> None:
+    parameter.grad = None
 
 
-def image_rates(name: str, way: tuple[str, str, bool], changes: Changes) -> list[list[float]]:
+def image_rates(name: str, way: tuple[str, str, bool]) -> list[list[int]]:
     """Bytes for each latent and for each token of text, of sampling and of learning."""
     finetune, dtype, again = way
     weights = torch.bfloat16 if (finetune, dtype) == ("lora", "bfloat16") else torch.float32
@@ -87,7 +71,7 @@ def image_rates(name: str, way: tuple[str, str, bool], changes: Changes) -> list
         options["text_tokens"] = TOKENS[0]
     if name == "wan":
         options |= {"size": [240, 416], "frames": FRAMES[0]}
-    model = adapter(name, changes, weights, **options)
+    model = adapter(name, {}, weights, **options)
     network, text = model.network, model.encode([a_prompt(model)]).tensors
     if again:
         network.enable_gradient_checkpointing()
@@ -120,59 +104,28 @@ def image_rates(name: str, way: tuple[str, str, bool], changes: Changes) -> list
                 with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
                     return model.predict(x, t, Condition(tensors))
 
-            return counted(predict)
+            return counted(network, predict)
 
         small, large = (count(shape, TOKENS[0]) for shape in shapes)
         more = count(shapes[0], TOKENS[1]) if reads_tokens else small
     area = [torch.Size(shape[1:]).numel() for shape in shapes]
     return [
-        [(b - a) / (area[1] - area[0]), (c - a) / (TOKENS[1] - TOKENS[0])]
+        [round((b - a) / (area[1] - area[0])), round((c - a) / (TOKENS[1] - TOKENS[0]))]
         for a, b, c in zip(small, large, more, strict=True)
     ]
-
-
-def at_full_depth(count: Callable[[Mapping[str, Any]], Any], depth: Mapping[str, Any]) -> Any:
-    """What a network of all its blocks has, by what each further one of a kind adds to two."""
-    depth = {k: v for k, v in depth.items() if v}
-    if not depth:
-        return torch.tensor(count({}))
-    few = {k: [] if isinstance(v, list) else 2 for k, v in depth.items()}
-    base = total = torch.tensor(count(few), dtype=torch.float64)
-    for key, blocks in depth.items():
-        is_list = isinstance(blocks, list)
-        further = (len(blocks) if is_list else blocks - 2) / 2
-        total = total + further * (
-            torch.tensor(count(few | {key: [0, 1] if is_list else 4})) - base
-        )
-    return total
-
-
-DEPTH = ("num_layers", "num_single_layers", "n_layers", "n_refiner_layers", "dual_attention_layers")
-LANGUAGE_DEPTH = ("num_hidden_layers", "n_layer")
 
 
 def image_row(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
     kind = "unet" if "unet" in described["parts"] else "transformer"
     config = described["parts"][kind]["config"]
-    depth = {} if kind == "unet" else {k: config[k] for k in DEPTH if config.get(k)}
-
-    def lora(changes: Mapping[str, Any]) -> list[float]:
-        model = adapter(name, {kind: changes}, torch.float32)
-        rank = next(iter(model.lora.layers[0].r.values()))
-        return [sum(p.numel() for p in model.lora.parameters().values()) // rank]
-
-    rates = {
-        word(*way): at_full_depth(lambda c, way=way: image_rates(name, way, {kind: c}), depth)
-        for way in WAYS
-    }
+    lora = adapter(name, {}, torch.float32).lora
+    rank = next(iter(lora.layers[0].r.values()))
+    rates = {word(*way): image_rates(name, way) for way in WAYS}
     part = Part(described["parts"][kind]["parameters"], config)
     return {
         "size": round(part.size, 4),
-        "lora": int(at_full_depth(lora, depth)[0]),
-        **{
-            way: rows.round().int().tolist()
-            for way, rows in with_all_weights(rates, part.blocks).items()
-        },
+        "lora": sum(p.numel() for p in lora.parameters().values()) // rank,
+        **rates,
     }
 
 
@@ -206,7 +159,7 @@ def language_model(config: Mapping[str, Any]) -> nn.Module:
         ).eval()
 
 
-def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> list[list[float]]:
+def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> list[list[int]]:
     """Bytes for each token, up to the hidden states."""
     finetune, dtype, again = way
     network = language_model(config)
@@ -236,10 +189,10 @@ def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> lis
                         input_ids=ids, attention_mask=mask, use_cache=False
                     ).last_hidden_state
 
-            return counted(predict)
+            return counted(network, predict)
 
-        small, large = count(256), count(512)
-    return [[0.0, (b - a) / 256] for a, b in zip(small, large, strict=True)]
+        small, large = count(8192), count(16384)
+    return [[0, round((b - a) / 8192)] for a, b in zip(small, large, strict=True)]
 
 
 def targets_of(config: Mapping[str, Any]) -> list[str]:
@@ -247,26 +200,15 @@ def targets_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def language_row(config: Mapping[str, Any]) -> dict[str, Any]:
-    key = next(k for k in LANGUAGE_DEPTH if k in config)
-
-    def lora(changes: Mapping[str, Any]) -> list[float]:
-        network = language_model({**config, **changes})
-        inject_adapter_in_model(LoraConfig(r=16, target_modules=targets_of(config)), network)
-        return [sum(p.numel() for n, p in network.named_parameters() if "lora_" in n) // 16]
-
-    depth = {key: config[key]}
-    rates = {
-        word(*way): at_full_depth(lambda c, way=way: language_rates({**config, **c}, way), depth)
-        for way in WAYS
-    }
+    network = language_model(config)
+    inject_adapter_in_model(LoraConfig(r=16, target_modules=targets_of(config)), network)
+    lora = sum(p.numel() for n, p in network.named_parameters() if "lora_" in n) // 16
+    rates = {word(*way): language_rates(config, way) for way in WAYS}
     part = Part(0, config)
     return {
         "size": round(part.size, 4),
-        "lora": int(at_full_depth(lora, depth)[0]),
-        **{
-            way: rows.round().int().tolist()
-            for way, rows in with_all_weights(rates, part.blocks).items()
-        },
+        "lora": lora,
+        **rates,
     }
 
 
