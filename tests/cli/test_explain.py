@@ -52,6 +52,8 @@ def test_groups_and_options(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "evaluation.evry"], "Did you mean evaluation.every?"),
         (["explain", "algo=nonsense"], "there is no option nonsense"),
         (["explain", "seed=3"], "sets a key"),
+        (["explain", "seed.x"], "known here: none"),
+        (["explain", "loss_type"], r"loss_type \(TRL, ms-swift\) is algo=dapo or "),
         (["explain"], "no key named"),
         (["explain", "="], "no key named"),
         (["list", "algo", "nonsense"], "there is no option nonsense"),
@@ -60,3 +62,10 @@ def test_groups_and_options(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_there_is_not(words: list[str], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         app.dispatch(words)
+
+
+@pytest.mark.parametrize("typed", ["lora_r", "lora_r=8"])
+def test_another_librarys_name_has_its_key_here(typed: str) -> None:
+    with pytest.raises(PlanError, match=r"lora_r \(PEFT, TRL, ms-swift\) is .*lora_rank") as found:
+        app.dispatch(["explain", typed])
+    assert found.value.problems[0].fix == "rlfactory explain model.lora_rank"

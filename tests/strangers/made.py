@@ -209,6 +209,15 @@ def parquet_with_null(path: Path) -> None:
     pq.write_table(pa.table(columns), path)
 
 
+def parquet_without_rows(path: Path) -> None:
+    """Columns alone."""
+    pq.write_table(pa.table({"prompt": pa.array([], pa.string())}), path)
+
+
+def empty_folder(path: Path) -> None:
+    path.mkdir()
+
+
 def parquet_odd(path: Path) -> None:
     """Columns of the rarer types, and a prompt in large strings."""
     columns = {
@@ -253,6 +262,11 @@ def unread_generation_config(folder: Path) -> None:
     """A generation_config.json that is no JSON."""
     save_language_model(folder, "qwen3")
     (folder / "generation_config.json").write_text("{")
+
+
+def end_as_text(folder: Path) -> None:
+    """A model whose end of text is written as a text."""
+    _change(save_language_model(folder, "qwen3") / "generation_config.json", eos_token_id="2")
 
 
 def stop_strings(folder: Path) -> None:
@@ -470,6 +484,10 @@ def safety_checker_lost(folder: Path) -> None:
     names = {"safety_checker": ["stable_diffusion", "StableDiffusionSafetyChecker"]}
     names["feature_extractor"] = ["transformers", "CLIPImageProcessor"]
     _change(_copy("tiny_sd", folder) / "model_index.json", **names)
+
+
+def unet_without_config(folder: Path) -> None:
+    (_copy("tiny_sd", folder) / "unet" / "config.json").unlink()
 
 
 def vae_lost(folder: Path) -> None:

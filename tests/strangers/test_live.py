@@ -36,6 +36,9 @@ def test_right_or_one_line(path, tmp_path, language_model):
     if "SAYS" not in case:
         run = rl.train(*SMALL, **objects, run_dir=tmp_path / "run")
         assert run.status == "done"
+        assert case.get("LOGS", "") in (tmp_path / "run" / "log.txt").read_text()
+        config = (tmp_path / "run" / "config.yaml").read_text()
+        assert all(text in config for text in case.get("HOLDS", []))
         return
     with pytest.raises(UserError) as raised:
         rl.train(*SMALL, **objects, run_dir=tmp_path / "run")

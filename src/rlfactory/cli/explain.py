@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -11,7 +11,7 @@ from rlfactory.config.dotted_keys import leaves, value_at
 from rlfactory.config.key_reference import comments, file_reference, key_reference
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
-from rlfactory.config.peers.unknown_keys import explain_unknown
+from rlfactory.config.peers.unknown_keys import explain_unknown, peer_problem
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature
@@ -43,18 +43,30 @@ def explain_words(words: Sequence[str]) -> str:
     group, _, option = first.partition("=")
     if option and group in GROUPS:
         return describe_option(group, option, overrides)
-    if not group or option:
-        word, message = (first, f"{first} sets a key") if group else ("KEY", "no key named")
-        raise PlanError([Problem(word, message, "rlfactory explain optimizer.lr")])
+    if not group:
+        raise PlanError([Problem("KEY", "no key named", "rlfactory explain optimizer.lr")])
     composed = composed_config(overrides)
-    keys = [first] if _has(composed.values, first) else _keys_named(first, composed)
+    keys = [group] if _has(composed.values, group) else _keys_named(group, composed)
+    if option and keys:
+        raise PlanError([Problem(first, f"{first} sets a key", f"rlfactory explain {keys[0]}")])
+    first, typed = group, option
     if not keys and (groups := [g for g in GROUPS if first in options(g, searched(overrides))]):
         return "\n".join(describe_option(group, first, overrides) for group in groups)
     if not keys:
         values = composed.values
-        unknown = explain_unknown(first, None, *_where(first, values), values, searched(overrides))
-        raise PlanError([unknown])
+        meant = peer_problem(first, typed, values)
+        if meant is not None:
+            meant = replace(meant, candidates=(), instead=None, fix=_explained(meant.candidates))
+        place = _where(first, values)
+        unknown = explain_unknown(first, None, *place, values, searched(overrides))
+        raise PlanError([meant or unknown])
     return "\n".join(_describe(key, composed, overrides) for key in keys)
+
+
+def _explained(candidates: Sequence[Sequence[str]]) -> str:
+    """The command that explains the last key that words set in place of another library's."""
+    keys = [override_key(word) for words in candidates[:1] for word in words]
+    return f"rlfactory explain {keys[-1]}" if keys else ""
 
 
 def composed_config(overrides: Sequence[str]) -> ComposedConfig:
@@ -136,10 +148,10 @@ def _where(key: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, ob
     node: Mapping[str, object] = values
     parts = key.split(".")
     for depth, part in enumerate(parts, start=1):
-        inner = node.get(part)
-        if part not in node or not isinstance(inner, Mapping):
+        if part not in node:
             return ".".join(parts[:depth]), node
-        node = inner
+        inner = node[part]
+        node = inner if isinstance(inner, Mapping) else {}
     return key, node
 
 

@@ -14,7 +14,8 @@ from rlfactory.config.live_rewards import RewardPart, are_several, reward_fault,
 from rlfactory.config.options import options
 from rlfactory.config.problems import PlanError, Problem, override_key, unknown_key
 from rlfactory.config.schema.signature import live_signature
-from rlfactory.model.lm.trainable import lora_words, model_fault, tokenizer_fault, unwrapped
+from rlfactory.config.words import typed_value
+from rlfactory.model.lm.trainable import lora_options, model_fault, tokenizer_fault, unwrapped
 from rlfactory.model.pipelines.families import BY_PIPELINE
 from rlfactory.model.pipelines.local_models import LANGUAGE_OPTION, TEXT_TO_IMAGE
 from rlfactory.utils.live_objects import PREFIX
@@ -85,7 +86,8 @@ class LiveArguments:
         if "model" in self.objects and "model" not in keys:
             words.append(f"model={model_option(self.objects['model'])}")
         if isinstance(model := self.objects.get("model"), tuple):
-            words += lora_words(unwrapped(model[0]), keys)
+            found = {} if "model.finetune" in keys else lora_options(unwrapped(model[0]))
+            words += [f"{key}={typed_value(v)}" for key, v in found.items() if key not in keys]
         if "algo" in self.objects and "algo" not in keys:
             words.append(f"algo={algo_option(self.objects['algo'])}")
         if "dynamics" in self.objects and "dynamics" not in keys:

@@ -8,19 +8,18 @@ from typing import Any
 import yaml
 
 from rlfactory.config._hydra import Override
+from rlfactory.config.composites import is_function
 from rlfactory.config.layers import is_global
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.options import options
-from rlfactory.config.peers.names import Words, option_words, our_option
+from rlfactory.config.peers.names import Words, option_words, our_option, tables
 from rlfactory.config.peers.unknown_keys import FEW, UnknownKey, explain_unknown, peer_problem
-from rlfactory.config.peers.values import prompts
+from rlfactory.config.peers.values import candidates, prompts
 from rlfactory.config.problems import MISSPELT, Problem, closest
 from rlfactory.config.schema.root import GROUPS
 
 COMPOSITES = {"reward": "combine", "logger": "several"}
 """Groups of which several options can be used at once, and the option that combines them."""
-FUNCTIONS = ("image_function", "function")
-"""Rewards that call a function of the user's own."""
 SIZES = ("iterations", "prompts_per_iteration", "group_size", "epochs", "updates_per_iteration")
 """Keys by which counts of other libraries are converted."""
 
@@ -34,11 +33,21 @@ def override_problems(
         message = "has several values, and each is a run of its own"
         values = (override.input_line or "").partition("=")[2].split(",")
         together = words_together(key, values, options(key, places) if key in GROUPS else ())
+        together = together or _as_list(key, values)
         if together:
             message += f" (type {multirun}); all in one run is {' '.join(together)}"
         yield Problem(key, message, multirun, together)
     elif key in GROUPS and not override.is_delete():
         yield from _choice_problems(override, places)
+
+
+def _as_list(key: str, values: Sequence[str]) -> Words | None:
+    """What to type for several values of a name that takes a list here, ours or another's."""
+    for row in (row for rows in tables().values() for row in rows if row.by == "listed"):
+        if key in (row.name, row.words.partition("=")[0]) or f" {key}=" in row.words:
+            whole = f"[{','.join(values)}]"
+            return (f"{key}={whole}",) if key != row.name else candidates(row, whole, {})[0]
+    return None
 
 
 def _choice_problems(override: Override, places: Sequence[str]) -> Iterator[Problem]:
@@ -179,6 +188,6 @@ def _meant(group: str, option: str, known: Collection[str]) -> list[Words]:
         return [option_words(group, option)]
     if group == "prompts" and (is_hub_id(option) or "." in option):
         return prompts(option, {})
-    if group == "reward" and ":" in option:
-        return [(f"reward={kind}", f"reward.function={option}") for kind in FUNCTIONS]
+    if group == "reward" and is_function(function := option.replace("::", ":")):
+        return [(f"reward={function}",)]  # as pytest writes it
     return []

@@ -1,6 +1,7 @@
 """The problems of keys and values by themselves: unknown, missing, of the wrong type."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -79,6 +80,11 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
         if (number := next((n for n in near if matches(n, kind)), None)) is not None:
             return f"{key}={number}"
     guess = closest(str(value).lower(), literals(kind))
+    if guess is None and isinstance(value, str) and value[:1].isdigit() and not matches("", kind):
+        # 10k is a number; of 5x or 1e-5f nothing is known
+        meant = re.fullmatch(r"(\d+(?:\.\d+)?)([km])", value.lower())
+        number = float(meant[1]) * {"k": 1e3, "m": 1e6}[meant[2]] if meant else math.nan
+        return f"{key}={number:.0f}" if number % 1 == 0 and matches(int(number), kind) else ""
     return f"{key}={guess or DEFAULT}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 
 from rlfactory.prompts.base import Prompt, PromptError
-from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, kind_of
+from rlfactory.prompts.ops.data_rows import TEXT_KINDS, Placed, data_rows, folder_fault, kind_of
 from rlfactory.prompts.ops.prompt_list import LazyPrompts, PromptList, RowReader, split_prompts
 from rlfactory.prompts.ops.row_forms import PARTS
 from rlfactory.utils.types import Fraction
@@ -129,4 +129,6 @@ def _open_folder(path: str, local: Path, split: str) -> datasets.Dataset:
         if split not in saved:
             raise ValueError(f"its splits are {', '.join(saved)}")
         return saved[split]
+    if os.path.isdir(local) and (fault := folder_fault(local)):
+        raise ValueError(f"it {fault}")
     return datasets.load_dataset(str(local) if local.exists() else path, split=split)

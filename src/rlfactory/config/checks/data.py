@@ -100,10 +100,13 @@ def _empty_cell(config: Config, key: str, column: str, fault: str) -> Problem:
 def _no_column(config: Config, key: str, column: str, provided: Sequence[str]) -> Problem:
     others = [name for name in provided if name != config["prompts"].get("column", "prompt")]
     has = f"; they have {', '.join(others)}" if others else ""
-    guess = closest(column, others) or next(iter(others), None)
-    other_prompts = "prompts=arithmetic" if column == "answer" else ""
+    guess = closest(column, others)
     message = f"is {column}, and these prompts have no such column{has}"
-    return Problem(key, message, f"{key}={guess}" if guess else other_prompts)
+    if column == "answer":  # any column may hold texts, and what else is read has its own form
+        guess = guess or next(iter(others), None)
+        return Problem(key, message, f"{key}={guess}" if guess else "prompts=arithmetic")
+    message += "; name the one that has them, or choose another reward"
+    return Problem(key, message, f"{key}={guess}" if guess else "rlfactory list reward")
 
 
 COMPLETIONS = ("column", "chosen", "rejected")

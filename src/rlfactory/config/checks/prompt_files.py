@@ -19,7 +19,7 @@ from rlfactory.config.prompt_data import (
     splits_of,
 )
 from rlfactory.config.words import typed_value
-from rlfactory.prompts.ops.data_rows import TEXT_KINDS, kind_of
+from rlfactory.prompts.ops.data_rows import TEXT_KINDS, folder_fault, kind_of
 from rlfactory.prompts.ops.row_forms import CONVERSATIONS, PARTS
 
 DOWNLOADS: Mapping[str, str] = {
@@ -80,7 +80,10 @@ def _is_data_set(node: Mapping[str, Any]) -> bool:
 
 def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
     path = _path(value)
-    if os.path.isfile(path) or (os.path.isdir(path) and is_data_set):
+    if os.path.isdir(path) and is_data_set:
+        fault = folder_fault(path)
+        return Problem(key, f"{value} {fault}") if fault else None
+    if os.path.isfile(path):
         return None
     if is_hub_id(value) and not os.path.exists(path):
         is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
@@ -126,11 +129,12 @@ LIKELY = (*("prompts", "question", "query", "instruction", "problem", "input", "
 
 def _prompt_column(first: Mapping[str, Any], column: str, is_row: bool) -> str | None:
     """The column of a data set that is likeliest the one of the prompts."""
-    texts = [n for n, v in first.items() if not is_row or isinstance(v, str | list)]
+    named = [n for n in first if re.fullmatch(r"[\w .()-]+", n)]  # else a row without a header
+    texts = [n for n in named if not is_row or isinstance(first[n], str | list)]
     near = closest(column, texts, SAME_FILE) or closest(column.lower(), texts, SAME_FILE)
-    named = [n for likely in (*CONVERSATIONS, *LIKELY) for n in texts if n.lower() == likely]
+    usual = [n for likely in (*CONVERSATIONS, *LIKELY) for n in texts if n.lower() == likely]
     longest = sorted(texts, key=lambda name: -len(str(first[name]))) if is_row else []
-    return near or next(iter([*named, *longest]), None)
+    return near or next(iter([*usual, *longest]), None)
 
 
 def undownloaded_prompts(config: Config) -> Iterator[Problem]:

@@ -139,7 +139,7 @@ def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
     meaning = f"is {meant} here" if meant else "needs no key here"
     if not meant and not row.caveat:
         meaning = "has no counterpart here"
-    elif not found:
+    elif not found and value:
         known = f"; known are {', '.join(row.choices)}" if row.choices else ""
         meaning = f"has no {value} here{known}"
     caveat = f": {row.caveat}" if row.caveat else ""

@@ -38,6 +38,13 @@ NO_CODE = {"trust_remote_code": False}
 lies beside the weights."""
 
 
+MERGED = (
+    "the LoRA adapters of the model that was handed over are merged into its weights, and new ones"
+    " are trained on top: exported adapters belong to model.merge_and_unload(), not to its base;"
+    " begin_from=FOLDER goes on with the adapters themselves"
+)
+
+
 def load_language_model(
     path: str, dtype: torch.dtype = torch.float32, device: torch.device | None = None
 ) -> tuple[PreTrainedModel, Any]:
@@ -57,6 +64,8 @@ def load_language_model(
         network, tokenizer = copy.deepcopy(unwrapped(given)), copy.deepcopy(tokenizer)
         network.to(target, dtype)
         if is_lora(network):
+            if any(p.any() for name, p in network.named_parameters() if "lora_B" in name):
+                log.warning(MERGED)
             network = network.merge_and_unload()
             network.requires_grad_(True)  # PEFT has frozen it
         tokenizer.padding_side = "left"
@@ -190,7 +199,13 @@ def end_ids(network: PreTrainedModel, tokenizer: Any) -> list[int]:
     Chat models name several there, and some end their turns with another than the tokenizer's.
     """
     configured = getattr(network.generation_config, "eos_token_id", None)
-    others = [configured] if isinstance(configured, int) else configured or []
+    others = configured if isinstance(configured, list | tuple) else [configured]
+    others = [token for token in others if token is not None]
+    if wrong := [token for token in others if not isinstance(token, int)]:
+        raise ModelError(
+            f"model.path: eos_token_id in generation_config.json has {wrong[0]!r}; allowed are"
+            " whole numbers, the ids of tokens"
+        )
     return sorted({tokenizer.eos_token_id, *others})
 
 

@@ -93,8 +93,11 @@ class PromptFormat:
         known.update(zip(conversations, self._ids(written), strict=True))
         return [known[prompt] for prompt in prompts]
 
-    def completion_ids(self, prompts: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of given completions, each with the token that ends it.
+    def completion_ids(
+        self, prompts: Sequence[str], texts: Sequence[str], given: Sequence[list[int]] | None = None
+    ) -> list[list[int]]:
+        """The token ids of given completions, each with the token that ends it. `given` are
+        those of the prompts, where they are known.
 
         They are those that follow the prompt's own in the text of both; where a token there has
         letters of both, the completion's alone, as sampling goes on after the prompt's tokens.
@@ -102,8 +105,8 @@ class PromptFormat:
         Raises:
             ModelError: the template does not write what an answer holds.
         """
-        rows = []
-        for prompt, text, first in zip(prompts, texts, self.prompt_ids(prompts), strict=True):
+        rows, firsts = [], self.prompt_ids(prompts) if given is None else given
+        for prompt, text, first in zip(prompts, texts, firsts, strict=True):
             start, reply, end = self._reply(prompt, text)
             special = self.messages(prompt) is None
             both = self.tokenizer(start + reply, add_special_tokens=special).input_ids

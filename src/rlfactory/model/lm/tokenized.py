@@ -120,9 +120,9 @@ class TokenizedModel(TextModel):
         self, prompts: Sequence[str], texts: Sequence[str], length: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See the contract."""
-        rows = self.prompts.completion_ids(prompts, texts)
-        require_rows(self.tokenizer, rows, self.rows)
         given = self.prompts.prompt_ids(prompts)
+        rows = self.prompts.completion_ids(prompts, texts, given)
+        require_rows(self.tokenizer, rows, self.rows)
         room = [self.context - len(self._fitting(ids)) for ids in given]
         limits = room if length is None else [min(length, own) for own in room]
         return padded_completions(rows, limits, self.tokenizer.pad_token_id)

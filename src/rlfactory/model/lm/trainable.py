@@ -63,14 +63,18 @@ def is_lora(model: Any) -> bool:
     return hasattr(model, "merge_and_unload") and kinds == {"LORA"}
 
 
-def lora_words(model: Any, keys: set[str]) -> list[str]:
-    """The options by which a PeftModel's training goes on: LoRA of its rank and scale."""
-    if not is_lora(model) or "model.finetune" in keys:
-        return []
+def lora_options(model: Any) -> dict[str, Any]:
+    """The options of a PeftModel's adapters, by which new ones are of its shape; of others none."""
+    if not is_lora(model):
+        return {}
     config = next(iter(model.peft_config.values()))
-    values = {"model.lora_rank": config.r, "model.lora_alpha": float(config.lora_alpha)}
-    typed = [f"{key}={value}" for key, value in values.items() if key not in keys]
-    return ["model.finetune=lora", *typed]
+    targets = config.target_modules
+    return {
+        "model.finetune": "lora",
+        "model.lora_rank": config.r,
+        "model.lora_alpha": float(config.lora_alpha),
+        "model.lora_targets": targets if isinstance(targets, str) else sorted(targets or []),
+    }
 
 
 def _is_network(model: Any) -> bool:

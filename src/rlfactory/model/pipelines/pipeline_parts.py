@@ -67,6 +67,8 @@ def pipeline_fault(folder: Path) -> str | None:
             return f"{fault} (in its part {part.name})"
     taken = read_json(folder / network / "config.json").get("in_channels")
     latents = read_json(folder / "vae" / "config.json").get("latent_channels", taken)
+    if taken is None:
+        return f"has a {network} without a config.json that says its in_channels"
     if network == "unet" and taken != latents:
         return f"has a unet that takes {taken} channels of {latents}: a picture or a mask too"
     return None

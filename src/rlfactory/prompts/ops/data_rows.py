@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,22 @@ def data_rows(path: Path, most: int | None = None) -> list[Placed]:
     return [_of_line(line, f"{path}:{number}") for number, line in lines]
 
 
+def folder_fault(folder: Path) -> str | None:
+    """Why a folder of data files can't be read: it has none, or of several kinds, of which
+    `datasets` reads one. None where they can, or a README.md may say how, or it was saved by
+    `datasets`.
+    """
+    names = {file.name for file in folder.rglob("*")}
+    if names & {"README.md", "state.json", "dataset_dict.json"}:
+        return None
+    kinds = sorted({kind_of(Path(name)) for name in names - {"dataset_infos.json"}} - {""})
+    tables = [kind for kind in kinds if kind in (*TEXT_KINDS[1:], ".parquet")]
+    if not names:
+        return "is a folder without files"
+    several = f"holds files of {' and '.join(tables)}, and one kind is read; type a pattern"
+    return f"{several}, as {folder}/*{tables[0]}" if len(tables) > 1 else None
+
+
 def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
     """The first rows of a .parquet file, the names of its columns, and how many rows it has.
 
@@ -70,6 +87,8 @@ def parquet_rows(path: Path, most: int) -> tuple[list[Placed], list[str], int]:
             first = next(file.iter_batches(batch_size=most), None)
     except (pa.ArrowException, OSError) as error:
         raise PromptError(f"{path}: is no Parquet file ({str(error).splitlines()[0]})") from error
+    if count == 0:
+        raise PromptError(f"{path}: no prompts; it has no rows")
     rows = first.to_pylist() if first is not None else []
     return [(f"{path}: row {n}", row) for n, row in enumerate(rows, 1)], schema.names, count
 
@@ -114,12 +133,16 @@ def _of_json(text: str, path: Path) -> list[Placed]:
         if len(lines) > 1 and lines[0].strip().endswith("}"):  # .jsonl by another name
             return [_of_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
         raise PromptError(f"{path}: not JSON: {error}") from error
-    if isinstance(value, dict):
+    if (columns := _columns(value)) is not None:
+        value = columns
+    elif isinstance(value, dict):
         lists = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
         is_row = {"prompt", "messages", "conversations"} & value.keys()
         value = [value] if is_row or len(lists) != 1 else lists[0]
     if not isinstance(value, list):
         raise PromptError(f"{path}: holds {value!r:.40}; it must hold a list of objects or texts")
+    if not value:
+        raise PromptError(f"{path}: no prompts; the file is empty")
     rows = [{"prompt": row} if isinstance(row, str) else row for row in value]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
@@ -127,13 +150,32 @@ def _of_json(text: str, path: Path) -> list[Placed]:
     return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
 
 
+def _columns(value: Any) -> list[Row] | None:
+    """The rows of an object of columns: lists of one length, or pandas' objects by row number."""
+    if not isinstance(value, dict):
+        return None
+    columns = [
+        [*v.values()] if isinstance(v, dict) and all(map(str.isdigit, v)) else v
+        for v in value.values()
+    ]
+    if not all(isinstance(c, list) and c and not isinstance(c[0], dict) for c in columns):
+        return None
+    if len({len(column) for column in columns}) != 1:
+        return None
+    return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def _of_table(text: str, path: Path, delimiter: str | None) -> Iterator[Placed]:
     """Rows of a table whose first line names the columns; cells that are empty are None."""
     try:
+        named = re.match(r"sep=(.)\r?\n", text)  # a first line for Excel
+        delimiter = named[1] if named else delimiter
         if delimiter is None:  # that which gives most columns
             first = [next(csv.reader(io.StringIO(text, newline=""), delimiter=d)) for d in ",;\t|"]
             delimiter = ",;\t|"[max(range(4), key=lambda i: len(first[i]))]
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        if named:
+            next(reader)
         names = [name.strip() or f"column {n}" for n, name in enumerate(next(reader), 1)]
         lines, cells, start = [], [], reader.line_num + 1
         for row in reader:

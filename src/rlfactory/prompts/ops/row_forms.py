@@ -1,6 +1,10 @@
 """Rows of data as their publishers write them: ShareGPT's and Alpaca's, pairs without a prompt."""
 
+import ast
+import json
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from os.path import commonprefix
 from typing import Any
 
@@ -15,6 +19,9 @@ ALPACA = ("system", "instruction", "input", "output", "history")
 PARTS = ("prompt", *CONVERSATIONS, *COMPLETIONS, *ALPACA)
 """Columns that a prompt and its completions are read from where no other column is named."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+QUOTED_MESSAGES = re.compile(r"""\s*\[\s*\{\s*(['"])(role|from|content|value)\1\s*:""")
 
 
 class NoPromptError(ValueError):
@@ -116,7 +123,7 @@ def read_row(row: Mapping[str, Any], column: str = "prompt") -> tuple[str, dict[
     """
     given = with_nested(row)
     for name in {column, *PARTS} & given.keys():
-        given[name] = _as_messages(given[name])
+        given[name] = _as_messages(_unquoted(name, given[name]))
     used = prompt_column(given, column)
     if used == "prompt":
         given |= _without_common_beginning(given)
@@ -136,6 +143,16 @@ def read_row(row: Mapping[str, Any], column: str = "prompt") -> tuple[str, dict[
     except ValueError as error:
         raise ValueError(f"`{used}` {error}") from error
     return text, metadata
+
+
+def _unquoted(name: str, value: Any) -> Any:
+    """Messages that a table holds as a text, JSON or Python's; anything else as it is."""
+    if not isinstance(value, str) or not QUOTED_MESSAGES.match(value):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError):
+            return read(value)
+    raise ValueError(f"`{name}` is a list of messages as a text, which is no JSON: {value!r:.60}")
 
 
 def _as_messages(value: Any) -> Any:
