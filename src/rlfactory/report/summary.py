@@ -137,8 +137,8 @@ def write_summary(
         if listed or title == "Cost":
             lines += ["", f"## {title}", "", *(listed or ["- nothing was measured"])]
     lines += ["", "## Where to look", ""]
-    links = {name: file.relative_to(folder.path).as_posix() for name, file in results(folder)}
-    lines += [f"- [{name}]({quote(link)})" for name, link in links.items()]
+    links = [(name, file.relative_to(folder.path).as_posix()) for name, file in results(folder)]
+    lines += [f"- [{name}]({quote(link)})" for name, link in links]
     lines.append(f"- more samples: `{_sample_command(folder)}`")
     write_text(folder.summary, "\n".join(lines) + "\n")
 
