@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config._hydra import ComposedConfig, main
+from rlfactory.config._hydra import main
 from rlfactory.config.options import options
 from rlfactory.config.overrides import (
-    completed,
     compose,
     override_frozen,
     plan_composed,
@@ -255,8 +254,8 @@ def test_each_job_of_a_multirun_has_its_recipe(
     monkeypatch.setattr(sys, "argv", ["rlfactory"])
     found = []
 
-    def job(composed: ComposedConfig, words: list[str], folder: Path, number: int) -> None:
-        done = completed(composed, words)
+    def job(words: list[str], folder: Path, number: int) -> None:
+        done = compose(words)
         found.append((done.choices["recipe"], done.values["schedule"]["steps"]))
 
     main(job, ["-m", "model=sd35,tiny_sd3", "algo=grpo,awm"])

@@ -19,11 +19,9 @@ Config = Mapping[str, Any]
 def candidates(row: Name, value: str, config: Config) -> list[Words]:
     """What to type for a value of a name, most fitting first; nothing for one that has no like."""
     chosen = row.choices.get(value.lower())
-    found = (
-        (CONVERSIONS.get(row.by) or globals()[row.by])(value, config)
-        if row.by and chosen is None
-        else value
-    )
+    found: str | list[Words] = value
+    if row.by and chosen is None:
+        found = (CONVERSIONS.get(row.by) or globals()[row.by])(value, config)
     if not isinstance(found, str):
         return list(found)
     if chosen is None and row.choices and not row.words:
