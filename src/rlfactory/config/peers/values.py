@@ -21,7 +21,7 @@ def candidates(row: Name, value: str, config: Config) -> list[Words]:
     chosen = row.choices.get(value.lower())
     found: str | list[Words] = value
     if row.by and chosen is None:
-        found = (CONVERSIONS.get(row.by) or globals()[row.by])(value, config)
+        found = CONVERSIONS[row.by](value, config)
     if not isinstance(found, str):
         return list(found)
     if chosen is None and row.choices and not row.words:
@@ -158,7 +158,12 @@ def _per(value: str, of: int) -> str:
     return value if count is None else f"{max(1, round(count / of)) if count > 0 else 0}"
 
 
+_NAMED: tuple[Callable[[str, Config], str | list[Words]], ...] = (
+    *(model, reward, prompts, prompt_function, dynamics, guidance, clip_pair, loggers, resume),
+    *(updates_of_samples, updates_of_prompts, share_of_run, share_of_length),
+)
 CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
+    **{function.__name__: function for function in _NAMED},
     # PEFT's word for all layers is none of their names
     "listed": lambda v, _: v if v.startswith("[") or v == "all-linear" else f"[{v}]",
     "sole": lambda v, _: v.strip("[]") if v.startswith("[") and "," not in v else v,
@@ -187,4 +192,4 @@ CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
         str(config["iterations"]) if "iterations" in config else []
     ),
 }
-"""Conversions of one value, by the names that rows have under `by`."""
+"""Conversions of a value, by the names that rows have under `by`."""
