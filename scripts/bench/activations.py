@@ -191,8 +191,8 @@ def language_rates(config: Mapping[str, Any], way: tuple[str, str, bool]) -> lis
 
             return counted(network, predict)
 
-        small, large = count(8192), count(16384)
-    return [[0, round((b - a) / 8192)] for a, b in zip(small, large, strict=True)]
+        small, large = count(1024), count(2048)
+    return [[0, round((b - a) / 1024)] for a, b in zip(small, large, strict=True)]
 
 
 def targets_of(config: Mapping[str, Any]) -> list[str]:

@@ -182,14 +182,12 @@ def test_runs_and_sweeps_are_found_below_a_folder(
 ) -> None:
     sweep = filled_sweep(tmp_path / "x" / "sweep")
     runs = [make_run(tmp_path / name) for name in ("b", "a/deep")]
-    found = find_inputs([tmp_path])
-    assert found.sweeps == [sweep]
-    assert found.runs == [runs[1], runs[0]]
+    assert find_inputs([tmp_path]) == ([sweep], [runs[1], runs[0]])
 
 
 def test_what_is_named_twice_counts_once(tmp_path: Path, make_run: Make) -> None:
     run = make_run(tmp_path / "a")
-    assert find_inputs([run, tmp_path, run / ".." / "a"]).runs == [run / ".." / "a"]
+    assert find_inputs([run, tmp_path, run / ".." / "a"])[1] == [run / ".." / "a"]
 
 
 def test_a_hidden_folder_holds_nothing(tmp_path: Path, make_run: Make) -> None:

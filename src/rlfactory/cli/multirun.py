@@ -13,7 +13,7 @@ from rlfactory.config._hydra import ComposedConfig
 from rlfactory.config.composites import force_add
 from rlfactory.config.named_models import with_options
 from rlfactory.config.options import options
-from rlfactory.config.overrides import completed, compose
+from rlfactory.config.overrides import compose
 from rlfactory.config.problems import PlanError, override_key, report
 from rlfactory.config.schema.root import GROUPS
 from rlfactory.config.words import SEARCHPATH, searched
@@ -51,13 +51,14 @@ def hydra_command(argv: Sequence[str], launch: Callable[[ComposedConfig], int]) 
     failed: list[str] = []
     typed_places = [word for word in words if override_key(word) == SEARCHPATH]
 
-    def job(composed: ComposedConfig, overrides: list[str], sweep: Path, number: int) -> None:
+    def job(overrides: list[str], sweep: Path, number: int) -> None:
         name = (
             names[number]
             if names
             else numbered(number, ",".join(o for o in overrides if o not in argv))
         )
-        composed = completed(composed, [*typed_places, *overrides])
+        # Hydra knows no recipes, nor names that depend on the model
+        composed = compose([*typed_places, *overrides])
         composed.values["run_dir"] = job_folder(composed, words, sweep, name)
         try:
             code = launch(composed)

@@ -434,12 +434,12 @@ def run_with_hydra_launcher(
     return results
 
 
-def main(task: Callable[[ComposedConfig, list[str], Path, int], None], argv: Sequence[str]) -> None:
+def main(task: Callable[[list[str], Path, int], None], argv: Sequence[str]) -> None:
     """Run Hydra's command line (multirun, `--cfg`, completion).
 
     Args:
-        task: called for each job with its configuration, overrides, the folder of the
-            multirun, and the number of the job from 0.
+        task: called for each job with its overrides, the folder of the multirun, and the number of
+            the job from 0.
         argv: the words of the command line.
     """
     _register_plugins()
@@ -447,9 +447,8 @@ def main(task: Callable[[ComposedConfig, list[str], Path, int], None], argv: Seq
 
     def job(config: DictConfig) -> None:
         hydra_config = HydraConfig.get()
-        composed = ComposedConfig(_plain(config), _choices(hydra_config.runtime.choices))
         sweep = Path(hydra_config.sweep.dir)
-        task(composed, list(hydra_config.overrides.task), sweep, int(hydra_config.job.num))
+        task(list(hydra_config.overrides.task), sweep, int(hydra_config.job.num))
 
     sys.argv = ["rlfactory", *argv]
     folder = str(packaged_folder("conf").resolve())

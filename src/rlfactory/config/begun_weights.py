@@ -15,7 +15,6 @@ from rlfactory.model.pipelines.adapter_files import (
 )
 from rlfactory.model.pipelines.local_models import MODEL_INDEX, folder_of, read_json
 from rlfactory.utils.data_files import FileError, read_yaml
-from rlfactory.utils.live_objects import is_reference
 
 LANGUAGE_MODELS = LLAMA_LIKE | {"gpt2", "qwen3"}
 """Types of language models whose modules are named as in their files."""
@@ -56,8 +55,7 @@ def matrices(path: object) -> dict[str, list[int]]:
     """The modules with matrices of a network on this machine, with their shapes; empty where they
     are not known.
     """
-    folder = folder_of(path) if isinstance(path, str) and not is_reference(path) else None
-    if folder is None:
+    if (folder := folder_of(path)) is None:
         return {}
     network = next((folder / name for name in NETWORKS if (folder / name).is_dir()), folder)
     is_text = network == folder

@@ -6,7 +6,6 @@ from rlfactory.config.checks.base import (
     Config,
     Traits,
     penalties,
-    steps_trained,
     stochastic_steps,
 )
 from rlfactory.config.schema.class_function import class_function
@@ -65,13 +64,9 @@ def describe_nfe(config: Config, traits: Traits) -> str:
 
 def passes_per_sample(config: Config, traits: Traits) -> tuple[float, float, float]:
     """Forward passes for an image: to sample it, to compare policies on it, to learn from it."""
-    counts = (
-        nfe_sample(config, traits),
-        nfe_compare(config, traits),
-        nfe_train(config, traits),
-    )
-    sampled, compared, trained = (passes_per_prediction(config) * count for count in counts)
-    return sampled, compared, trained
+    rows = passes_per_prediction(config)
+    compared, trained = nfe_compare(config, traits), nfe_train(config, traits)
+    return rows * nfe_sample(config, traits), rows * compared, rows * trained
 
 
 def nfe_per_iteration(config: Config, traits: Traits) -> float:
@@ -180,7 +175,7 @@ def recomputes_old_log_probs(config: Config, traits: Traits) -> bool:
         samples,
         config["sample_batch"],
         branches=config["branches"],
-        steps=steps_trained(config),
+        steps=len(stochastic_steps(config)),
         branch_at=config["branch_at"],
     )
     return len(passes) > 1

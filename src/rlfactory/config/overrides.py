@@ -14,7 +14,7 @@ from rlfactory.config._hydra import (
     parse,
 )
 from rlfactory.config.begun_weights import begun_keys
-from rlfactory.config.companions import lacks_reward, media_forms, recipe_of
+from rlfactory.config.companions import lacks_reward, media_forms, recipe_of, with_rates
 from rlfactory.config.composites import (
     COMPOSITE_KEYS,
     JUDGES,
@@ -38,7 +38,6 @@ from rlfactory.config.peers.unknown_keys import verified
 from rlfactory.config.plan import Plan, make_plan, with_notes
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.processes import with_process_count
-from rlfactory.config.rates import with_rates
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.unused import unused_notes
 from rlfactory.config.words import SEARCHPATH, read, searched
@@ -129,14 +128,15 @@ def _has_plan(words: Sequence[str]) -> bool | None:
 
 
 def _complete(
-    composed: ComposedConfig, places: Sequence[str], words: Sequence[str] = (), layered: bool = True
+    composed: ComposedConfig, places: Sequence[str], words: Sequence[str] | None = None
 ) -> ComposedConfig:
     """A configuration with what follows from its values and the `words` that were applied: parts of
-    composites, rates, processes. The values of a frozen one are not those of its options' files.
+    composites, rates, processes. The values of a frozen one, which has no words, are not those of
+    its options' files.
     """
     expanded = expand_parts(composed, places)
-    layers = layers_of(expanded.choices, folders(places)) if layered else []
-    typed = {override_key(word) for word in words}
+    layers = [] if words is None else layers_of(expanded.choices, folders(places))
+    typed = {override_key(word) for word in words or ()}
     values, notes = with_rates(expanded.values, expanded.choices, layers, typed)
     return replace(expanded, values=with_process_count(values), notes=[*expanded.notes, *notes])
 
@@ -181,29 +181,6 @@ def _with_recipe(
 
 def _words(choices: Mapping[str, str]) -> list[str]:
     return [f"{group}={option}" for group, option in choices.items()]
-
-
-def completed(composed: ComposedConfig, words: Sequence[str]) -> ComposedConfig:
-    """A job's configuration that Hydra's own command line composed, as `compose` has it.
-
-    Hydra knows no recipes, no names that depend on the model, nor that keys of an option that is
-    not chosen are left out.
-    """
-    places = searched(words)
-    choices, paths = composed.choices, folders(places)
-    recipe = recipe_of(choices, composed.values["model"].get("path"), paths)
-    is_typed = any(override_key(word) == "recipe" for word in words)
-    is_meant = not media_forms(composed.values, choices) and not lacks_reward(
-        composed.values, choices, {override_key(word) for word in words}, layers_of(choices, paths)
-    )
-    if (
-        is_meant
-        and not composed.values.get("begin_from")
-        and (recipe is None or is_typed)
-        and not replaced_nodes(choices, layers_of(choices, paths))
-    ):
-        return _complete(reset_retargeted(composed, words), places, words)
-    return compose(words)
 
 
 def plan_from_words(*words: str) -> Plan:
@@ -285,7 +262,7 @@ def override_frozen(frozen: Mapping[str, Any], overrides: Sequence[str]) -> Comp
             values = _with(values, key.split("."), override.value())
     left = {*named_by_sets(frozen)} - {*named_by_sets(values)}
     composed = ComposedConfig(_without_judges(values, left), choices, problems, defaults=frozen)
-    return _complete(composed, searched(places_typed), layered=False)
+    return _complete(composed, searched(places_typed))
 
 
 def _without_parts(values: dict[str, Any], key: str, of: object) -> dict[str, Any]:

@@ -5,17 +5,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import yaml
 
-from rlfactory.config.checks.base import Traits, unread_groups
+from rlfactory.config.checks.base import Config, Traits, unread_groups
 from rlfactory.config.checks.prompt_files import undownloaded_prompts
 from rlfactory.config.checks.rules import rule_problems
 from rlfactory.config.checks.warnings import cautions
 from rlfactory.config.diff import format_value
 from rlfactory.config.dotted_keys import value_at
-from rlfactory.config.evaluation_prompts import describe_evaluation, describe_sets, row_notes
+from rlfactory.config.evaluation_prompts import (
+    describe_evaluation,
+    describe_sets,
+    evaluation_draws,
+    row_notes,
+)
 from rlfactory.config.named_models import shown_model
 from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
 from rlfactory.config.problems import PlanError, Problem
@@ -29,12 +35,10 @@ from rlfactory.config.schema_problems import (
     node_problems,
     root_problems,
 )
-from rlfactory.config.settings_rows import describe_draws, describe_learning, describe_sample
 from rlfactory.config.tracked_prompts import tracker_notes
+from rlfactory.model.pipelines.local_models import height_and_width
 from rlfactory.utils.live_objects import references_in
 from rlfactory.utils.path_keys import with_absolute_paths
-
-Config = Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,3 +248,57 @@ def _run_dir(config: Config, choices: Mapping[str, str]) -> Path:
     # another run of this second
     others = (folder.with_name(f"{folder.name}_{number}") for number in count(2))
     return next(path for path in chain([folder], others) if not path.exists())
+
+
+SHOWN = 60
+"""Characters of a system prompt, and of the names of modules."""
+ROLES = {"none": "text prompts as they are", "user": "text prompts as user's messages"}
+
+
+def describe_sample(config: Config, traits: Traits) -> str:
+    """What is drawn: size, steps and guidance of images; length, temperature and form of texts."""
+    model, dynamics = config["model"], config["dynamics"]
+    if traits["model"].get("media") != "texts":
+        edges = [] if model.get("size") is None else height_and_width(model["size"])
+        size = [" x ".join(map(str, edges)) + " pixels"] if edges else []
+        names = ("frames", "guidance", "embedded_guidance")
+        given = {name: model[name] for name in names if model.get(name) is not None}
+        options = [f"{name.replace('_', ' ')} {value:g}" for name, value in given.items()]
+        return ", ".join([*size, f"{config['schedule']['steps']} steps", *options])
+    neutral = {"temperature": None, "top_p": 1, "top_k": 0}
+    drawn = [f"{n} {dynamics[n]:g}" for n, v in neutral.items() if dynamics.get(n, v) != v]
+    role = ROLES.get(model.get("text_role"), "text prompts by the chat template if there is one")
+    parts = [f"at most {dynamics.get('length', '?')} tokens", *drawn, role]
+    if system := model.get("system_prompt"):
+        parts.append(f"system prompt {shorten(system, SHOWN, placeholder='...')!r}")
+    return ", ".join(parts)
+
+
+def describe_learning(config: Config) -> str:
+    """What is trained, at which learning rate."""
+    model, rate = config["model"], config["optimizer"].get("lr")
+    if model.get("finetune") != "lora":
+        trained = "all weights"
+    else:
+        targets = model.get("lora_targets") or "the default modules"
+        named = (
+            targets
+            if isinstance(targets, str)
+            else shorten(", ".join(map(str, targets)), SHOWN, placeholder="...")
+        )
+        trained = f"LoRA of rank {model['lora_rank']}, alpha {model['lora_alpha']:g} on {named}"
+    return trained if rate is None else f"{trained}; learning rate {rate:g}"
+
+
+def describe_draws(config: Config, traits: Traits) -> str:
+    """The samples and passes of one evaluation."""
+    if traits["reward"].get("gives_scores") is False and not config["eval_rewards"]["of"]:
+        return "the losses of their rows, and no samples"
+    draws, evaluation = evaluation_draws(config), config["evaluation"]
+    text = f"{draws:,} samples an evaluation, with those for the diversity"
+    if traits["model"].get("media") == "texts":
+        return text
+    guided = 2 if config["model"].get("guidance", 1) > 1 else 1
+    passes = draws * guided * int(evaluation["steps"] or config["schedule"]["steps"])
+    at = f" at {evaluation['size']} pixels" if evaluation["size"] else ""
+    return f"{text}{at}: {passes:,} passes"

@@ -2,13 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from rlfactory.report.cells import cell, ends, scores_by_category
 from rlfactory.report.curves import before, best_iteration, curves, measured_over_stages
-from rlfactory.report.differences import Typed, distinct, following, union
+from rlfactory.report.differences import distinct, following, union
 from rlfactory.report.directions import resolved
 from rlfactory.report.group import Group, Member
 from rlfactory.report.read import ABSENT, DAMAGED, RunRecord
@@ -38,20 +35,15 @@ def caveats(
 ) -> list[str]:
     """Sentences about a report's rows; `values` has the numbers of each row by column."""
     members = [member for group in groups for member in group.members]
+    damaged = {member.path: member.fault for member in members if member.state == DAMAGED}
     return [
         INTERVAL,
         *([BEST] if best else []),
-        *_damaged(members),
+        *(f"Left out because it is damaged: {path} ({why})." for path, why in damaged.items()),
         *_unfinished(members),
         *_incomplete(groups, columns, values),
         *_repeated_seeds(groups),
     ]
-
-
-def _damaged(members: Sequence[Member]) -> Iterator[str]:
-    damaged = {member.path: member.fault for member in members if member.state == DAMAGED}
-    for path, fault in damaged.items():
-        yield f"Left out because it is damaged: {path} ({fault})."
 
 
 def _unfinished(members: Sequence[Member]) -> Iterator[str]:
@@ -108,15 +100,19 @@ def build_report(
         best: read each run's best evaluation instead of its last.
         notes: sentences that come before the caveats.
     """
-    columns = [resolved(column, _runs(groups)) for column in columns]
+    runs = [run for group in groups for run in group.runs]
+    columns = [resolved(column, runs) for column in columns]
     values = [_values(group, columns, best) for group in groups]
-    configs = [_configs(group) for group in groups]
-    typed = [union([run.typed for run in _readable(group)]) for group in groups]
+    readable = [_readable(group) for group in groups]
+    configs = [[run.config for run in own] for own in readable]
+    typed = [union([run.typed for run in own]) for own in readable]
     differences = distinct(configs, typed)
+    brought = ", ".join(following(configs, typed))  # keys that differ and name no row
     rows = [
         _row(group, columns, own, {key: by_row[i] for key, by_row in differences.items()})
         for i, (group, own) in enumerate(zip(groups, values, strict=True))
     ]
+    sentences = [f"Also differ, as the options bring them: {brought}."] if brought else []
     by_name = {group.name: own for group, own in zip(groups, values, strict=True)}
     return Report(
         title=title,
@@ -127,30 +123,16 @@ def build_report(
         images=sample_images(groups),
         texts=texts(groups),
         differences=differences,
-        notes=[*notes, *caveats(groups, columns, values, best), *_brought(configs, typed)],
+        notes=[*notes, *caveats(groups, columns, values, best), *sentences],
         comparisons=comparisons(columns, by_name),
         by_category=scores_by_category(groups, columns),
     )
 
 
-def _runs(groups: Sequence[Group]) -> list[RunRecord]:
-    return [run for group in groups for run in group.runs]
-
-
-def _configs(group: Group) -> list[Mapping[str, Any]]:
-    """The configurations of a row's runs in any state; none for a row that was not trained."""
-    return [run.config for run in _readable(group)]
-
-
 def _readable(group: Group) -> list[RunRecord]:
+    """A row's runs in any state; none for a row that was not trained."""
     runs = [] if group.untrained else [member.run for member in group.members]
     return [run for run in runs if run is not None]
-
-
-def _brought(configs: Sequence[Sequence[Mapping[str, Any]]], typed: Sequence[Typed]) -> list[str]:
-    """A sentence on keys that differ and name no row."""
-    keys = following(configs, typed)
-    return [f"Also differ, as the options bring them: {', '.join(keys)}."] if keys else []
 
 
 def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:
@@ -175,7 +157,8 @@ def _row(
     }
     trained = [] if group.untrained else group.counted
     steps = [_total(member, lambda run: run.iterations) for member in trained]
-    nfe = [n for member in trained if (n := _total(member, _nfe)) is not None]
+    passes = [_total(member, lambda run: _last(run, "nfe/total")) for member in trained]
+    nfe = [count for count in passes if count is not None]
     return ReportRow(
         name=group.name,
         cells=cells,
@@ -187,17 +170,16 @@ def _row(
     )
 
 
-def _total(member: Member, count: Callable[[Any], float | None]) -> float | None:
+def _total(member: Member, count: Callable[[RunRecord], float | None]) -> float | None:
     """A count summed over a run and the stages before it; None where one is unknown."""
     counts = [count(run) for run in member.stages]
     known = [n for n in counts if n is not None]
     return float(sum(known)) if len(known) == len(counts) else None
 
 
-def _nfe(run: Any) -> float | None:
-    """The forward passes of a run."""
-    series = run.series.get("nfe/total")
-    return float(series[1][-1]) if series is not None else None
+def _last(run: RunRecord, name: str) -> float | None:
+    series = run.series.get(name)
+    return None if series is None else float(series[1][-1])
 
 
 def comparisons(columns: Sequence[Column], rows: Mapping[str, Values]) -> list[Comparison]:
@@ -225,10 +207,8 @@ def comparisons(columns: Sequence[Column], rows: Mapping[str, Values]) -> list[C
 def _compare(column: Column, row: str, values: Values, other: str, others: Values) -> Comparison:
     by_seed, others_by_seed = dict(values[column.name]), dict(others[column.name])
     seeds = [seed for seed in by_seed if seed in others_by_seed]
-    difference, interval = None, None
-    if len(seeds) > 1:
-        pairs = [by_seed[seed] for seed in seeds], [others_by_seed[seed] for seed in seeds]
-        difference, interval = paired_difference(*pairs)
+    pairs = [by_seed[seed] for seed in seeds], [others_by_seed[seed] for seed in seeds]
+    difference, interval = paired_difference(*pairs) if len(seeds) > 1 else (None, None)
     chance = _improvement([column], values, others)
     return Comparison(row, other, column.name, difference, *ends(interval), len(seeds), *chance)
 
@@ -237,16 +217,12 @@ def _improvement(
     columns: Sequence[Column], values: Values, others: Values
 ) -> tuple[float | None, float | None, float | None]:
     """The probability of improvement with its interval; None below three runs of each."""
-    ours, theirs = ([_higher_is_better(c, v) for c in columns] for v in (values, others))
+    signs = [-1.0 if column.better == "lower" else 1.0 for column in columns]
+    ours, theirs = (
+        [[sign * v for _, v in side[c.name]] for c, sign in zip(columns, signs, strict=True)]
+        for side in (values, others)
+    )
     if min(map(len, [*ours, *theirs])) < MIN_RUNS:
         return None, None, None
-    low, high = ends(improvement_interval(ours, theirs))
-    return float(probability_of_improvement(ours, theirs)), low, high
-
-
-def _higher_is_better(
-    column: Column, values: Values
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A column's numbers `[N]`, negated where lower is better."""
-    sign = -1.0 if column.better == "lower" else 1.0
-    return np.array([sign * value for _, value in values[column.name]])
+    interval = ends(improvement_interval(ours, theirs))
+    return float(probability_of_improvement(ours, theirs)), *interval

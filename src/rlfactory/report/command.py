@@ -15,11 +15,14 @@ _WITH_FIGURE = {"markdown", "html"}
 def report(words: Sequence[str]) -> int:
     """Print and write the reports of the paths in `words`; returns the exit code."""
     from rlfactory.report.discover import is_run, reports_of
+    from rlfactory.report.page import write_run_page
     from rlfactory.report.row_curves import draw_against
+    from rlfactory.report.run_content import run_content
+    from rlfactory.run.folder import RunFolder
 
     a = report_arguments(words)
     reports = reports_of(a.paths, best=a.best)
-    out = a.out or _default_folder(a.paths)
+    out = a.out or (a.paths[0] if len(a.paths) == 1 else Path("outputs")) / "report"
     for name, built in reports.items():
         folder = out if len(reports) == 1 else out / name
         if "terminal" in a.format:
@@ -31,8 +34,9 @@ def report(words: Sequence[str]) -> int:
             written.append(draw_against(built.curves, x, y, folder))
         if written:
             print("\n".join(f"written: {path}" for path in written))
-    if "html" in a.format and len(a.paths) == 1 and is_run(a.paths[0]):
-        print(f"written: {_run_page(a.paths[0])}")
+    if "html" in a.format and len(a.paths) == 1 and is_run(path := a.paths[0]):
+        with _writable(path, str(path), fix="--format terminal,markdown"):
+            print(f"written: {write_run_page(run_content(RunFolder(path)))}")
     return 0
 
 
@@ -122,27 +126,13 @@ def write(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
         written += figures
         if report.entries and has_figure:
             written.append(draw_leaderboard(report.entries, folder / LEADERBOARD_FIGURE))
-        if "csv" in formats:
-            written.append(write_csv(report, folder))
-        if "latex" in formats:
-            written.append(write_latex(report, folder))
+        writers = {"csv": write_csv, "latex": write_latex}
+        written += [write(report, folder) for name, write in writers.items() if name in formats]
         if "json" in formats and report.claims:
             written.append(write_claims(report.claims, folder / CLAIMS_FILE))
         if "json" in formats and report.entries:
             written.append(write_entries(report.entries, folder / ENTRIES_FILE))
-        if "html" in formats:
-            written.append(write_page(report, folder))
-    return written
-
-
-def _run_page(path: Path) -> Path:
-    """Write a run's own page again."""
-    from rlfactory.report.page import write_run_page
-    from rlfactory.report.run_content import run_content
-    from rlfactory.run.folder import RunFolder
-
-    with _writable(path, str(path), fix="--format terminal,markdown"):
-        return write_run_page(run_content(RunFolder(path)))
+        return [*written, write_page(report, folder)] if "html" in formats else written
 
 
 @contextmanager
@@ -160,10 +150,6 @@ def _pair(word: str) -> tuple[str, str]:
     if not (x and comma and y):
         raise argparse.ArgumentTypeError(f"{word} is not two metrics, X,Y")
     return x, y
-
-
-def _default_folder(paths: Sequence[Path]) -> Path:
-    return (paths[0] if len(paths) == 1 else Path("outputs")) / "report"
 
 
 def _folder(word: str) -> Path:

@@ -1,6 +1,7 @@
 """Compare two runs: configurations, evaluation scores, cost, and samples of the same prompts."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from rlfactory.utils.text import plain
 
 _TELLTALE = 2  # keys that say what a run is
 FILE, IMAGE = "compare.md", "compare.png"
+HEADS = ("A", "B")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Side:
     after: Scores | None
     sets: SetPairs = field(default_factory=dict)
 
+    def on(self, prompt_set: str) -> "Side":
+        """The side with the scores on a further prompt set in place of its own."""
+        before, after = self.sets[prompt_set]
+        return replace(self, before=before, after=after)
+
 
 Pair = tuple[Side, Side]
 
@@ -58,10 +65,8 @@ def read_pair(first: Path, second: Path) -> Pair:
     names = _names(first, second)
     runs = _read(first), _read(second)
     differs = _differing(runs[0], runs[1])
-    pair = (
-        _side("A", names[0], differs[0], runs[0]),
-        _side("B", names[1], differs[1], runs[1]),
-    )
+    first_side, second_side = map(_side, HEADS, names, differs, runs)
+    pair = first_side, second_side
     kinds = [side.run.media for side in pair]
     if None not in kinds and kinds[0] != kinds[1]:
         message = f"{first} makes {kinds[0]} and {second} {kinds[1]}: they can't be compared"
@@ -153,12 +158,9 @@ def _differing(first: RunRecord, second: RunRecord) -> tuple[str, str]:
 
 
 def _title(pair: Pair) -> str:
-    return " and ".join(_definition(side) for side in pair)
-
-
-def _definition(side: Side) -> str:
-    """What a letter stands for: `A: nft0 (algo=nft)`."""
-    return f"{side.letter}: {side.name}" + (f" ({side.differs})" if side.differs else "")
+    """What the letters stand for: `A: nft0 (algo=nft) and B: ...`."""
+    differs = [f" ({side.differs})" if side.differs else "" for side in pair]
+    return " and ".join(f"{s.letter}: {s.name}{d}" for s, d in zip(pair, differs, strict=True))
 
 
 def _draw_samples(pair: Pair, path: Path) -> Path | None:
@@ -185,7 +187,7 @@ def _configuration(pair: Pair) -> TextTable | None:
     changed = differences(pair[0].run.config, pair[1].run.config)
     hidden = {*QUIET} - {"seed"}
     lines = [[k, shown(a), shown(b)] for k, a, b in changed if k.partition(".")[0] not in hidden]
-    heads = ["key", *_heads(pair)]
+    heads = ["key", *HEADS]
     return TextTable(heads, lines, frozenset(heads)) if lines else None
 
 
@@ -199,19 +201,13 @@ def _scores(pair: Pair) -> TextTable | None:
 
     Those on further prompt sets are named `SET/SCORE`.
     """
-    heads = [f"{head} {moment}" for head in _heads(pair) for moment in ("before", "after")]
+    heads = [f"{head} {moment}" for head in HEADS for moment in ("before", "after")]
     heads = ["score", *heads, "B - A", "95 % interval", "n"]
     lines = [*_score_lines(pair)]
     for name in pair[0].sets:
         if name in pair[1].sets:
-            lines += _score_lines((_on(pair[0], name), _on(pair[1], name)), f"{name}/")
+            lines += _score_lines((pair[0].on(name), pair[1].on(name)), f"{name}/")
     return TextTable(heads, lines) if lines else None
-
-
-def _on(side: Side, prompt_set: str) -> Side:
-    """A side with the scores on a further prompt set in place of its own."""
-    before, after = side.sets[prompt_set]
-    return replace(side, before=before, after=after)
 
 
 def _score_lines(pair: Pair, prefix: str = "") -> Iterator[list[str]]:
@@ -220,24 +216,14 @@ def _score_lines(pair: Pair, prefix: str = "") -> Iterator[list[str]]:
         return
     for name in first.values:
         if name in second.values:
-            yield [f"{prefix}{name}", *_means(pair, name), *_difference(pair, name)]
-
-
-def _means(pair: Pair, name: str) -> list[str]:
-    scores = [scores for side in pair for scores in (side.before, side.after)]
-    return [NONE if s is None else number(s.means().get(name, float("nan"))) for s in scores]
-
-
-def _difference(pair: Pair, name: str) -> list[str]:
-    first, second = pair[0].after, pair[1].after
-    assert first is not None
-    assert second is not None
-    if not _paired(pair):
-        gap = second.means()[name] - first.means()[name]
-        return [number(gap, sign=True), NONE, NONE]
-    change = paired_change(first.by_prompt(name), second.by_prompt(name))
-    interval = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
-    return [number(change.difference, sign=True), interval, str(change.count)]
+            scores = [scores for side in pair for scores in (side.before, side.after)]
+            means = [math.nan if own is None else own.means().get(name, math.nan) for own in scores]
+            difference = number(second.means()[name] - first.means()[name], sign=True), NONE, NONE
+            if _paired(pair):
+                change = paired_change(first.by_prompt(name), second.by_prompt(name))
+                interval = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
+                difference = number(change.difference, sign=True), interval, str(change.count)
+            yield [f"{prefix}{name}", *map(number, means), *difference]
 
 
 def _cost(pair: Pair) -> TextTable:
@@ -249,7 +235,7 @@ def _cost(pair: Pair) -> TextTable:
         "KL to the reference": [_last(side.run, "kl/reference", number) for side in pair],
     }
     kept = [[name, *values] for name, values in rows.items() if {*values} != {NONE}]
-    return TextTable(["", *_heads(pair)], kept)
+    return TextTable(["", *HEADS], kept)
 
 
 def _last(run: RunRecord, name: str, write: Callable[[float], str]) -> str:
@@ -261,9 +247,5 @@ def _responses(pair: Pair) -> TextTable | None:
     """The last responses of both to the prompts that they share."""
     first, second = ({prompt: after for prompt, _, after in responses(s.run.path)} for s in pair)
     lines = [[prompt, first[prompt], second[prompt]] for prompt in first if prompt in second]
-    heads = ["prompt", *_heads(pair)]
+    heads = ["prompt", *HEADS]
     return TextTable(heads, lines, frozenset(heads)) if lines else None
-
-
-def _heads(pair: Sequence[Side]) -> list[str]:
-    return [side.letter for side in pair]

@@ -88,16 +88,11 @@ def best_iteration(run: RunRecord, columns: Iterable[Column]) -> int | None:
     for column in columns:
         metric = metric_of(run, column)
         if column.measure.startswith("eval/") and column.better in ("higher", "lower") and metric:
-            x, y = _after_training_began(run.series[metric])
-            best = y.argmin() if column.better == "lower" else y.argmax()
-            return int(x[best])
+            x, y = run.series[metric]
+            if len(x) > 1 and x[0] == 0:  # the evaluation before training
+                x, y = x[1:], y[1:]
+            return int(x[y.argmin() if column.better == "lower" else y.argmax()])
     return None
-
-
-def _after_training_began(series: Series) -> Series:
-    """Leave out the evaluation before training, unless it is the only one."""
-    x, y = series
-    return (x, y) if len(x) < 2 or x[0] > 0 else (x[1:], y[1:])
 
 
 MOST_POINTS = 200
@@ -122,12 +117,15 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
         curve for column in titled for group in trained if (curve := _column_curve(group, column))
     ]
     shown = {curve.metric for curve in column_curves}
-    others = [name for name in _others(trained) if name not in shown]
+    # metrics of training that no column reports
+    names = dict.fromkeys(name for group in trained for run in group.runs for name in run.series)
+    rewards = [name for name in names if name.startswith("reward/")][:_REWARDS]
+    others = [*rewards, *(name for name in ("kl/reference",) if name in names)]
     return column_curves + [
         curve
         for name in others
         for group in trained
-        if (curve := averaged(group.runs, name, group.name)) is not None
+        if name not in shown and (curve := averaged(group.runs, name, group.name)) is not None
     ]
 
 
@@ -137,13 +135,6 @@ def _column_curve(group: Group, column: Column) -> Curve | None:
         return None
     paper = group.claimed.get(column.name)
     return averaged(group.runs, metric, group.name, column.label, column.scale, paper)
-
-
-def _others(groups: Iterable[Group]) -> list[str]:
-    """Metrics of training that no column reports."""
-    names = dict.fromkeys(name for group in groups for run in group.runs for name in run.series)
-    rewards = [name for name in names if name.startswith("reward/")][:_REWARDS]
-    return [*rewards, *(name for name in ("kl/reference",) if name in names)]
 
 
 def averaged(
@@ -187,19 +178,11 @@ def mean_curve(
         return None
     at = thinned(shared)
     values = scale * np.stack([y[np.searchsorted(x, at)] for x, y in series])
-    mean, half = values.mean(0), _half_interval(values)
+    mean, half, count = values.mean(0), np.zeros(len(at)), len(series)
+    if count > 1:
+        half = t_quantile(count - 1) * values.std(0, ddof=1) / np.sqrt(count)
     low, high = (mean - half).tolist(), (mean + half).tolist()
     return Curve(row, metric, at.tolist(), mean.tolist(), low, high, label, paper)
-
-
-def _half_interval(values: Array) -> Array:
-    """Half of the 95 % interval of the mean over `[runs, N]`; zeros for one run."""
-    count = len(values)
-    if count < 2:
-        return np.zeros(values.shape[1])
-    spread: Array = values.std(0, ddof=1)
-    half: Array = t_quantile(count - 1) * spread / np.sqrt(count)
-    return half
 
 
 def thinned(x: Array) -> Array:
@@ -233,22 +216,18 @@ def planned_passes(runs: Sequence[RunRecord], name: str) -> float | None:
     the passes that only compare policies. None where a configuration doesn't say it.
     """
     try:
-        counts = [(_updates(run.config), _passes(run.config)[name]) for run in runs]
+        counts = [_updates_and_passes(run.config, name) for run in runs]
     except (LookupError, TypeError, ValueError):  # of an earlier version
         return None
     return sum(n * passes for n, passes in counts) / sum(n for n, _ in counts)
 
 
-def _updates(config: Mapping[str, Any]) -> int:
-    return int(config["iterations"] * config["updates_per_iteration"])
-
-
-def _passes(config: Mapping[str, Any]) -> dict[str, float]:
+def _updates_and_passes(config: Mapping[str, Any], name: str) -> tuple[int, float]:
     traits = {
         group: read_signature(config[group]["_target_"]).class_constants
         for group in COMPONENTS
         if "_target_" in (config.get(group) or {})
     }
     sample, compare, train = passes_per_sample(config, traits)
-    rollout = sample + compare
-    return {"rollout": rollout, "train": train, "all": rollout + train}
+    passes = {"rollout": sample + compare, "train": train, "all": sample + compare + train}
+    return int(config["iterations"] * config["updates_per_iteration"]), passes[name]

@@ -1,5 +1,6 @@
 """What is better of a score, as the rewards of the runs declare it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -22,7 +23,11 @@ def declared(score: str, runs: Sequence[RunRecord]) -> Better:
 
     Runs of earlier versions say nothing: their first score trains, so higher is better.
     """
-    said = {run.better.get(score) if run.better else _trained(score, run) for run in runs}
+    trained = {True: "higher", False: None}
+    said = {
+        run.better.get(score) if run.better else trained[scores_of([run])[:1] == [score]]
+        for run in runs
+    }
     if said == {"higher"}:
         return "higher"
     return "lower" if said == {"lower"} else "neither"
@@ -32,19 +37,9 @@ def resolved(column: Column, runs: Sequence[RunRecord]) -> Column:
     """The column with what is better of it where that is left to the rewards (`declared`)."""
     if column.better != "declared":
         return column
-    score = _score(column.measure)
+    kind, _, score = column.measure.partition("/")
+    if kind in ("last", "max"):  # of a score in training; else of no score
+        reward = re.fullmatch(r"reward/(.*)/mean", score)
+        score = reward[1] if reward else ""
     having = [run for run in runs if f"eval/{score}/mean" in run.series]
     return replace(column, better=declared(score, having) if having else "neither")
-
-
-def _score(measure: str) -> str:
-    """The score that a measure reads, at an evaluation or in training; empty for other metrics."""
-    kind, _, name = measure.partition("/")
-    if kind in ("last", "max"):
-        is_reward = name.startswith("reward/") and name.endswith("/mean")
-        return name.removeprefix("reward/").removesuffix("/mean") if is_reward else ""
-    return name
-
-
-def _trained(score: str, run: RunRecord) -> str | None:
-    return "higher" if scores_of([run])[:1] == [score] else None

@@ -4,7 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,26 +26,16 @@ RUNS = "runs"
 _DEPTH = 5
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Folders to report on, sorted by name."""
-
-    sweeps: list[Path]
-    runs: list[Path]
-
-
 def reports_of(paths: Sequence[Path], *, best: bool = False) -> dict[str, Report]:
     """Build each report, by the name of its folder; PlanError where there is nothing to report."""
-    inputs = find_inputs(paths)
+    sweeps, runs = find_inputs(paths)
     reports: dict[str, Report] = {}
-    for folder in inputs.sweeps:
+    for folder in sweeps:
         table = _table(folder)
         name = f"{table.name}-{table.size}"
         taken = sum(other.startswith(name) for other in reports)
         reports[f"{name}_{taken + 1}" if taken else name] = report_of_sweep(table, folder, best)
-    if inputs.runs:
-        reports |= reports_of_runs(inputs.runs, best)
-    return reports
+    return reports | (reports_of_runs(runs, best) if runs else {})
 
 
 def report_of_sweep(table: Table, folder: Path, best: bool = False) -> Report:
@@ -141,10 +131,14 @@ def _columns(runs: Sequence[RunRecord]) -> list[Column]:
     by_set: dict[str, list[str]] = {}
     for name in scores_of(runs):
         by_set.setdefault(name.rpartition("/")[0], []).append(name)
+
+    def after(score: str) -> Column:
+        return Column(score, _label(score), f"eval/{score}", declared(score, runs))
+
     scores = [
         column
         for prompt_set, names in by_set.items()
-        for column in (_before(prompt_set, names[0]), *(_after(name, runs) for name in names))
+        for column in (_before(prompt_set, names[0]), *(after(name) for name in names))
     ]
     others = {"diversity": "diversity", "kl": "KL a token"}
     known = [name for name in others if any(f"eval/{name}" in run.series for run in runs)]
@@ -156,10 +150,6 @@ def _before(prompt_set: str, score: str) -> Column:
     return Column(name, f"{_label(score)} before", f"before/{score}", "neither")
 
 
-def _after(score: str, runs: Sequence[RunRecord]) -> Column:
-    return Column(score, _label(score), f"eval/{score}", declared(score, runs))
-
-
 def _label(score: str) -> str:
     """A score's head, which wraps where it is on a further prompt set: `signs: ocr`."""
     return score.replace("/", ": ")
@@ -167,29 +157,19 @@ def _label(score: str) -> str:
 
 def _other_prompts(runs: Sequence[RunRecord]) -> list[str]:
     """A sentence where runs were evaluated on different prompts."""
-    prompts = {repr((run.config.get("prompts"), _evaluation_prompts(run))) for run in runs}
+    evaluations = [(run.config.get("prompts"), run.config.get("evaluation")) for run in runs]
+    prompts = {repr((p, e.get("prompts") if isinstance(e, dict) else None)) for p, e in evaluations}
     return ["Not all runs used the same evaluation prompts."] if len(prompts) > 1 else []
 
 
-def _evaluation_prompts(run: RunRecord) -> object:
-    evaluation = run.config.get("evaluation")
-    return evaluation.get("prompts") if isinstance(evaluation, dict) else None
-
-
-def find_inputs(paths: Sequence[Path]) -> Inputs:
-    """Find the runs and sweeps in paths; PlanError for each path without any."""
-    problems: list[Problem] = []
-    sweeps: list[Path] = []
-    runs: list[Path] = []
-    for path in paths:
-        folders = [*_search(path, _DEPTH)] if os.path.isdir(path) else []
-        if not folders:
-            problems.append(_not_found(path))
-        for folder in folders:
-            (sweeps if is_sweep(folder) else runs).append(folder)
-    if problems:
+def find_inputs(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Find the sweeps, and the runs outside of them, in paths; PlanError for each path without."""
+    found = {path: [*_search(path, _DEPTH)] if os.path.isdir(path) else [] for path in paths}
+    if problems := [_not_found(path) for path, folders in found.items() if not folders]:
         raise PlanError(problems)
-    return Inputs(_unique(sweeps), _unique(runs))
+    unique = {folder.resolve(): folder for folders in found.values() for folder in folders}
+    sweeps = [folder for folder in unique.values() if is_sweep(folder)]
+    return sweeps, [folder for folder in unique.values() if folder not in sweeps]
 
 
 def is_run(path: Path) -> bool:
@@ -213,10 +193,6 @@ def _search(path: Path, depth: int) -> Iterator[Path]:
             inner = [e.path for e in entries if e.is_dir() and not e.name.startswith(".")]
         for folder in sorted(inner):
             yield from _search(Path(folder), depth - 1)
-
-
-def _unique(paths: Sequence[Path]) -> list[Path]:
-    return [*{path.resolve(): path for path in paths}.values()]
 
 
 def _not_found(path: Path) -> Problem:

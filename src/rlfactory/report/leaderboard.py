@@ -17,7 +17,7 @@ import numpy as np
 
 from rlfactory.report.curves import before, mean_curve, measured_over_stages
 from rlfactory.report.directions import resolved
-from rlfactory.report.group import Group
+from rlfactory.report.group import Group, Member
 from rlfactory.report.plot import panel_grid, saved_figure
 from rlfactory.report.read import RunRecord
 from rlfactory.report.report import Curve, Entry
@@ -33,7 +33,7 @@ from rlfactory.report.statistics import (
 )
 from rlfactory.report.table import NONE, TextTable
 from rlfactory.run.atomic_write import write_text
-from rlfactory.sweep.table import Column, Table
+from rlfactory.sweep.table import Column, Row, Table
 from rlfactory.utils.data_files import read_json
 
 if TYPE_CHECKING:
@@ -75,25 +75,22 @@ def entries_of(table: Table, groups: Sequence[Group]) -> list[Entry]:
         for row in table.rows
         if row.task and row.name in by_name
         for task in [table.tasks[row.task]]
-        for entry in _entries(
-            row.method, row.task, columns[task.score], task.target, by_name[row.name]
-        )
+        for member in by_name[row.name].counted
+        if (entry := _entry(row, columns[task.score], task.target, member))
     ]
 
 
-def _entries(
-    method: str, task: str, column: Column, target: float, group: Group
-) -> Iterable[Entry]:
-    for member in group.counted:
-        assert member.run is not None
-        own = resolved(column, [member.run])
-        first = measured_over_stages(member, before(own))
-        last = measured_over_stages(member, own)
-        if first is None or last is None or target == first * column.scale:
-            continue
-        first, last = column.scale * first, column.scale * last
-        gain = (last - first) / (target - first)
-        yield Entry(method, task, member.run.seed, first, last, gain, *_progress(member.run))
+def _entry(row: Row, column: Column, target: float, member: Member) -> Entry | None:
+    """A run's gain; None where it was not measured, or began at the target."""
+    run = member.stages[-1]
+    own = resolved(column, [run])
+    first = measured_over_stages(member, before(own))
+    last = measured_over_stages(member, own)
+    if first is None or last is None or target == first * column.scale:
+        return None
+    first, last = column.scale * first, column.scale * last
+    gain = (last - first) / (target - first)
+    return Entry(row.method, row.task, run.seed, first, last, gain, *_progress(run))
 
 
 def _progress(run: RunRecord) -> tuple[list[float], list[float]]:
@@ -123,21 +120,22 @@ def ranking(entries: Sequence[Entry]) -> list[Place]:
     scores = {e.method: gains(entries, e.method) for e in entries}
     iqms = {method: float(_iqm([*own.values()])) for method, own in scores.items()}
     ranked = sorted(iqms, key=lambda method: -iqms[method])
-    return [_place(method, iqms[method], scores, ranked[0]) for method in ranked]
+    return [_place(method, iqms[method], scores[method], scores[ranked[0]]) for method in ranked]
 
 
-def _place(method: str, iqm: float, scores: Mapping[str, Mapping[str, Array]], first: str) -> Place:
-    own, best = scores[method], scores[first]
+def _place(method: str, iqm: float, own: Mapping[str, Array], best: Mapping[str, Array]) -> Place:
     shared = [
         task for task in own if task in best and min(len(own[task]), len(best[task])) >= MIN_RUNS
     ]
-    compared = method != first and bool(shared)
+    compared = own is not best and bool(shared)
     pair = [best[task] for task in shared], [own[task] for task in shared]
+    samples = [*own.values()]
+    enough = min(map(len, samples)) >= MIN_RUNS
     return Place(
         method=method,
         iqm=iqm,
-        interval=_interval([*own.values()]),
-        runs=sum(map(len, own.values())),
+        interval=stratified_bootstrap(samples, _iqm) if enough else None,
+        runs=sum(map(len, samples)),
         by_task={task: float(values.mean()) for task, values in own.items()},
         better=float(probability_of_improvement(*pair)) if compared else None,
         better_interval=improvement_interval(*pair) if compared else None,
@@ -146,11 +144,6 @@ def _place(method: str, iqm: float, scores: Mapping[str, Mapping[str, Array]], f
 
 def _iqm(samples: Sequence[Array]) -> Array:
     return interquartile_mean(np.concatenate(samples, axis=-1))
-
-
-def _interval(samples: Sequence[Array]) -> Interval:
-    enough = min(map(len, samples)) >= MIN_RUNS
-    return stratified_bootstrap(samples, _iqm) if enough else None
 
 
 def profile(samples: Iterable[Array], thresholds: Array) -> Array:
@@ -233,7 +226,11 @@ Styles = Mapping[str, Mapping[str, Any]]
 def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
     """Draw a panel of gains, one of performance profiles, and one of training for each task."""
     places = ranking(entries)
-    styles = {place.method: _style(number) for number, place in enumerate(places)}
+    drawn = [row_style(number) for number in range(len(places))]
+    styles: Styles = {
+        place.method: {"color": colour, "linestyle": dashes}
+        for place, (colour, dashes, _) in zip(places, drawn, strict=True)
+    }
     by_task: dict[str, list[Curve]] = {}
     for curve in efficiency(entries):
         by_task.setdefault(curve.label, []).append(curve)
@@ -255,11 +252,6 @@ def draw_leaderboard(entries: Sequence[Entry], path: Path) -> Path:
         names = [short(method, 24) for method in styles]
         figure.legend(handles, names, loc="outside lower left", ncols=min(len(names), 4))
     return path
-
-
-def _style(number: int) -> dict[str, Any]:
-    colour, dashes, _ = row_style(number)
-    return {"color": colour, "linestyle": dashes}
 
 
 def _draw_gains(axes: "Axes", places: Sequence[Place], styles: Styles) -> None:

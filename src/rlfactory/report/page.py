@@ -20,11 +20,12 @@ from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
 from rlfactory.report.plot import COLORS
-from rlfactory.report.report import Comparison, Report, ReportRow, SampleImage
+from rlfactory.report.report import Comparison, Report, ReportRow
 from rlfactory.report.row_curves import FEWEST, SVG_BOX, SVG_SIZE, plots, rows_with_curves
 from rlfactory.report.run_content import RunContent
 from rlfactory.report.run_curves import run_plots
-from rlfactory.report.statistics import MIN_RUNS, Change
+from rlfactory.report.statistics import MIN_RUNS
+from rlfactory.report.summary import change_cells
 from rlfactory.report.table import NONE, category_tables, fixed
 from rlfactory.run.atomic_write import write_text
 from rlfactory.sweep.table import Column
@@ -33,7 +34,7 @@ from rlfactory.utils.images import read_image
 from rlfactory.utils.text import plural
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
 
 FILE = "report.html"
 HTML = Path(__file__).parent / "html"
@@ -59,22 +60,28 @@ def write_run_page(run: RunContent) -> Path:
 
 def page(report: Report, run: RunContent | None = None) -> str:
     """The HTML document. An image that can't be read is named among the notes."""
-    images, unreadable = _embedded(report)
+    images, unreadable = [], []
+    for image in report.images:
+        try:
+            images.append((image, embed(image.path)))
+        except OSError as error:
+            unreadable.append(f"An image of {image.row} is left out: {error}")
     strip = embedded(run.strip, LARGEST) if run else None
     rows = rows_with_curves(report)
     drawn = plots(report) if run is None else run_plots(run.curves, run.before, run.after, run.main)
-    script = _asset("page.js")
+    style, script = ((HTML / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = {"rows": rows, "plots": [plot.data for plot in drawn], "box": SVG_BOX, "size": SVG_SIZE}
     functions: list[Callable[..., Any]] = [fixed, number, interval, count, plural, status_kind]
-    functions += [runs_counted, is_gain, embedded, overall, id]
-    template = _environment().get_template("page.html")
-    return template.render(
+    functions += [runs_counted, is_gain, embedded, change_cells, id, zip]
+    about = report.about
+    source = " · ".join(filter(None, (about.paper, about.table))) if about else ""
+    return _template().render(
         {function.__name__: function for function in functions},
-        style=Markup(_asset("page.css")),
+        style=Markup(style),
         report=report,
         run=run,
-        eyebrow=_eyebrow(report) if run is None else run.choices,
+        eyebrow=source if run is None else run.choices,
         facts=_facts(report) if run is None else run.facts,
         halves={column.name: halves(column, report.rows) for column in report.columns},
         best={column.name: best_row(column, report.rows) for column in report.columns},
@@ -99,21 +106,18 @@ def page(report: Report, run: RunContent | None = None) -> str:
     )
 
 
-def _asset(name: str) -> str:
-    return (HTML / name).read_text(encoding="utf-8")
-
-
 @cache
-def _environment() -> "Environment":
+def _template() -> "Template":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(HTML),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template("page.html")
 
 
 def _titles(report: Report, run: RunContent | None, *shown: object) -> dict[str, str]:
@@ -138,11 +142,6 @@ def _titles(report: Report, run: RunContent | None, *shown: object) -> dict[str,
         ("files", "Files", run),
     ]
     return {anchor: title for anchor, title, content in sections if content}
-
-
-def _eyebrow(report: Report) -> str:
-    about = report.about
-    return " · ".join(filter(None, (about.paper, about.table))) if about else ""
 
 
 def _facts(report: Report) -> dict[str, str]:
@@ -191,22 +190,6 @@ def embedded(path: Path | None, largest: int = TILE) -> EmbeddedImage | None:
         return None if path is None else embed(path, largest)
     except OSError:
         return None
-
-
-def _embedded(report: Report) -> tuple[list[tuple[SampleImage, EmbeddedImage]], list[str]]:
-    """The images that can be read, and a sentence for each that can't."""
-    images, unreadable = [], []
-    for image in report.images:
-        try:
-            images.append((image, embed(image.path)))
-        except OSError as error:
-            unreadable.append(f"An image of {image.row} is left out: {error}")
-    return images, unreadable
-
-
-def overall(table: dict[str, dict[str, Change]]) -> list[tuple[str, Change]]:
-    """The change of each score over all prompts."""
-    return [(name, rows["all"]) for name, rows in table.items()]
 
 
 def interval(mean: float | None, low: float | None, high: float | None, digits: int) -> str:

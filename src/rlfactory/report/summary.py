@@ -13,7 +13,7 @@ from rlfactory.report.labels import evaluation_label
 from rlfactory.report.statistics import Array, Change, bootstrap_interval, paired_change
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import all_checkpoints
-from rlfactory.run.environment import Environment, read_environments
+from rlfactory.run.environment import read_environments
 from rlfactory.run.folder import RunFolder
 from rlfactory.run.metrics import Record
 from rlfactory.run.scores import Scores, SetPairs
@@ -62,10 +62,9 @@ def means_table(evaluated: Mapping[str, Scores]) -> Table:
     """
     table = _empty_table("mean", "95 % interval", "n")
     for prompt_set, scores in evaluated.items():
-        indent = ""
+        indent = "  " if prompt_set else ""
         if prompt_set:
             table.add_row(_set_title(prompt_set))
-            indent = "  "
         for name in scores.values:
             values = scores.by_prompt(name)
             table.add_row(f"{indent}{escape(printable(name))}", *_mean_cells(values))
@@ -92,7 +91,7 @@ def _add_changes(table: Table, before: Scores, after: Scores, indent: str = "") 
     for name, rows in changes(before, after).items():
         for kind, change in rows.items():
             label = escape(printable(name if kind == "all" else f"  {kind}"))
-            first, second, difference, interval, count = _cells(change)
+            first, second, difference, interval, count = change_cells(change)
             shown = f"[bold]{difference}[/bold]" if change.is_clear else difference
             style = None if kind == "all" else "dim"
             table.add_row(f"{indent}{label}", first, second, shown, interval, count, style=style)
@@ -133,11 +132,13 @@ def write_summary(
     lines += set_sections(sets or {}, is_finished=after is not None)
     if advice:
         lines += ["", "## Advice", "", *(f"- {line}" for line in advice)]
-    lines += ["", "## Cost", "", *(_listed(cost(metrics)) or ["- nothing was measured"])]
-    if facts := provenance(folder):
-        lines += ["", "## How it was made", "", *_listed(facts)]
+    for title, facts in {"Cost": cost(metrics), "How it was made": provenance(folder)}.items():
+        listed = [f"- {name}: {text}" for name, text in facts.items()]
+        if listed or title == "Cost":
+            lines += ["", f"## {title}", "", *(listed or ["- nothing was measured"])]
     lines += ["", "## Where to look", ""]
-    lines += [f"- [{name}]({_relative(folder, file)})" for name, file in results(folder)]
+    links = [(name, file.relative_to(folder.path).as_posix()) for name, file in results(folder)]
+    lines += [f"- [{name}]({quote(link)})" for name, link in links]
     lines.append(f"- more samples: `{_sample_command(folder)}`")
     write_text(folder.summary, "\n".join(lines) + "\n")
 
@@ -185,22 +186,17 @@ def _sample_command(folder: RunFolder) -> str:
     return f'rlfactory sample {shlex.quote(str(folder.path))} --prompt "..."'
 
 
-def _relative(folder: RunFolder, file: Path) -> str:
-    """A link from the folder to a file below it."""
-    return quote(file.relative_to(folder.path).as_posix())
-
-
-def _listed(facts: dict[str, str]) -> list[str]:
-    return [f"- {name}: {text}" for name, text in facts.items()]
-
-
 def cost(metrics: Sequence[Record]) -> dict[str, str]:
     """What a run has cost in time and memory, by name, as far as it was measured."""
     facts = {}
     if metrics and (wall := metrics[-1].get("time")):
         facts["wall time"] = f"{clock(wall)} in all, with evaluations"
-    totals = {phase: _total(metrics, f"time/{phase}") for phase in _PHASES}
-    seconds = _total(metrics, "time/iteration") or sum(totals.values())
+
+    def total(phase: str) -> float:
+        return sum(record.get(f"time/{phase}") or 0.0 for record in metrics)
+
+    totals = {phase: total(phase) for phase in _PHASES}
+    seconds = total("iteration") or sum(totals.values())
     if seconds > 0:
         shares = ", ".join(f"{phase} {100 * t / seconds:.0f} %" for phase, t in totals.items())
         facts["time in iterations"] = f"{seconds:.0f} s ({shares})"
@@ -215,7 +211,9 @@ def provenance(folder: RunFolder) -> dict[str, str]:
     kept = read_environments(folder.environment)
     facts = {}
     if kept:
-        facts["device"] = ", then ".join(dict.fromkeys(map(_device, kept)))
+        counts = [f"{row.processes} × " if row.processes > 1 else "" for row in kept]
+        devices = [f"{count}{row.device}" for count, row in zip(counts, kept, strict=True)]
+        facts["device"] = ", then ".join(dict.fromkeys(devices))
     if command := read_shown(folder.command).strip():
         facts["command"] = f"`{command}`"
     if commits := [row.commit for row in kept if row.commit]:
@@ -226,15 +224,10 @@ def provenance(folder: RunFolder) -> dict[str, str]:
     return facts
 
 
-def _device(environment: Environment) -> str:
-    count = environment.processes
-    return environment.device if count == 1 else f"{count} × {environment.device}"
-
-
 def markdown_table(before: Scores, after: Scores) -> list[str]:
     """`summary_table` as lines of Markdown: categories folded, with a note on what columns are."""
     table = changes(before, after)
-    rows = [[f"**{name}**", *_cells(own["all"])] for name, own in table.items()]
+    rows = [[f"**{name}**", *change_cells(own["all"])] for name, own in table.items()]
     rows += [[label, *cells] for label, cells in _single_numbers(before, after).items()]
     lines = table_lines("lrrrrr", _HEADS, rows)
     label = evaluation_label(before.separate and after.separate)
@@ -243,7 +236,7 @@ def markdown_table(before: Scores, after: Scores) -> list[str]:
         note += " Diversity is the mean pairwise distance between samples of a prompt."
     lines += ["", note]
     below = [
-        [f"{name}, {kind}", *_cells(change)]
+        [f"{name}, {kind}", *change_cells(change)]
         for name, own in table.items()
         for kind, change in own.items()
         if kind != "all"
@@ -268,40 +261,20 @@ def _before_only(before: Scores) -> list[str]:
     return [*lines, "", "The run stopped before it was evaluated again."]
 
 
-def _cells(change: Change) -> tuple[str, str, str, str, str]:
-    return (
-        number(change.before),
-        number(change.after),
-        number(change.difference, sign=True),
-        _between(change),
-        str(change.count),
-    )
-
-
-def _between(change: Change) -> str:
-    """The interval; a dash where a single pair has none."""
-    if change.low != change.low:
-        return NO_INTERVAL
-    return f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
+def change_cells(change: Change) -> tuple[str, str, str, str, str]:
+    """Before, after, difference, interval (a dash where a single pair has none) and count."""
+    means = number(change.before), number(change.after), number(change.difference, sign=True)
+    between = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
+    return *means, between if change.low == change.low else NO_INTERVAL, str(change.count)
 
 
 def _single_numbers(before: Scores, after: Scores) -> dict[str, tuple[str, str, str, str, str]]:
     """The rows of results that are one number per evaluation, not one per sample."""
-    pairs = {
-        "diversity": (before.diversity, after.diversity),
-        "KL a token": (_rounded(before.kl), _rounded(after.kl)),
-    }
+    # a divergence without the rounding errors of float32 log-probabilities, which have a sign
+    kl = round(before.kl, 6) + 0.0, round(after.kl, 6) + 0.0
+    pairs = {"diversity": (before.diversity, after.diversity), "KL a token": kl}
     return {
         label: (number(old), number(new), number(new - old, sign=True), "", "")
         for label, (old, new) in pairs.items()
         if old == old or new == new
     }
-
-
-def _rounded(kl: float) -> float:
-    """A divergence without the rounding errors of float32 log-probabilities, which have a sign."""
-    return round(kl, 6) + 0.0
-
-
-def _total(metrics: Sequence[Record], name: str) -> float:
-    return sum(record.get(name) or 0.0 for record in metrics)

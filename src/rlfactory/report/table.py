@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfactory.report.report import Cell, Comparison, Report, ReportRow, ScoreByCategory
+from rlfactory.report.report import Cell, Comparison, Report, ReportRow
 from rlfactory.sweep.table import Column
 
 NONE, MINUS = "–", "\N{MINUS SIGN}"
@@ -32,7 +32,10 @@ def main_table(report: Report) -> TextTable:
 
     A claimed column that this size doesn't measure has the paper's number alone.
     """
-    claimed = {c.name for c in report.columns if _is_claimed(report, c)}
+    cells = [row.cells for row in report.rows]
+    claimed = {
+        c.name for c in report.columns if any(own[c.name].paper is not None for own in cells)
+    }
     measured = {c.name for c in report.columns if c.measure or c.name not in claimed}
     heads = ["row"]
     for column in report.columns:
@@ -51,10 +54,6 @@ def main_table(report: Report) -> TextTable:
     return TextTable([*heads, "n", "steps", "NFE", "status", *notes], lines)
 
 
-def _is_claimed(report: Report, column: Column) -> bool:
-    return any(row.cells[column.name].paper is not None for row in report.rows)
-
-
 def ours(cell: Cell, column: Column) -> str:
     """The mean ± half of its interval, which is symmetric."""
     if cell.mean is None:
@@ -65,25 +64,26 @@ def ours(cell: Cell, column: Column) -> str:
 
 def category_tables(report: Report) -> dict[str, TextTable]:
     """The table of each score by category of prompts, by its title."""
-    return {f"{s.column.label} by category of prompts": _by_category(s) for s in report.by_category}
-
-
-def _by_category(score: ScoreByCategory) -> TextTable:
-    names = [*score.categories, ""]
-    lines = [
-        [row, *(ours(cells[name], score.column) for name in names)]
-        for row, cells in score.rows.items()
-    ]
-    return TextTable(["row", *score.categories, "all"], lines)
+    tables = {}
+    for score in report.by_category:
+        lines = [
+            [row, *(ours(cells[name], score.column) for name in [*score.categories, ""])]
+            for row, cells in score.rows.items()
+        ]
+        heads = ["row", *score.categories, "all"]
+        tables[f"{score.column.label} by category of prompts"] = TextTable(heads, lines)
+    return tables
 
 
 def spread_table(report: Report) -> TextTable | None:
     """Interquartile means with their intervals; None where no row has enough runs."""
     lines = [
-        [row.name, column.label, str(cell.n), _number(cell.iqm, column), _between(cell, column)]
+        [row.name, column.label, str(cell.n), *cells]
         for row in report.rows
         for column in report.columns
         if (cell := row.cells[column.name]).iqm_low is not None
+        for iqm, *ends in [[_number(x, column) for x in (cell.iqm, cell.iqm_low, cell.iqm_high)]]
+        for cells in [[iqm, " … ".join(ends)]]
     ]
     heads = ["row", "column", "n", "interquartile mean", "95 % interval"]
     return TextTable(heads, lines, frozenset({"column"})) if lines else None
@@ -93,7 +93,9 @@ def comparison_table(report: Report) -> TextTable | None:
     """Rows compared with the first one; None where there are too few runs for any interval."""
     columns = {column.name: column for column in report.columns}
     lines = [
-        _comparison(c, columns.get(c.column)) for c in report.comparisons if _is_informative(c)
+        _comparison(c, columns.get(c.column))
+        for c in report.comparisons
+        if c.difference is not None or c.probability_low is not None
     ]
     heads = ["row", "against", "column", "pairs", "difference", "95 % interval"]
     heads += ["probability of improvement", "95 % interval "]
@@ -122,10 +124,6 @@ def _number(value: float | None, column: Column) -> str:
     return NONE if value is None else f"{value:.{column.digits}f}"
 
 
-def _between(cell: Cell, column: Column) -> str:
-    return f"{_number(cell.iqm_low, column)} … {_number(cell.iqm_high, column)}"
-
-
 def _ends(row: ReportRow) -> list[str]:
     count = max((cell.n for cell in row.cells.values()), default=0)
     steps = NONE if row.steps is None else f"{row.steps:,}"
@@ -150,10 +148,6 @@ def short_count(count: float | None) -> str:
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return f"{count:.0f}"
-
-
-def _is_informative(comparison: Comparison) -> bool:
-    return comparison.difference is not None or comparison.probability_low is not None
 
 
 def _comparison(comparison: Comparison, column: Column | None) -> list[str]:

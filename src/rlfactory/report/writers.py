@@ -17,7 +17,7 @@ from rich.table import Table
 from rlfactory.report.claim_table import NOTE, claim_table, counts_text
 from rlfactory.report.leaderboard import NOTE as LEADERBOARD_NOTE
 from rlfactory.report.leaderboard import leaderboard_table
-from rlfactory.report.report import ClaimResult, Report, SampleImage
+from rlfactory.report.report import ClaimResult, Report
 from rlfactory.report.sample_pairs import Sample
 from rlfactory.report.table import (
     NONE,
@@ -57,13 +57,11 @@ class Terminal:
         self.console.print()
         if title is not None:
             self.heading(title)
-        width = self.console.width
-        printed = rich_table(table)
-        if least_width(table) > width:
+        width, between = self.console.width, 2 * _PAD * (len(table.heads) - 1)
+        if sum(_least_widths(table)) + between > width:
             table = replace(table, heads=_wrapped_heads(table))
-            printed = rich_table(table)
-            self.console.width = max(width, least_width(table))
-        self.console.print(printed)
+            self.console.width = max(width, sum(_least_widths(table)) + between)
+        self.console.print(rich_table(table))
         self.console.width = width
 
     def notes(self, notes: Sequence[str]) -> None:
@@ -71,11 +69,6 @@ class Terminal:
         self.console.print()
         for note in notes:
             self.console.print(note, style="dim", markup=False, soft_wrap=True)
-
-
-def least_width(table: TextTable) -> int:
-    """The letters that a line needs so that no number is cut."""
-    return sum(_least_widths(table)) + 2 * _PAD * (len(table.heads) - 1)
 
 
 def _least_widths(table: TextTable) -> list[int]:
@@ -118,7 +111,6 @@ IMAGES = "images"
 
 def write_markdown(report: Report, folder: Path, figure: str | None = None) -> Path:
     """Write report.md and copies of the images; `figure` is the curves' file in the folder."""
-    report = replace(report, images=[*_copied(report.images, folder)])
     path = folder / FILE
     write_text(path, "\n".join(_lines(report, folder, figure)) + "\n")
     return path
@@ -138,7 +130,9 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
     yield from markdown_table(main_table(report))
     yield ""
     yield from (f"- {plain(note)}" for note in report.notes)
-    yield from leaderboard_lines(report)
+    if (table := leaderboard_table(report.entries)) is not None:
+        yield from ["", "## Leaderboard", "", plain(LEADERBOARD_NOTE), "", *markdown_table(table)]
+        yield from ["", f"![leaderboard]({LEADERBOARD_FIGURE})"]
     yield from claim_lines(report.claims)
     if figure is not None:
         yield from ["", "## Curves", "", f"![curves over training]({figure})"]
@@ -152,19 +146,15 @@ def _lines(report: Report, folder: Path, figure: str | None) -> Iterator[str]:
         if table is not None:
             yield from ["", f"## {title}", "", *markdown_table(table)]
     if report.images:
-        yield from ["", "## Samples", *_images(report.images, folder)]
+        yield from ["", "## Samples"]
+    for number, image in enumerate(report.images):
+        copy = folder / IMAGES / f"{number:02d}_{image.path.name}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copyfile(image.path, copy)
+        title = plain(f"{image.row}: {image.caption}")
+        yield from ["", f"![{title}]({copy.relative_to(folder).as_posix()})", "", title]
     if report.texts:
         yield from ["", "## Responses", "", *_texts(report)]
-
-
-def leaderboard_lines(report: Report) -> list[str]:
-    """The section that compares methods over tasks; empty where a report is no leaderboard."""
-    table = leaderboard_table(report.entries)
-    if table is None:
-        return []
-    figure = f"![leaderboard]({LEADERBOARD_FIGURE})"
-    lines = ["", "## Leaderboard", "", plain(LEADERBOARD_NOTE), "", *markdown_table(table)]
-    return [*lines, "", figure]
 
 
 def claim_lines(results: Sequence[ClaimResult]) -> list[str]:
@@ -188,41 +178,23 @@ def about_lines(about: TableInfo) -> list[str]:
     return [*(f"- {name}: {plain(fact)}" for name, fact in facts.items() if fact), ""]
 
 
-def _images(images: Sequence[SampleImage], folder: Path) -> Iterator[str]:
-    for image in images:
-        title = plain(f"{image.row}: {image.caption}")
-        yield from ["", f"![{title}]({image.path.relative_to(folder).as_posix()})", "", title]
-
-
 def _texts(report: Report) -> list[str]:
     heads = ["row", "prompt", "before", "reward before", "after", "reward after"]
     lines = [
-        [row, pair.prompt, *(cell for one in (pair.before, pair.after) for cell in _shown(one))]
+        [row, pair.prompt, *_shown(pair.before), *_shown(pair.after)]
         for row, pairs in report.texts.items()
         for pair in pairs
     ]
     return markdown_table(TextTable(heads, lines, frozenset({"row", "prompt", "before", "after"})))
 
 
-def _cut(text: str) -> str:
-    """The words of a response that fit into a cell of a page."""
-    words = " ".join(text.split())
-    if len(words) <= _LONGEST:
-        return words
-    return words[: words.rfind(" ", 0, _LONGEST) if " " in words[:_LONGEST] else _LONGEST] + " …"
-
-
 def _shown(one: Sample) -> tuple[str, str]:
-    """A response and its reward."""
-    return _cut(one.text or ""), NONE if math.isnan(one.score) else f"{one.score:.3g}"
-
-
-def _copied(images: Sequence[SampleImage], folder: Path) -> Iterator[SampleImage]:
-    for number, image in enumerate(images):
-        copy = folder / IMAGES / f"{number:02d}_{image.path.name}"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copyfile(image.path, copy)
-        yield replace(image, path=copy)
+    """The words of a response that fit into a cell of a page, and its reward."""
+    words = " ".join((one.text or "").split())
+    if len(words) > _LONGEST:
+        end = words.rfind(" ", 0, _LONGEST) if " " in words[:_LONGEST] else _LONGEST
+        words = f"{words[:end]} …"
+    return words, NONE if math.isnan(one.score) else f"{one.score:.3g}"
 
 
 CSV_FILE = "table.csv"
@@ -267,12 +239,11 @@ def write_csv(report: Report, folder: Path) -> Path:
 
 def _cell(value: object) -> object:
     """A text that a spreadsheet does not take for a formula."""
-    is_formula = isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and not _is_number(value)
-    return f"'{value}" if is_formula else value
-
-
-def _is_number(text: str) -> bool:
-    return all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan", part) for part in text.split())
+    if not isinstance(value, str) or value[:1] not in tuple("=+-@\t\r"):
+        return value
+    number = r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan"
+    is_numbers = all(re.fullmatch(number, part) for part in value.split())
+    return value if is_numbers else f"'{value}"
 
 
 def write_latex(report: Report, folder: Path) -> Path:

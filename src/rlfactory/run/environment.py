@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def read_environments(path: Path) -> list[Environment]:
     return [Environment(**row) for row in rows]
 
 
+@cache  # read from /proc, for each checkpoint
 def cpu_name() -> str:
     """The processor's name, as far as the system tells it, and its number of cores."""
     try:

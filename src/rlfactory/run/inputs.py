@@ -4,7 +4,6 @@ A run folder keeps a copy of each with its checksum. The copy is read where the 
 that a run can be used on another machine; an original that is there is read even if it has changed.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from rlfactory.run.atomic_write import write_text
+from rlfactory.run.checkpoint.checksums import checksum
 from rlfactory.run.folder import RunFolder
 from rlfactory.utils.data_files import read_json
 from rlfactory.utils.path_keys import file_of, path_values, with_file, with_values
@@ -81,12 +81,6 @@ def remember(folder: RunFolder, moved: Mapping[str, str]) -> None:
         folder.inputs.mkdir(exist_ok=True)
         known = {**_read(folder.inputs / MOVED, str), **moved}
         write_text(folder.inputs / MOVED, json.dumps(known, indent=1) + "\n")
-
-
-def checksum(file: Path) -> str:
-    """The SHA-256 of a file."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _input_files(config: Config) -> Iterator[tuple[str, Path]]:

@@ -51,7 +51,8 @@ def attach_log(folder: RunFolder, rank: int = 0) -> Iterator[None]:
     except Exception:
         # the traceback goes to the file alone, as the terminal shows one line; so not through
         # the logger, whose other handlers may print it
-        handler.handle(_failure())
+        message, place = "the run failed", (__file__, 0)
+        handler.handle(log.makeRecord(log.name, logging.ERROR, *place, message, (), sys.exc_info()))
         raise
     finally:
         logging.captureWarnings(False)
@@ -64,8 +65,3 @@ def last_line(log: Path) -> str:
     """The last line of a log, which is the error if a traceback ends it; "" if there is none."""
     lines = read_shown(log, LARGEST).strip().splitlines()
     return lines[-1].strip() if lines else ""
-
-
-def _failure() -> logging.LogRecord:
-    message = "the run failed"
-    return log.makeRecord(log.name, logging.ERROR, __file__, 0, message, (), sys.exc_info())

@@ -77,7 +77,10 @@ def decoded(bench: ModuleType, name: str, shape: list[int], images: int = 1) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sd35_medium", "openai-community/gpt2"])
+@pytest.mark.parametrize(
+    "name",
+    ["openai-community/gpt2", pytest.param("sd35_medium", marks=pytest.mark.whole)],  # of minutes
+)
 def test_a_row_is_what_the_script_counts(name: str, bench: ModuleType) -> None:
     script = importlib.import_module("activations")
     (row,) = script.rows([name])

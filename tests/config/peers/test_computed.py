@@ -4,8 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlfactory.config.peers.computed import combined, prompts_of_folder
-from rlfactory.config.peers.importer import Importer
-from rlfactory.config.peers.translation import Translation
+from rlfactory.config.peers.importer import Importer, Translation
 
 
 def words(of: Callable[[Importer], None]) -> list[str]:

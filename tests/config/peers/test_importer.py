@@ -1,14 +1,15 @@
 """The data of other libraries: rows are applied in order, and what is left is told."""
 
+import shlex
 from typing import Any
 
 import pytest
 import yaml
 
-from rlfactory.config.peers import computed, values
-from rlfactory.config.peers.importer import Importer, flat
-from rlfactory.config.peers.library import libraries
-from rlfactory.config.peers.translation import Translation
+from rlfactory.config.peers import computed
+from rlfactory.config.peers.files import libraries
+from rlfactory.config.peers.importer import Importer, Translation, flat
+from rlfactory.config.peers.values import CONVERSIONS
 
 KNOWN = {
     *("there", "if", "ours", "choices", "by", "default", "other", "type", "untype", "note"),
@@ -81,5 +82,29 @@ def test_rows_are_well_formed(name: str) -> None:
     data = libraries()[name]
     for row in [*data["rows"], *data.get("last", ())]:
         assert row.keys() <= KNOWN, row
-        assert row.get("by") is None or hasattr(values, row["by"]), row
+        assert row.get("by") is None or row["by"] in CONVERSIONS, row
         assert row.get("call") is None or hasattr(computed, row["call"]), row
+
+
+def test_the_text_runs_in_a_shell() -> None:
+    made = Translation("Their library")
+    made.set("optimizer.betas", [0.9, 0.99])
+    made.type("algo=grpo", "algo=nft")
+    made.set("run_dir", "my run")
+    made.notes.append("their noise is another one")
+    made.drop("a.key", None, "for no reason")
+    lines = made.text("file.yaml").splitlines()
+    command = [line for line in lines if line and not line.startswith("#")]
+    assert shlex.split(" ".join(command)) == [
+        "rlfactory", "algo=nft", "run_dir=my run", "optimizer.betas=[0.9,0.99]"
+    ]  # fmt: skip
+    assert lines[-1] == "#   a.key = null  (for no reason)"
+    assert "#   their noise is another one" in lines
+
+
+def test_long_commands_are_folded() -> None:
+    made = Translation("Their library")
+    made.type(*(f"key_{i}=value" for i in range(40)))
+    lines = made.text("f").splitlines()
+    assert max(map(len, lines)) < 120
+    assert all(line.endswith("\\") for line in lines[1:-1])

@@ -1,6 +1,6 @@
 """Types of the rules, and functions that several rules use."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory.config.problems import Problem
@@ -69,6 +69,13 @@ def is_algorithm_mismatched(traits: Traits) -> bool:
         return False
     wants_tokens = traits["algo"].get("requires") == "tokens"
     return wants_tokens != (traits["model"].get("process") == "tokens")
+
+
+def repeated_names(key: str, names: Sequence[str]) -> Iterator[Problem]:
+    """A problem for each name that a list has twice."""
+    for name in {name for name in names if names.count(name) > 1}:
+        message = f"names {name} twice; to have it twice, name a part of your own"
+        yield Problem(key, message, f"{key}=[{','.join(dict.fromkeys(names))}]")
 
 
 def steps_trained(config: Config) -> int:

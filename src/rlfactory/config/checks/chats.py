@@ -1,8 +1,11 @@
-"""Rules on conversations: there is a template for them, and room for the answer."""
+"""Rules on conversations, tokens and stop texts: there is a template, and room for the answer."""
 
+import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched
 from rlfactory.config.checks.prompt_files import known_rows
@@ -10,7 +13,6 @@ from rlfactory.config.problems import Problem
 from rlfactory.config.prompt_data import nearest_file
 from rlfactory.model.pipelines.local_models import folder_of, read_json
 from rlfactory.prompts.ops.chat import ChatText
-from rlfactory.utils.live_objects import is_reference
 
 OPTIONS = ("auto", "plain", "none")
 """What `model.chat_template` may be beside a file."""
@@ -75,7 +77,7 @@ def require_answers_of_conversations(config: Config, traits: Traits) -> Iterator
 
 def require_room(config: Config, traits: Traits) -> Iterator[Problem]:
     """A response leaves room for a prompt in the model's context."""
-    folder, length = _model_folder(config), config["dynamics"].get("length")
+    folder, length = folder_of(config["model"].get("path")), config["dynamics"].get("length")
     if folder is None or traits["model"].get("media") != "texts" or not isinstance(length, int):
         return
     own = read_json(folder / "config.json")
@@ -113,18 +115,53 @@ def _are_user_messages(config: Config) -> bool:
     return bool(role == "user" or (role == "auto" and has_one))
 
 
-def _model_folder(config: Config) -> Path | None:
-    """The folder of the model; None where it is not here, or handed over from Python."""
-    path = config["model"].get("path")
-    return folder_of(path) if isinstance(path, str) and not is_reference(path) else None
-
-
 def _has_template(config: Config) -> bool | None:
     """Whether a model's folder holds a chat template; None where there is no folder here."""
-    folder = _model_folder(config)
+    folder = folder_of(config["model"].get("path"))
     if folder is None or not os.path.isfile(folder / "tokenizer_config.json"):
         return None
     if "chat_template" in read_json(folder / "tokenizer_config.json"):
         return True
     names = ("chat_template.jinja", "chat_template.json")
     return any(os.path.isfile(folder / name) for name in names)
+
+
+def require_rows_of_tokens(config: Config, traits: Traits) -> Iterator[Problem]:
+    """No prompt has a token that was added to the tokenizer and not to the model."""
+    path, head = config["model"].get("path"), known_rows(config, traits)
+    folder = folder_of(path) if traits["model"].get("media") == "texts" else None
+    if folder is None:
+        return
+    rows = read_json(folder / "config.json").get("vocab_size")
+    if not isinstance(rows, int):
+        return
+    column = str(config["prompts"].get("column", "prompt"))
+    prompts = [str(row.get(column)) for row in (() if head is None else head.rows)]
+    system = config["model"].get("system_prompt") or ""
+    for token in _added_tokens(folder / "tokenizer.json"):
+        for key, texts in (("prompts", prompts), ("model.system_prompt", [system])):
+            if token["id"] >= rows and any(token["content"] in text for text in texts):
+                message = (
+                    f"has {token['content']!r}, token {token['id']} of the tokenizer, and the"
+                    f" embedding of {path} has {rows} rows; add rows for it in transformers by"
+                    " resize_token_embeddings, or leave it out"
+                )
+                yield Problem(key, message)
+
+
+def _added_tokens(path: Path) -> list[dict[str, Any]]:
+    """The list `added_tokens` of a tokenizer's file, whose other megabytes are not parsed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        start = text.index("[", text.index('"added_tokens"'))
+        found: list[dict[str, Any]] = json.JSONDecoder().raw_decode(text, start)[0]
+    except (OSError, ValueError):
+        return []
+    return found
+
+
+def stop_notes(config: Config) -> Iterator[str]:
+    """A note where a stop text has something that stands for another character."""
+    for text in config["dynamics"].get("stop") or []:
+        if re.search(r"\\[nrt\\]", text):
+            yield rf"dynamics.stop: in {text} \n is a line break, \t a tab, and \\ a backslash"

@@ -1,10 +1,15 @@
-"""Rules on components with parts: combined rewards, evaluation rewards, and several loggers."""
+"""Rules on components with parts: combined rewards, evaluation rewards, prompt sets, loggers."""
 
+import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
-from rlfactory.config.checks.base import Config, Traits, rewards_of
+from rlfactory.config.checks.base import Config, Rule, Traits, repeated_names, rewards_of
+from rlfactory.config.checks.data import require_answers, require_metadata, require_prompt_feature
+from rlfactory.config.checks.prompt_files import require_readable_prompts, require_splits
 from rlfactory.config.problems import Problem
 
 
@@ -17,9 +22,7 @@ def require_distinct_rewards(config: Config, traits: Traits) -> Iterator[Problem
     """`of` names at least one reward, none twice, none that has parts itself, none `combined`."""
     for key in ("reward", "eval_rewards"):
         names = config[key].get("of", []) if key != "reward" or _combined(config, traits) else []
-        for name in {n for n in names if names.count(n) > 1}:
-            message = f"names {name} twice; to have it twice, name a part of your own"
-            yield Problem(f"{key}.of", message, f"{key}.of=[{','.join(dict.fromkeys(names))}]")
+        yield from repeated_names(f"{key}.of", names)
         if "combined" in names:
             yield Problem(f"{key}.of", "a part can't be named combined, as their sum is")
     for key, _, reward_traits in rewards_of(config, traits):
@@ -58,9 +61,7 @@ def require_distinct_loggers(config: Config, traits: Traits) -> Iterator[Problem
     if not names:
         remedy = "logger.of=[wandb,tensorboard]"
         yield Problem("logger.of", "is empty; name the loggers that there are to be", remedy)
-    for name in {name for name in names if names.count(name) > 1}:
-        message = f"names {name} twice; to have it twice, name a part of your own"
-        yield Problem("logger.of", message, f"logger.of=[{','.join(dict.fromkeys(names))}]")
+    yield from repeated_names("logger.of", names)
     for name in names:
         key = f"logger.parts.{name}"
         if traits.get(key, {}).get("made_of") == "parts":
@@ -72,16 +73,12 @@ def require_installed_loggers(config: Config, traits: Traits) -> Iterator[Proble
     keys = [f"logger.parts.{name}" for name in config["logger"].get("of", [])]
     for key in ("logger", *keys):
         package, extra = (traits.get(key, {}).get(name) for name in ("package", "extra"))
-        if package is not None and not _is_installed(package):
+        spec = None if package is None else find_spec(package)
+        # a folder of that name without __init__.py has no origin
+        if package is not None and (spec is None or spec.origin is None):
             brings = f"'rlfactory[{extra}]'" if extra else package
             message = f"needs the package {package}, which is not installed"
             yield Problem(key, f"{message}; type pip install {brings}, or leave it out")
-
-
-def _is_installed(package: Any) -> bool:
-    spec = find_spec(package)
-    # a folder of that name without __init__.py has no origin
-    return spec is not None and spec.origin is not None
 
 
 def require_installed_engine(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -93,3 +90,68 @@ def require_installed_engine(config: Config, traits: Traits) -> Iterator[Problem
             " or serve the model elsewhere and take engine=vllm_server"
         )
         yield Problem("engine", message, "engine=own")
+
+
+_OF_PROMPTS: tuple[Rule, ...] = (
+    require_readable_prompts,
+    require_splits,
+    require_metadata,
+    require_answers,
+    require_prompt_feature,
+)
+
+
+def require_named_sets(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Names are distinct, can name a folder, and options are of sets that are named."""
+    node = config["eval_sets"]
+    names = node["of"]
+    yield from repeated_names("eval_sets.of", names)
+    for name in names:
+        if not re.fullmatch(r"\w[\w-]*", name):
+            yield Problem("eval_sets.of", f"{name!r} names a folder: letters, digits, _ and -")
+    for option in ("rewards", "counts"):
+        for name in node[option]:
+            if name not in names:
+                message = f"has a value, but eval_sets.of names no {name}"
+                fix = f"eval_sets.of=[{','.join([*names, name])}]"
+                yield Problem(f"eval_sets.{option}.{name}", message, fix)
+    for name, rewards in node["rewards"].items():
+        key = f"eval_sets.rewards.{name}"
+        if not rewards or len({*rewards}) < len(rewards):
+            unique = ",".join(dict.fromkeys(rewards)) or "compressibility"
+            yield Problem(key, "must name rewards, none twice", f"{key}=[{unique}]")
+
+
+def require_fitting_sets(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Each set can be read, and has what its rewards read of prompts."""
+    for name in config["eval_sets"]["of"]:
+        key = f"eval_sets.parts.{name}"
+        of_set, own = _of_set(config, traits, name)
+        for rule in _OF_PROMPTS:
+            for problem in rule(of_set, own):
+                yield _as_of_set(problem, name, key)
+
+
+def _of_set(config: Config, traits: Traits, name: str) -> tuple[Config, Traits]:
+    """Configuration and traits as if the set were the prompts, and its rewards those of the run."""
+    sets, rewards = config["eval_sets"], config["eval_rewards"]
+    named = sets["rewards"].get(name)
+    own: ChainMap[str, Any] = ChainMap(
+        {"prompts": traits.get(f"eval_sets.parts.{name}", {})}, cast("Any", traits)
+    )
+    changed: ChainMap[str, Any] = ChainMap({"prompts": sets["parts"][name]}, cast("Any", config))
+    if named is not None:
+        changed["eval_rewards"] = {**rewards, "of": named}
+        own["reward"] = {}  # it does not score this set
+    return changed, own
+
+
+def _as_of_set(problem: Problem, name: str, key: str) -> Problem:
+    """A problem of the prompts, or of a reward, as one of a set."""
+    if problem.key.startswith("prompts"):
+        below = problem.key.removeprefix("prompts")
+        fix = problem.fix.replace("prompts.", f"{key}.") if "." in problem.fix else ""
+        return replace(problem, key=key + below, fix=fix)
+    message = f"{problem.key}: {problem.message}"
+    rewards = f"eval_sets.rewards.{name}"
+    return Problem(rewards, message, f"{rewards}=[compressibility]")

@@ -12,7 +12,7 @@ from rlfactory.config.checks.base import (
     rewards_of,
 )
 from rlfactory.config.checks.pictures import unfitting_picture
-from rlfactory.config.checks.prompt_files import known_rows
+from rlfactory.config.checks.prompt_files import columns_of, known_rows
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import folder_of_prompts
 from rlfactory.config.words import typed_value
@@ -63,8 +63,7 @@ def require_comparable_samples(config: Config, traits: Traits) -> Iterator[Probl
 
 def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
     """Prompts bring the metadata that each reward reads."""
-    rows = known_rows(config, traits)
-    provided = traits["prompts"].get("metadata") if rows is None else rows.columns
+    provided = columns_of(config, traits)
     for key, _, reward_traits in own_rewards(config, traits):
         required = reward_traits.get("metadata") or ()
         missing = [name for name in required if provided is not None and name not in provided]
@@ -76,8 +75,7 @@ def require_metadata(config: Config, traits: Traits) -> Iterator[Problem]:
 
 def require_answers(config: Config, traits: Traits) -> Iterator[Problem]:
     """Prompts bring the column of answers that an option of a reward names, and it is not null."""
-    rows = known_rows(config, traits)
-    provided = traits["prompts"].get("metadata") if rows is None else rows.columns
+    rows, provided = known_rows(config, traits), columns_of(config, traits)
     for key, node, reward_traits in own_rewards(config, traits):
         for option in reward_traits.get("metadata_options") or ():
             column = node.get(option)
@@ -137,7 +135,7 @@ def _missing_column(config: Config, traits: Traits, key: str) -> Iterator[Proble
     if rows is not None and rows.rows and is_unpaired(rows.rows[0]):
         yield Problem("algo", f"{rows.placed[0][0]} {UNPAIRED}")
         return
-    provided = traits["prompts"].get("metadata") if rows is None else rows.columns
+    provided = columns_of(config, traits)
     if provided is not None and column not in provided:
         if column == COMPLETION and MESSAGES in provided:
             message = f"is {column}, and no conversation ends with an assistant's message to learn"
@@ -184,13 +182,11 @@ def _unfitting_images(
     column, size = config["algo"][key], image_size(config["model"])
     folder = folder_of_prompts(config)
     for number, row in enumerate(rows, start=1):
-        found: tuple[str, str] | None = ("there is none", "")
-        if (picture := row.get(column)) is not None:
-            found = unfitting_picture(picture, folder, size)
-        if found is not None:
-            yield Problem(
-                f"algo.{key}", f"is {column}, and in prompt {number} {found[0]}", found[1]
-            )
+        picture = row.get(column)
+        lacks = ("there is none", "")
+        if found := lacks if picture is None else unfitting_picture(picture, folder, size):
+            message = f"is {column}, and in prompt {number} {found[0]}"
+            yield Problem(f"algo.{key}", message, found[1])
             return
 
 
@@ -242,10 +238,6 @@ def require_prompt_feature(config: Config, traits: Traits) -> Iterator[Problem]:
             yield Problem(key, f"needs {what} in each prompt, and {fault}", fix)
 
 
-def _quoted_word_fault(prompt: str, row: Mapping[str, Any]) -> str | None:
-    return quotation_problem(prompt)
-
-
 def _objects_fault(prompt: str, row: Mapping[str, Any]) -> str | None:
     problem = metadata_problem(row, OBJECTS)
     return f"for {prompt!r} {problem}" if problem else None
@@ -255,7 +247,7 @@ FEATURES: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str | 
     "quoted_word": (
         'a word in straight double quotes, as in a sign that says "Open",',
         "signs",
-        _quoted_word_fault,
+        lambda prompt, row: quotation_problem(prompt),
     ),
     "coco_objects": ("objects that its detector knows", "geneval", _objects_fault),
 }

@@ -7,10 +7,10 @@ from typing import Any
 
 from rlfactory.config.begun_weights import begun_keys, matrices, model_of
 from rlfactory.config.checks.base import Config, Traits
-from rlfactory.config.diff import format_value
 from rlfactory.config.memory.model_parts import published_part, published_pipeline
 from rlfactory.config.named_models import is_hub_id
 from rlfactory.config.problems import Problem
+from rlfactory.config.words import typed_value
 from rlfactory.model.lm.model_folder import GGUF, language_fault
 from rlfactory.model.pipelines.adapter_files import (
     AdapterFileError,
@@ -112,7 +112,11 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
     if path.startswith("zoo:"):
         name = path.removeprefix("zoo:")
         if name in PACKAGED and index == MODEL_INDEX:
-            return _packaged_fault(name)
+            try:
+                packaged_folder(name)
+            except (ValueError, OSError) as error:
+                return str(error)
+            return None
         return None if name in shipped else f"does not ship; these do: {', '.join(shipped)}"
     if os.path.isdir(folder):
         return None if os.path.isfile(folder / index) else f"holds no {index}, so it is no model"
@@ -127,17 +131,9 @@ def _model_fault(path: str, index: str, shipped: list[str]) -> str | None:
     return None
 
 
-def _packaged_fault(name: str) -> str | None:
-    try:
-        packaged_folder(name)
-    except (ValueError, OSError) as error:
-        return str(error)
-    return None
-
-
 def require_followed_scheduler(config: Config, traits: Traits) -> Iterator[Problem]:
     """A schedule follows the scheduler of the pipeline."""
-    folder = _folder(config)
+    folder = folder_of(config["model"].get("path"))
     if folder is None or traits["model"].get("process") == "tokens":
         return
     path, scheduler = config["model"]["path"], scheduler_of(folder)
@@ -196,7 +192,7 @@ def require_possible_frames(config: Config, traits: Traits) -> Iterator[Problem]
 
 def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]:
     """A pipeline with a second transformer, for low noise, is none that an adapter trains."""
-    folder = _folder(config)
+    folder = folder_of(config["model"].get("path"))
     if folder is None or traits["model"].get("process") != "flow":
         return
     if (read_json(folder / PIPELINE_INDEX).get("transformer_2") or [None])[0] is not None:
@@ -209,7 +205,7 @@ def require_one_transformer(config: Config, traits: Traits) -> Iterator[Problem]
 
 def require_plain_weights(config: Config, traits: Traits) -> Iterator[Problem]:
     """The network that is trained is not quantised: its weights have no gradient."""
-    folder = _folder(config)
+    folder = folder_of(config["model"].get("path"))
     parts = () if folder is None else (folder, folder / "transformer", folder / "unet")
     for part in parts:
         quantised = read_json(part / "config.json").get("quantization_config")
@@ -227,7 +223,7 @@ def require_matching_embedded_guidance(config: Config, traits: Traits) -> Iterat
     """`model.embedded_guidance` is set exactly if the network takes guidance as an input."""
     model = config["model"]
     network = _part(config, traits, "transformer") if "embedded_guidance" in model else {}
-    is_known = _folder(config) is not None or "guidance_embeds" in network
+    is_known = folder_of(model.get("path")) is not None or "guidance_embeds" in network
     takes = takes_guidance(network) if is_known else None
     given = model.get("embedded_guidance")
     if takes is None or takes == (given is not None):
@@ -257,15 +253,10 @@ def require_run_folder(config: Config, traits: Traits) -> Iterator[Problem]:
 
 def _part(config: Config, traits: Traits, name: str) -> Mapping[str, Any]:
     """The configuration of a part: in its folder; of a hub id that is not here, as published."""
-    path, folder = str(config["model"].get("path")), _folder(config)
-    if folder is None and is_hub_id(path):
+    path = str(config["model"].get("path"))
+    if (folder := folder_of(path)) is None and is_hub_id(path):
         return published_part(path, str(traits["model"].get("pipeline")), name)
     return {} if folder is None else read_json(folder / name / "config.json")
-
-
-def _folder(config: Config) -> Path | None:
-    path: Any = config["model"].get("path")
-    return folder_of(path) if isinstance(path, str) else None
 
 
 def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -292,19 +283,11 @@ def require_compatible_run(config: Config, traits: Traits) -> Iterator[Problem]:
         yield Problem("begin_from", f"{given} {fault}")
         return
     for key, value in begun_keys(given, model.get("path")).items():
-        if key in model and not _alike(model[key], value):
-            message = f"is {_typed(model[key])}, and begin_from={given} needs {_typed(value)}"
-            yield Problem(f"model.{key}", message, f"model.{key}={_typed(value)}")
-
-
-def _typed(value: object) -> str:
-    return f"[{','.join(value)}]" if isinstance(value, list) else format_value(value)
-
-
-def _alike(one: object, other: object) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return {*one} == {*other}
-    return one == other
+        own = model.get(key, value)
+        are_lists = isinstance(own, list) and isinstance(value, list)
+        if (sorted(own) != sorted(value)) if are_lists else (own != value):
+            message = f"is {typed_value(own)}, and begin_from={given} needs {typed_value(value)}"
+            yield Problem(f"model.{key}", message, f"model.{key}={typed_value(value)}")
 
 
 def _adapter_fault(file: Path, model: Mapping[str, Any], pipeline: str | None) -> str | None:

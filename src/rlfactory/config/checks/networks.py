@@ -72,7 +72,7 @@ def _matches(target: str | list[str], name: str) -> bool:
 
 def _tied(path: object, modules: Sequence[str]) -> list[str]:
     """The output projection and the embedding of a language model, if they are one matrix."""
-    folder = folder_of(path) if modules and isinstance(path, str) else None
+    folder = folder_of(path)
     config = read_json(folder / MODEL_INDEX) if folder else {}
     embedding = [name for name in modules if ending(name) in EMBEDDINGS]
     default = OUTPUT not in modules or config.get("model_type") == "gpt2"

@@ -3,12 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from rlfactory.config.checks.base import (
-    Config,
-    Traits,
-    is_algorithm_mismatched,
-    penalties,
-)
+from rlfactory.config.checks.base import Config, Traits, is_algorithm_mismatched, penalties
 from rlfactory.config.problems import Problem
 
 
@@ -96,7 +91,8 @@ def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:
         count, unit = count * config["group_size"], "samples"
     updates = config["updates_per_iteration"]
     if count % updates:
-        near = sorted(_nearest_divisors(count, updates))
+        divisors = [n for n in range(1, count + 1) if count % n == 0]
+        near = sorted(sorted(divisors, key=lambda n: abs(n - updates))[:3])
         message = f"is {updates}, which does not divide the {count} {unit} of an iteration"
         yield Problem(
             "updates_per_iteration",
@@ -105,19 +101,16 @@ def require_equal_updates(config: Config, traits: Traits) -> Iterator[Problem]:
         )
 
 
-def _nearest_divisors(number: int, wanted: int) -> list[int]:
-    """The three divisors of a number that are nearest to `wanted`, nearest first."""
-    divisors = [n for n in range(1, number + 1) if number % n == 0]
-    return sorted(divisors, key=lambda n: abs(n - wanted))[:3]
-
-
 def require_valid_optimizer(config: Config, traits: Traits) -> Iterator[Problem]:
     """Learning rate, betas and the other numbers of the optimizer are in range."""
     optimizer = config["optimizer"]
     rate, betas = optimizer.get("lr"), optimizer.get("betas")
     if isinstance(rate, int | float) and not 0 < rate < math.inf:
         yield Problem("optimizer.lr", f"is {rate}; allowed is a number > 0", "optimizer.lr=1e-4")
-    if betas is not None and (len(_valid_betas(betas)) != 2 or len(betas) != 2):
+    is_pair = isinstance(betas, list | tuple) and len(betas) == 2
+    if betas is not None and not (
+        is_pair and all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas)
+    ):
         message = f"is {betas}; allowed are two numbers >= 0 and < 1"
         yield Problem("optimizer.betas", message, "optimizer.betas=[0.9,0.999]")
     for name in ("eps", "weight_decay", "momentum"):
@@ -125,11 +118,6 @@ def require_valid_optimizer(config: Config, traits: Traits) -> Iterator[Problem]
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             message = f"is {value}; allowed is a number >= 0"
             yield Problem(f"optimizer.{name}", message, f"optimizer.{name}=0")
-
-
-def _valid_betas(betas: object) -> list[float]:
-    numbers = betas if isinstance(betas, list | tuple) else []
-    return [b for b in numbers if isinstance(b, int | float) and 0 <= b < 1]
 
 
 _RESERVED_NAMES = ("approx", "coefficient", "sequence")

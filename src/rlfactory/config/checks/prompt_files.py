@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def _missing_file(key: str, value: str, is_data_set: bool) -> Problem | None:
         return Problem(key, f"{value} {fault}") if fault else None
     if os.path.isfile(path):
         return None
-    if is_hub_id(value) and not os.path.exists(path):
+    if _HUB_ID.fullmatch(value) and not os.path.exists(path):
         is_preset = kind_of(path) not in DATA_KINDS or value in DOWNLOADS
         if is_data_set and is_preset:
             return None
@@ -159,9 +159,10 @@ def known_rows(config: Config, traits: Traits) -> Head | None:
     return None if head.fault or head.columns is None else head
 
 
-def is_hub_id(value: str) -> bool:
-    """Whether a path that is not here has the form OWNER/NAME."""
-    return _HUB_ID.fullmatch(value) is not None
+def columns_of(config: Config, traits: Traits) -> Sequence[str] | None:
+    """The columns of the prompts, as far as they are known without loading them."""
+    rows = known_rows(config, traits)
+    return traits["prompts"].get("metadata") if rows is None else rows.columns
 
 
 def _path(value: str) -> Path:

@@ -13,7 +13,6 @@ from rlfactory.config.checks import (
     chats,
     composites,
     data,
-    eval_sets,
     few_steps,
     model_files,
     networks,
@@ -23,7 +22,6 @@ from rlfactory.config.checks import (
     prompt_files,
     sampling,
     user_functions,
-    vocabulary,
 )
 from rlfactory.config.checks.base import Config, Rule, Traits, unread_groups
 from rlfactory.config.dotted_keys import value_at
@@ -40,13 +38,11 @@ _MODULES = (
     composites,
     prompt_files,
     chats,
-    vocabulary,
     pictures,
     model_files,
     networks,
     precision_and_parallelism,
     user_functions,
-    eval_sets,
 )
 
 

@@ -8,11 +8,11 @@ from rlfactory.config.checks.base import (
     Traits,
     is_algorithm_mismatched,
     penalties,
-    steps_trained,
+    stochastic_steps,
 )
 from rlfactory.config.problems import Problem, untaken_key
+from rlfactory.config.words import typed_value
 from rlfactory.model.pipelines.scheduler_config import spacing_of
-from rlfactory.utils.tree_sizes import branching_factor
 
 
 def require_matching_dynamics(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -106,17 +106,13 @@ def require_pure_noise_at_the_start(config: Config, traits: Traits) -> Iterator[
     if config["schedule"].get("kind") != "dpm" or traits["dynamics"].get("step_form") != "flow_sde":
         return
     window = config["window"] if traits["algo"].get("requires") == "transitions" else {}
-    first = min(_integers(window.get("steps")), default=window.get("low", 0))
-    if first == 0:
+    steps = [step for step in window.get("steps") or () if isinstance(step, int)]
+    if min(steps, default=window.get("low", 0)) == 0:
         message = (
             "is dpm, whose first noise level is just below 1: the noise of Flow-SDE's step from"
             " there has no bound; uniform has the same levels from 1 on"
         )
         yield Problem("schedule.kind", message, "schedule=uniform")
-
-
-def _integers(value: object) -> list[int]:
-    return [v for v in value if isinstance(v, int)] if isinstance(value, list) else []
 
 
 def require_noise_in_last_step(config: Config, traits: Traits) -> Iterator[Problem]:
@@ -163,7 +159,7 @@ def require_branches_fill_groups(config: Config, traits: Traits) -> Iterator[Pro
         if at != "window":
             yield Problem("branch_at", message.format(at), "branch_at=window")
         return
-    slots = steps_trained(config) if at == "step" else 1
+    slots = len(stochastic_steps(config)) if at == "step" else 1
     if size % (branches * slots):
         each = f" at each of {slots} steps" if at == "step" else ""
         message = f"is {branches}{each}, which does not divide a group of {size}"
@@ -193,16 +189,14 @@ def require_whole_tree(config: Config, traits: Traits) -> Iterator[Problem]:
     inside = sorted({split for split in splits if split < steps})
     if inside != sorted(splits):
         message = f"is {splits}; allowed are different steps from 0 to {steps - 1}"
-        yield Problem("tree.splits", message, f"tree.splits={_typed(inside)}")
+        yield Problem("tree.splits", message, f"tree.splits={typed_value(inside)}")
         return
     branches = config["branches"]
-    try:
-        factor = branching_factor(branches, len(splits))
-    except ValueError:
-        factor = 0
-    if factor < 2 and branches != 1:
+    allowed = [number ** len(splits) for number in range(1, branches + 1)]
+    if branches not in allowed:
         allowed = [number ** len(splits) for number in (2, 3, 4)] if splits else [1]
-        message = f"is {branches}, but {len(splits)} splits make {_listed(allowed)} leaves"
+        leaves = ", ".join(map(str, allowed))
+        message = f"is {branches}, but {len(splits)} splits make {leaves} leaves"
         yield Problem("branches", message, f"branches={allowed[0]}")
 
 
@@ -216,12 +210,3 @@ def require_depth_comparison(config: Config, traits: Traits) -> Iterator[Problem
     elif config["advantage"].get("zero_variance", "keep") != "keep":
         message = "leaves out whole samples, but edges have advantages of their own"
         yield Problem("advantage.zero_variance", message, "advantage.zero_variance=keep")
-
-
-def _typed(steps: list[int]) -> str:
-    """Steps as they are typed."""
-    return "[" + ",".join(str(step) for step in steps) + "]"
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(str(number) for number in numbers)

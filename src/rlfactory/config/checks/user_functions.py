@@ -5,20 +5,21 @@ is read.
 """
 
 import ast
-import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits, rewards_of
-from rlfactory.config.checks.prompt_files import known_rows
+from rlfactory.config.checks.prompt_files import columns_of
 from rlfactory.config.problems import Problem, closest
 from rlfactory.config.prompt_data import nearest_file
+from rlfactory.config.schema.static_names import module_file
 from rlfactory.utils.current_folder import find_source
 from rlfactory.utils.live_objects import LiveObjectError, is_reference, resolve
 
@@ -42,11 +43,13 @@ class Call:
 
 def require_callable_functions(config: Config, traits: Traits) -> Iterator[Problem]:
     """A reward's function exists, and takes the arguments with which it is called."""
+    columns = columns_of(config, traits)
+    brought = None if columns is None else tuple(name for name in columns if name != "prompt")
     for key, node, own in rewards_of(config, traits):
         arguments, spec = own.get("function_arguments"), node.get("function")
         if not arguments or not isinstance(spec, str) or spec == "???":
             continue
-        call = Call(tuple(arguments), _columns(config, traits), own.get("passes_by_name", False))
+        call = Call(tuple(arguments), brought, own.get("passes_by_name", False))
         if is_reference(spec):
             if (live_fault := _live_fault(spec, call)) is not None:
                 yield Problem(key, live_fault)
@@ -54,14 +57,6 @@ def require_callable_functions(config: Config, traits: Traits) -> Iterator[Probl
             message, better = fault
             fix = f"{key}.function={better}" if better else ""
             yield Problem(f"{key}.function", message, fix)
-
-
-def _columns(config: Config, traits: Traits) -> tuple[str, ...] | None:
-    """The metadata of the prompts, as far as it is known without loading them."""
-    rows = known_rows(config, traits)
-    if rows is None:
-        return traits["prompts"].get("metadata")
-    return tuple(name for name in rows.columns or () if name != "prompt")
 
 
 def _fault(spec: str, call: Call) -> tuple[str, str] | None:
@@ -77,7 +72,7 @@ def _fault(spec: str, call: Call) -> tuple[str, str] | None:
             near = nearest_file(Path(place).expanduser())
             has_it = near is not None and name and _fault(f"{near}:{name}", call) is None
             return f"{spec}: there is no file {place}", f"{near}:{name}" if has_it else ""
-        if _is_importable(place):
+        if _is_found(place):
             return None  # compiled, or built in: it has no source to read
         wanted = "package.module:name or path/to/file.py:name"
         return f"{spec}: there is no module {place or name} to import; allowed is {wanted}", ""
@@ -86,7 +81,7 @@ def _fault(spec: str, call: Call) -> tuple[str, str] | None:
         return f"{spec}: {module}", ""
     if missing := _missing_import(module, path):
         return f"{spec}: {path.name} imports {missing}, which is not installed", ""
-    fitting = [n for n, node in _functions(module).items() if _call_fault(node, call) is None]
+    fitting = [n for n, node in _functions(module).items() if _definition_fault(node, call) is None]
     guess = closest(name, fitting) or next(iter(fitting), None)
     better = f"{place}:{guess}" if guess else ""
     if not name:
@@ -101,7 +96,7 @@ def _fault(spec: str, call: Call) -> tuple[str, str] | None:
         if isinstance(node.value, ast.Constant | ast.List | ast.Dict | ast.Tuple | ast.Set):
             return f"{spec}: {name} is {ast.unparse(node.value):.40}, not a function", better
         return None
-    fault = _call_fault(node, call) if isinstance(node, Function) else None
+    fault = _definition_fault(node, call) if isinstance(node, Function) else None
     return None if fault is None else (f"{spec}: {name} {fault}", "")
 
 
@@ -109,16 +104,9 @@ def _live_fault(reference: str, call: Call) -> str | None:
     """Why a live function can't be called as a reward calls it; None if it can, or isn't known."""
     try:
         function = resolve(reference)
-        signature = inspect.signature(function)
+        fault = _call_fault(inspect.signature(function), call)
     except (LiveObjectError, TypeError, ValueError):  # of a former process, or written in C
         return None
-    plain = [
-        p.replace(annotation=p.empty, default=p.empty if p.default is p.empty else None)
-        for p in signature.parameters.values()
-    ]
-    stub = signature.replace(parameters=plain, return_annotation=signature.empty)
-    node = ast.parse(f"def function{stub}: ...").body[0]
-    fault = _call_fault(node, call) if isinstance(node, Function) else None
     name = getattr(function, "__name__", type(function).__name__)
     return None if fault is None else f"{name} {fault}"
 
@@ -132,32 +120,18 @@ def _source(place: str) -> Path | None:
     if place.endswith(".py"):
         path = Path(place).expanduser()
         return path if os.path.isfile(path) else None
-    top, *rest = place.split(".")
-    spec = _found(top)
-    if spec is None:
-        return None
-    if not rest:
-        return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
-    for location in spec.submodule_search_locations or ():
-        base = Path(location).joinpath(*rest)
-        for path in (base.with_suffix(".py"), base / "__init__.py"):
-            if path.is_file():
-                return path
+    with suppress(ImportError, ValueError):  # no such module, or one of this process without a spec
+        return module_file(place)
     return None
 
 
-def _is_importable(module: str) -> bool:
-    return bool(module) and _found(module.partition(".")[0]) is not None
-
-
-def _found(top: str) -> Any:
-    """The spec of a top-level module, which is found without importing anything."""
-    if top in sys.builtin_module_names:
-        return importlib.util.find_spec("sys")
+def _is_found(module: str) -> bool:
+    """Whether there is the top-level package of a module; nothing is imported."""
+    top = module.partition(".")[0]
     try:
-        return find_source(top) if top else None
-    except (ImportError, ValueError):  # a module of this process without a spec
-        return None
+        return top in sys.builtin_module_names or find_source(top) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 @lru_cache(maxsize=16)
@@ -183,7 +157,7 @@ def _missing_import(module: ast.Module, path: Path) -> str | None:
             names = [item.module]
         for name in names:
             top = name.partition(".")[0]
-            if top not in sys.modules and _found(top) is None:
+            if top not in sys.modules and not _is_found(top):
                 return top
     return None
 
@@ -219,37 +193,39 @@ def _has_star_import(module: ast.Module) -> bool:
     return any(alias.name == "*" for item in imports for alias in item.names)
 
 
-def _call_fault(node: Function, call: Call) -> str | None:
-    """Why a function can't be called as a reward calls it; None if it can, or can't be known."""
+def _definition_fault(node: Function, call: Call) -> str | None:
+    """As `_call_fault`, of a definition, whose defaults and annotations are not evaluated."""
     if node.decorator_list:
         return None
+    args = deepcopy(node.args)
+    for item in ast.walk(args):
+        if isinstance(item, ast.arg):
+            item.annotation = None
+    args.defaults = [ast.Constant(None) for _ in args.defaults]
+    args.kw_defaults = [default and ast.Constant(None) for default in args.kw_defaults]
+    stub = eval(f"lambda {ast.unparse(args)}: None", {})  # of names alone
+    return _call_fault(inspect.signature(stub), call)
+
+
+def _call_fault(signature: inspect.Signature, call: Call) -> str | None:
+    """Why a function can't be called as a reward calls it; None if it can, or can't be known."""
+    taken = [
+        p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    required = [p.name for p in taken if p.default is p.empty]
     if not call.by_name:
-        return _positional_fault(node.args, call)
-    if node.args.posonlyargs:
-        names = ", ".join(item.arg for item in node.args.posonlyargs)
-        return f"takes {names} by position only, and is called by name"
-    if call.columns is None:
+        try:
+            signature.bind(*call.arguments)
+        except TypeError:
+            names = ", ".join(
+                p.name for p in taken if p.kind != p.KEYWORD_ONLY or p.name in required
+            )
+            return f"takes ({names}), and is called with ({', '.join(call.arguments)})"
         return None
-    known = [*call.arguments, *call.columns]
-    unknown = [name for name in _required(node.args) if name not in known]
-    if not unknown:
+    if unnamed := [p.name for p in taken if p.kind is p.POSITIONAL_ONLY]:
+        return f"takes {', '.join(unnamed)} by position only, and is called by name"
+    known = [*call.arguments, *(call.columns or ())]
+    unknown = [name for name in required if name not in known]
+    if call.columns is None or not unknown:
         return None
     return f"takes {', '.join(unknown)}, and these prompts bring {', '.join(known)}"
-
-
-def _positional_fault(args: ast.arguments, call: Call) -> str | None:
-    """Why a function can't be called with all arguments by position."""
-    count, taken = len(call.arguments), [*args.posonlyargs, *args.args]
-    least = len(taken) - len(args.defaults)
-    keywords = [a.arg for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is None]
-    if least <= count and (count <= len(taken) or args.vararg) and not keywords:
-        return None
-    names = ", ".join([*(item.arg for item in taken), *keywords])
-    return f"takes ({names}), and is called with ({', '.join(call.arguments)})"
-
-
-def _required(args: ast.arguments) -> list[str]:
-    """The parameters without a default that can be passed by name."""
-    least = len(args.args) - len(args.defaults)
-    only = [a.arg for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is None]
-    return [item.arg for item in args.args[: max(least, 0)]] + only

@@ -4,7 +4,7 @@ Functions take the value as typed and the configuration that it was typed for, a
 type, most fitting first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ Config = Mapping[str, Any]
 def candidates(row: Name, value: str, config: Config) -> list[Words]:
     """What to type for a value of a name, most fitting first; nothing for one that has no like."""
     chosen = row.choices.get(value.lower())
-    found = globals()[row.by](value, config) if row.by and chosen is None else value
+    found: str | list[Words] = value
+    if row.by and chosen is None:
+        found = CONVERSIONS[row.by](value, config)
     if not isinstance(found, str):
         return list(found)
     if chosen is None and row.choices and not row.words:
@@ -98,67 +100,6 @@ def guidance(value: str, config: Config) -> list[Words]:
     return [words, ("model=tiny_sd", *words)]
 
 
-def listed(value: str, config: Config) -> str:
-    """One text as a list; PEFT's word for all layers is none of their names."""
-    return value if value.startswith("[") or value == "all-linear" else f"[{value}]"
-
-
-def sole(value: str, config: Config) -> str:
-    """The only item of a list; other values as they are."""
-    return value.strip("[]") if value.startswith("[") and "," not in value else value
-
-
-def lower(value: str, config: Config) -> str:
-    """A name in lower case."""
-    return value.lower()
-
-
-def decimal(value: str, config: Config) -> str:
-    """A whole number as a decimal one."""
-    return f"{float(value)}"
-
-
-def one_more(value: str, config: Config) -> str:
-    """A number plus 1."""
-    return f"{float(value) + 1:g}"
-
-
-def one_less(value: str, config: Config) -> str:
-    """A number less 1."""
-    return f"{round(float(value) - 1, 6)}"
-
-
-def bound(value: str, config: Config) -> str:
-    """The largest absolute value of bounds, or of one."""
-    return f"{max(abs(float(part)) for part in value.strip('[]').split(','))}"
-
-
-def edges(value: str, config: Config) -> str:
-    """One number for a square, else height and width."""
-    parts = value.strip("[]").split(",")
-    return parts[0] if len({*parts}) == 1 else value
-
-
-def each_fourth(value: str, config: Config) -> str:
-    """How many of some frames are scored if each fourth one is."""
-    return f"{-(-int(value) // 4)}"
-
-
-def of_all_processes(value: str, config: Config) -> str:
-    """A count of one process as that of all."""
-    return f"{int(value) * config['processes']}"
-
-
-def updates_of_group(value: str, config: Config) -> str:
-    """The updates of an iteration for the samples of a group in each."""
-    return f"{max(1, config['group_size'] // int(value))}"
-
-
-def prompt_set(value: str, config: Config) -> str:
-    """A prompt set by its name, or the last part of its folder."""
-    return our_option("prompts", value.strip("'").rstrip("/").rpartition("/")[2])
-
-
 def clip_pair(value: str, config: Config) -> list[Words]:
     """A clip below 1 and one above."""
     low, _, high = value.strip("[]").partition(",")
@@ -179,21 +120,6 @@ def loggers(value: str, config: Config) -> list[Words]:
     ]
 
 
-def in_iterations(value: str, config: Config) -> str:
-    """A number of optimizer steps as iterations."""
-    return _per(value, config["updates_per_iteration"] * config["epochs"])
-
-
-def iterations_of_samples(value: str, config: Config) -> str:
-    """The iterations that draw a number of samples."""
-    return _per(value, config["prompts_per_iteration"] * config["group_size"])
-
-
-def groups_of_samples(value: str, config: Config) -> str:
-    """The groups that a number of samples is."""
-    return _per(value, config["group_size"])
-
-
 def updates_of_samples(value: str, config: Config) -> str:
     """The updates of an iteration for a number of samples of each."""
     samples = config["prompts_per_iteration"] * config.get("group_size", 1)
@@ -204,11 +130,6 @@ def updates_of_prompts(value: str, config: Config) -> str:
     """The updates of an iteration for a number of prompts of each."""
     prompts = config["prompts_per_iteration"]
     return f"{max(1, round(prompts / (number(value) or prompts)))}"
-
-
-def present_iterations(value: str, config: Config) -> str | list[Words]:
-    """The iterations as they are: another library's measure that can't be converted."""
-    return f"{config['iterations']}" if "iterations" in config else []
 
 
 def share_of_run(value: str, config: Config) -> str | list[Words]:
@@ -235,3 +156,40 @@ def _per(value: str, of: int) -> str:
     """A typed count in units of `of`, at least one; none and negative numbers as 0."""
     count = number(value)
     return value if count is None else f"{max(1, round(count / of)) if count > 0 else 0}"
+
+
+_NAMED: tuple[Callable[[str, Config], str | list[Words]], ...] = (
+    *(model, reward, prompts, prompt_function, dynamics, guidance, clip_pair, loggers, resume),
+    *(updates_of_samples, updates_of_prompts, share_of_run, share_of_length),
+)
+CONVERSIONS: Mapping[str, Callable[[str, Config], str | list[Words]]] = {
+    **{function.__name__: function for function in _NAMED},
+    # PEFT's word for all layers is none of their names
+    "listed": lambda v, _: v if v.startswith("[") or v == "all-linear" else f"[{v}]",
+    "sole": lambda v, _: v.strip("[]") if v.startswith("[") and "," not in v else v,
+    "lower": lambda v, _: v.lower(),
+    "decimal": lambda v, _: f"{float(v)}",
+    "one_more": lambda v, _: f"{float(v) + 1:g}",
+    "one_less": lambda v, _: f"{round(float(v) - 1, 6)}",
+    "bound": lambda v, _: f"{max(abs(float(part)) for part in v.strip('[]').split(','))}",
+    # one number for a square
+    "edges": lambda v, _: (
+        v.strip("[]").split(",")[0] if len({*v.strip("[]").split(",")}) == 1 else v
+    ),
+    # how many of some frames are scored if each fourth one is
+    "each_fourth": lambda v, _: f"{-(-int(v) // 4)}",
+    "of_all_processes": lambda v, config: f"{int(v) * config['processes']}",
+    "updates_of_group": lambda v, config: f"{max(1, config['group_size'] // int(v))}",
+    # by the last part of a folder
+    "prompt_set": lambda v, _: our_option("prompts", v.strip("'").rstrip("/").rpartition("/")[2]),
+    "in_iterations": lambda v, config: _per(v, config["updates_per_iteration"] * config["epochs"]),
+    "iterations_of_samples": lambda v, config: _per(
+        v, config["prompts_per_iteration"] * config["group_size"]
+    ),
+    "groups_of_samples": lambda v, config: _per(v, config["group_size"]),
+    # a measure that can't be converted
+    "present_iterations": lambda _, config: (
+        str(config["iterations"]) if "iterations" in config else []
+    ),
+}
+"""Conversions of a value, by the names that rows have under `by`."""

@@ -43,8 +43,10 @@ def resolve(path: str, index: str) -> str:
     return path
 
 
-def folder_of(path: str) -> Path | None:
+def folder_of(path: object) -> Path | None:
     """The local folder of `zoo:NAME`, a folder or a hub id; None if this machine has none."""
+    if not isinstance(path, str):
+        return None
     if path.startswith(ZOO_PREFIX):
         try:
             return zoo_path(path.removeprefix(ZOO_PREFIX))

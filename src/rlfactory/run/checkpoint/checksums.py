@@ -42,8 +42,9 @@ def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
 
     `about` holds further keys of the manifest, as plain values.
     """
-    files = {name: _entry(folder / name) for name in _file_names(folder)}
-    for path in [folder / name for name in files] + _folders(folder):
+    paths = {name: folder / name for name in _file_names(folder)}
+    files = {n: {"size": p.stat().st_size, "sha256": checksum(p)} for n, p in paths.items()}
+    for path in [*paths.values(), *(path for path in folder.rglob("*") if path.is_dir())]:
         flush(path)
     path = folder / MANIFEST_FILE
     path.write_bytes(_signed({"format": FORMAT, **about, "files": files}))
@@ -74,7 +75,7 @@ def verify(folder: Path) -> dict[str, Any]:
         if (size := (folder / name).stat().st_size) != entry["size"]:
             raise DamagedError(f"{name} has {size} bytes instead of {entry['size']}")
     for name, entry in expected.items():
-        if _hash(folder / name) != entry["sha256"]:
+        if checksum(folder / name) != entry["sha256"]:
             raise DamagedError(f"{name} has other content than was written")
     return content
 
@@ -124,17 +125,10 @@ def _file_names(folder: Path) -> Iterator[str]:
     return iter(sorted(name for name in names if name != MANIFEST_FILE))
 
 
-def _folders(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_dir()]
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": _hash(path)}
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def checksum(file: Path) -> str:
+    """The SHA-256 of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _signed(content: Mapping[str, Any]) -> bytes:

@@ -39,8 +39,8 @@ def newest(checkpoints: Path, report: Callable[[str], None] | None = None) -> Pa
             verify(folder)
         except (DamagedError, OSError) as error:
             renamed = "" if report is None else f"; it is kept as {put_aside(folder).name}"
-            message = f"checkpoint {folder.name} is damaged: {error}{renamed}"
-            message += "; the one before is used"
+            damage = f"checkpoint {folder.name} is damaged: {error}{renamed}"
+            message = f"{damage}; the one before is used"
             log.warning(message)
             if report is not None:
                 report(message)

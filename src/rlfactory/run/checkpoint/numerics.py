@@ -5,7 +5,6 @@ vectors and from how a batch is split, and floating-point sums depend on their o
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,13 @@ def numerics(device: torch.device, config: Mapping[str, Any], world_size: int) -
     """What the manifest of a checkpoint records of the process that computes, as plain values."""
     is_gpu = device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name(device) if is_gpu else _cpu(),
+        "device": torch.cuda.get_device_name(device) if is_gpu else cpu_name(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "micro_batch": config.get("micro_batch"),
         "sample_batch": config.get("sample_batch"),
         "world_size": world_size,
     }
-
-
-@cache  # read from /proc, for each checkpoint
-def _cpu() -> str:
-    return cpu_name()
 
 
 def changes(checkpoint: Path, now: Mapping[str, Any]) -> Iterator[str]:

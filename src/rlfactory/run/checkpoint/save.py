@@ -67,7 +67,11 @@ def begin_checkpoint(
     is_sharded = model.weights.sharding is not None
     optimizer_state = {} if optimizer is None else optimizer.state_dict()
     if is_sharded and optimizer is not None:  # its tensors are among the shards
-        optimizer_state = {**optimizer_state, "state": plain_values(optimizer_state["state"])}
+        plain_state = {
+            number: {key: value for key, value in values.items() if not isinstance(value, Tensor)}
+            for number, values in optimizer_state["state"].items()
+        }
+        optimizer_state = {**optimizer_state, "state": plain_state}
     # flatten copies, so that training can go on while the returned function writes
     plain_optimizer, moments = flatten(optimizer_state)
     plain, _ = flatten(state)
@@ -108,14 +112,6 @@ def begin_part(
     if model.weights.sharding is None:
         return None
     return begin_shards(folder.with_name(f".{folder.name}"), model, optimizer)
-
-
-def plain_values(state: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """An optimizer's state without its tensors."""
-    return {
-        number: {key: value for key, value in values.items() if not isinstance(value, Tensor)}
-        for number, values in state.items()
-    }
 
 
 def checkpoint_bytes(

@@ -77,23 +77,15 @@ def _flatten(tree: object, path: str, tensors: _Copies) -> Any:
         case float():
             return float(tree) if math.isfinite(tree) else {KIND: "float", "value": str(tree)}
         case list():
-            return _flatten_items(tree, path, tensors)
+            return [_flatten(value, _below(path, i), tensors) for i, value in enumerate(tree)]
         case tuple():
-            return {KIND: "tuple", "items": _flatten_items(tree, path, tensors)}
+            return {KIND: "tuple", "items": _flatten([*tree], path, tensors)}
         case Mapping():
-            return _flatten_mapping(tree, path, tensors)
+            pairs = [(k, _flatten(value, _below(path, k), tensors)) for k, value in tree.items()]
+            if all(isinstance(key, str) and key != KIND for key in tree):
+                return dict(pairs)
+            return {KIND: "dict", "items": [[_flatten(k, path, tensors), v] for k, v in pairs]}
     raise TypeError(f"{path or 'this'} is a {type(tree).__name__}, which a checkpoint can't hold")
-
-
-def _flatten_items(tree: list[Any] | tuple[Any, ...], path: str, tensors: _Copies) -> list[Any]:
-    return [_flatten(value, _below(path, i), tensors) for i, value in enumerate(tree)]
-
-
-def _flatten_mapping(tree: Mapping[Any, Any], path: str, tensors: _Copies) -> dict[str, Any]:
-    pairs = [(key, _flatten(value, _below(path, key), tensors)) for key, value in tree.items()]
-    if all(isinstance(key, str) and key != KIND for key in tree):
-        return dict(pairs)
-    return {KIND: "dict", "items": [[_flatten(k, path, tensors), v] for k, v in pairs]}
 
 
 def _add(tensor: Tensor, path: str, tensors: _Copies) -> dict[str, str]:

@@ -6,8 +6,9 @@ the full tensor in their headers, so that any number of ranks, or one process, c
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -192,14 +193,8 @@ def _in_files(state: Mapping[str, Tensor]) -> dict[str, int]:
     """The number of the file, from 1, of each tensor, so that files are about equally large."""
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in state.items()}
     limit = max(sum(sizes.values()) / FILES, 1)
-    return {key: 1 + int(before // limit) for key, before in _running_sums(sizes)}
-
-
-def _running_sums(sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    total = 0
-    for key, size in sizes.items():
-        yield key, total
-        total += size
+    before = accumulate(sizes.values(), initial=0)
+    return {key: 1 + int(size // limit) for key, size in zip(sizes, before, strict=False)}
 
 
 @lru_cache(maxsize=1)

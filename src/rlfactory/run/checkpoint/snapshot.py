@@ -49,14 +49,15 @@ class Snapshot:
         """Copy the state before `iteration`, counted from 0."""
         self.iteration = None  # an interrupted copy must not be used
         if self._copies:
-            stream = self._side_stream(model)
-            if stream is None:
+            if self._stream is None and model.device.type == "cuda":
+                self._stream = SideStream(model.device)
+            if self._stream is None:
                 self._copy(model, optimizer, copy_to_cpu)
             else:
-                with stream.copying():
-                    self._copy(model, optimizer, stream.copy)
+                with self._stream.copying():
+                    self._copy(model, optimizer, self._stream.copy)
                 if model.weights.swaps_in_place:  # which happens before the optimizer's step
-                    stream.wait_on_device()
+                    self._stream.wait_on_device()
         self.iteration = iteration
 
     def before_moving(self) -> None:
@@ -73,11 +74,6 @@ class Snapshot:
         model.weights.load_state_dict(self._weights)
         state = unflatten(self._plain, self._moments)
         load_local_optimizer_state(state, model, optimizer)
-
-    def _side_stream(self, model: ImageModel | TextModel) -> "SideStream | None":
-        if self._stream is None and model.device.type == "cuda":
-            self._stream = SideStream(model.device)
-        return self._stream
 
     def _copy(
         self, model: ImageModel | TextModel, optimizer: torch.optim.Optimizer, copy: Copy

@@ -7,7 +7,7 @@ import yaml
 
 from rlfactory.config.diff import differences
 from rlfactory.config.overrides import compose, plan_composed
-from rlfactory.config.peers.library import translate
+from rlfactory.config.peers.files import translate
 from rlfactory.config.problems import PlanError
 
 AWM = """

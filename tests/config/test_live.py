@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlfactory.config.live_rewards import RewardPart, are_several, reward_parts
+from rlfactory.config.live import RewardPart, are_several, reward_parts
 from rlfactory.config.problems import PlanError
 
 
