@@ -475,6 +475,10 @@ def dpm_solver(folder: Path) -> None:
     _scheduler(folder, "DPMSolverMultistepScheduler")
 
 
+def few_train_timesteps(folder: Path) -> None:
+    _scheduler(folder, "DDIMScheduler", num_train_timesteps=100)
+
+
 def edm(folder: Path) -> None:
     betas = dict.fromkeys(("beta_start", "beta_end", "beta_schedule", "trained_betas"))
     _scheduler(folder, "EDMEulerScheduler", sigma_min=0.002, **betas)

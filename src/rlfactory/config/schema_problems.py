@@ -83,8 +83,8 @@ def _value_fix(key: str, value: object, kind: Any) -> str:
     if guess is None and isinstance(value, str) and value[:1].isdigit() and not matches("", kind):
         # 10k is a number; of 5x or 1e-5f nothing is known
         meant = re.fullmatch(r"(\d+(?:\.\d+)?)([km])", value.lower())
-        number = float(meant[1]) * {"k": 1e3, "m": 1e6}[meant[2]] if meant else math.nan
-        return f"{key}={number:.0f}" if number % 1 == 0 and matches(int(number), kind) else ""
+        size = float(meant[1]) * {"k": 1e3, "m": 1e6}[meant[2]] if meant else math.nan
+        return f"{key}={size:.0f}" if size % 1 == 0 and matches(int(size), kind) else ""
     return f"{key}={guess or DEFAULT}"
 
 

@@ -107,6 +107,8 @@ def noise_scheduler_fault(name: str, scheduler: Mapping[str, Any]) -> str | None
         return f"predicts {predicted} ({name}); allowed are models that predict epsilon, the noise"
     if not {"beta_start", "beta_schedule", "trained_betas"} & {*scheduler}:
         return f"is sampled by {name}, which has no betas; allowed are schedulers as DDIM's"
+    if (train_steps := scheduler.get("num_train_timesteps", 1000)) != 1000:
+        return f"has {name} with num_train_timesteps={train_steps}; schedules here are of 1000"
     return None
 
 
