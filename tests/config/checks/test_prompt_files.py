@@ -78,8 +78,10 @@ def test_data_sets(path: str, column: str, key: str, said: str, fix: str) -> Non
     assert problem.fix == fix
 
 
-@pytest.mark.parametrize("path", ["owner/name", "rows.csv", "hpdv2/train.json", ".", 3])
+@pytest.mark.parametrize("path", ["owner/name", "rows.csv", "hpdv2/train.json", "folder", 3])
 def test_data_sets_that_may_be_right(path: object) -> None:
+    Path("folder").mkdir()
+    Path("folder/rows.csv").write_text("text\na\n")
     config = {"prompts": {"path": path, "column": "text", "split": "train"}}
     assert not [*require_readable_prompts(config, {})]
     assert not [*require_splits(config, {})]
