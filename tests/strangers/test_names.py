@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cases import CASES, cases, check
+from cases import CASES
 
 from tests.conftest import Command
 
@@ -31,7 +31,7 @@ def suggestions(shown: str) -> list[str]:
     return [line.removeprefix("try: ") for line in lines if line.startswith("try: ")]
 
 
-@pytest.mark.parametrize(("words", "suggested"), typed())
+@pytest.mark.parametrize(("words", "suggested"), list(typed()))
 def test_what_is_suggested_works(words: str, suggested: str, tmp_path: Path, here: Command) -> None:
     (tmp_path / "pairs.jsonl").write_text(PAIRS * 3)
     (tmp_path / "r.py").write_text(SCORE)
@@ -46,8 +46,3 @@ def test_what_is_suggested_works(words: str, suggested: str, tmp_path: Path, her
     for command in found:
         done = here(*shlex.split(command)[1:])
         assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("path", cases("names"))
-def test_right_or_one_line(path: Path, tmp_path: Path, here: Command) -> None:
-    check(path, tmp_path, here)

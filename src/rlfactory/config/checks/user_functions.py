@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -194,17 +193,31 @@ def _has_star_import(module: ast.Module) -> bool:
 
 
 def _definition_fault(node: Function, call: Call) -> str | None:
-    """As `_call_fault`, of a definition, whose defaults and annotations are not evaluated."""
-    if node.decorator_list:
-        return None
-    args = deepcopy(node.args)
-    for item in ast.walk(args):
-        if isinstance(item, ast.arg):
-            item.annotation = None
-    args.defaults = [ast.Constant(None) for _ in args.defaults]
-    args.kw_defaults = [default and ast.Constant(None) for default in args.kw_defaults]
-    stub = eval(f"lambda {ast.unparse(args)}: None", {})  # of names alone
-    return _call_fault(inspect.signature(stub), call)
+    """As `_call_fault`, of a definition."""
+    return None if node.decorator_list else _call_fault(_signature(node.args), call)
+
+
+def _signature(args: ast.arguments) -> inspect.Signature:
+    """What a definition takes; its defaults and annotations are not evaluated."""
+    kinds = inspect.Parameter
+    by_position = [*args.posonlyargs, *args.args]
+    needed = len(by_position) - len(args.defaults)
+    given = [
+        *((a, kinds.POSITIONAL_ONLY, i < needed) for i, a in enumerate(args.posonlyargs)),
+        *(
+            (a, kinds.POSITIONAL_OR_KEYWORD, i < needed)
+            for i, a in enumerate(args.args, len(args.posonlyargs))
+        ),
+        *([(args.vararg, kinds.VAR_POSITIONAL, True)] if args.vararg else []),
+        *(
+            (a, kinds.KEYWORD_ONLY, default is None)
+            for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+        ),
+        *([(args.kwarg, kinds.VAR_KEYWORD, True)] if args.kwarg else []),
+    ]
+    return inspect.Signature(
+        [kinds(a.arg, kind, default=kinds.empty if need else None) for a, kind, need in given]
+    )
 
 
 def _call_fault(signature: inspect.Signature, call: Call) -> str | None:
