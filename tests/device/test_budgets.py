@@ -15,9 +15,11 @@ STEADY = ("step", "micro_batch", "old log-probabilities", "update")
 
 
 def cases() -> list[Any]:
-    """The table's cases; most are slow."""
-    marks = {name: () if name in QUICK else pytest.mark.slow for name in TABLE}
-    return [pytest.param(name, marks=marks[name]) for name in TABLE]
+    """The table's cases; most are slow, and every second of these runs with `--whole`."""
+    kinds = [[pytest.mark.slow], [pytest.mark.slow, pytest.mark.whole]]
+    slow = [name for name in TABLE if name not in QUICK]
+    marks = {name: kinds[i % 2] for i, name in enumerate(slow)}
+    return [pytest.param(name, marks=marks.get(name, ())) for name in TABLE]
 
 
 @pytest.mark.parametrize("name", cases())

@@ -16,8 +16,18 @@ TEXTS = ("model=tiny_gpt2", "dynamics.length=8")
 GPU, CPU = "NCCL", "gloo"
 
 
-@pytest.mark.parametrize("family", [IMAGES, TEXTS], ids=["images", "texts"])
-@pytest.mark.parametrize("finetune", ["lora", "full"])
+WHOLE = pytest.mark.whole
+
+
+@pytest.mark.parametrize(
+    ("family", "finetune"),
+    [
+        pytest.param(IMAGES, "lora", id="images-lora"),
+        pytest.param(IMAGES, "full", id="images-full", marks=WHOLE),
+        pytest.param(TEXTS, "lora", id="texts-lora", marks=WHOLE),
+        pytest.param(TEXTS, "full", id="texts-full"),
+    ],
+)
 def test_a_run_is_resumed_and_used(
     pretended: Pretended, tmp_path: Path, family: tuple[str, ...], finetune: str
 ) -> None:
@@ -38,7 +48,10 @@ def test_a_run_is_resumed_and_used(
     assert any((tmp_path / "exported").iterdir())
 
 
-@pytest.mark.parametrize("family", [IMAGES, TEXTS], ids=["images", "texts"])
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(IMAGES, id="images", marks=WHOLE), pytest.param(TEXTS, id="texts")],
+)
 def test_two_processes_keep_tensors_of_the_cpu_from_nccl(
     pretended: Pretended, tmp_path: Path, family: tuple[str, ...]
 ) -> None:

@@ -77,8 +77,15 @@ def measured(script: str, *words: str) -> dict[str, dict[str, float]]:
     return found
 
 
+LARGE = ("sd14", "flux_dev")
+"""Of minutes; the others are one of images and one of texts."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.whole if n in LARGE else ()) for n in GOLDEN],
+)
 def test_bytes_and_launches_are_the_recorded_ones(name: str) -> None:
     """Other numbers may be right: fewer are a gain to be recorded here, more need a reason."""
     found = measured("fake_cuda.py", name)[name]

@@ -36,7 +36,7 @@ def both(*words: str, **more: Any) -> dict[str, Any]:
     return {"words": [*SMALL, *TWO, *words], "processes": 2, **more}
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.whole), "fsdp2"])
 def test_a_lost_process_ends_the_run_which_goes_on(
     strategy: str,
     typed: Typed,
@@ -76,7 +76,7 @@ def test_restarts_recover_by_themselves(
     ("number", "code", "status"),
     [
         (signal.SIGINT, 130, "interrupted"),
-        (signal.SIGTERM, 143, "preempted"),
+        pytest.param(signal.SIGTERM, 143, "preempted", marks=pytest.mark.whole),
         (signal.SIGKILL, -9, "preempted"),  # its ranks are told by the system, and save
     ],
 )

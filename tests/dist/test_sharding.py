@@ -133,7 +133,7 @@ def test_a_micro_batch_gathers_for_its_passes_alone(trained: Trained) -> None:
     assert not [w for each in found.values() for w in each["warnings"] if "view tensor" in w]
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.whole)])
 def test_half_precision_differs_from_ddp_by_rounding_alone(
     precision: str, trained: Trained
 ) -> None:

@@ -8,7 +8,7 @@ from faulty import corruptions, kills
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("count", [9, pytest.param(20, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.whole)])
 def test_kills_at_random_moments(count: int, tmp_path: Path) -> None:
     tally = kills.run(count, 0, tmp_path)
     assert tally.failures == []

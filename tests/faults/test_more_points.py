@@ -15,7 +15,7 @@ REMOVING = ("iterations=3", "checkpoint.keep=1", "checkpoint.best=false", "evalu
 @pytest.mark.parametrize(
     ("name", "points"),
     [
-        *((name, CHAIN[i % 2 :: 2]) for i, name in enumerate(OTHERS)),
+        *((name, CHAIN[i % 3 :: 3]) for i, name in enumerate(OTHERS)),
         *(pytest.param(name, CHAIN, marks=pytest.mark.whole) for name in OTHERS),
     ],
 )
@@ -27,7 +27,7 @@ def test_others_killed_at_each_point_end_bit_for_bit(
     assert killed_and_ended(OTHERS[name], tmp_path, points) == []
 
 
-@pytest.mark.parametrize("name", ["nft", "ppo"])
+@pytest.mark.parametrize("name", [pytest.param("nft", marks=pytest.mark.whole), "ppo"])
 def test_the_points_beside_the_loop_lose_nothing_either(name: str, tmp_path: Path) -> None:
     assert killed_and_ended(ALGORITHMS[name], tmp_path, BESIDE) == []
 

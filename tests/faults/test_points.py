@@ -14,14 +14,16 @@ from rlfactory.config.options import describe_options
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
-ONE_EACH = [(name, (CHAIN[i % len(CHAIN)],)) for i, name in enumerate(ALGORITHMS)]
-"""A point for each algorithm: the loop that is killed is the same for all."""
+OF_OTHER_DATA = ("branch_grpo", "ddpo_sf", "diffusion_dpo_offline", "dpo", "sft")
+"""What learns from trees, filtered samples, pairs and texts; loop, state and batches of the others
+are those of `KILLED`, and tests/train/test_golden_weights.py resumes each of them."""
+ONE_EACH = [(name, (CHAIN[i % len(CHAIN)],)) for i, name in enumerate(OF_OTHER_DATA)]
 
 
 @pytest.mark.parametrize(
     ("name", "points"),
     [
-        *(pair for pair in ONE_EACH if pair[0] not in KILLED),
+        *ONE_EACH,
         *(
             pytest.param(name, CHAIN, marks=() if name in KILLED else pytest.mark.whole)
             for name in ALGORITHMS

@@ -1,6 +1,7 @@
 """With `hardware.deterministic=true` a GPU computes the same bits in each run, resumed ones too.
 
-The same runs on a CPU (`-m slow`) keep the test itself sound where there is no GPU.
+Two of the runs on a CPU (`-m slow`; all with `--whole`) keep the test itself sound where there is
+no GPU.
 """
 
 import os
@@ -14,16 +15,6 @@ import torch
 REPOSITORY = Path(__file__).parents[2]
 sys.path.append(str(REPOSITORY / "scripts"))
 
-DEVICES = [
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.gpu,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-        ],
-    ),
-    pytest.param("cpu", marks=pytest.mark.slow),
-]
 SMALL = (
     *("iterations=3", "prompts_per_iteration=2", "group_size=2", "micro_batch=4", "sample_batch=4"),
     *("evaluation.prompts=2", "evaluation.grid=2", "evaluation.preview_every=0"),
@@ -35,6 +26,10 @@ RUNS = {
     "flux": ("model=tiny_flux", "algo=awm", "precision=bf16"),
     "ddpo": ("model=tiny_sd", "algo=ddpo"),
     "ppo": ("model=tiny_gpt2", "dynamics.top_p=0.9"),
+}
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+ON_CPU = {name: [pytest.mark.slow, pytest.mark.whole] for name in RUNS} | {
+    name: [pytest.mark.slow] for name in ("grpo", "ppo")
 }
 
 
@@ -51,8 +46,13 @@ def run(folder: Path, *words: str, fault: str = "") -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        *(pytest.param(name, "cuda", marks=ON_GPU) for name in RUNS),
+        *(pytest.param(name, "cpu", marks=ON_CPU[name]) for name in RUNS),
+    ],
+)
 def test_two_runs_and_a_resumed_one_are_equal(name: str, device: str, tmp_path: Path) -> None:
     from faulty.traces import compared, traces
 

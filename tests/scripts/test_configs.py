@@ -23,10 +23,10 @@ sys.path.remove(SCRIPTS)
 @pytest.mark.slow
 def test_the_seed_makes_the_cases() -> None:
     def told(seed: int) -> list[str]:
-        return [str(case) for case in configs.make_cases(40, seed)]
+        return [str(case) for case in configs.make_cases(15, seed)]
 
     assert told(1) == told(1)
-    assert len({*told(1)} & {*told(2)}) < 10
+    assert len({*told(1)} & {*told(2)}) < 5
 
 
 def test_every_rule_of_the_plan_is_broken() -> None:
@@ -70,8 +70,8 @@ def test_comments_promise_bounds(comment: str, numbers: list[str]) -> None:
 
 @pytest.mark.slow
 def test_refusals_through_the_console() -> None:
-    tally = configs.run(6, seed=3)
-    assert tally.attempted == 6
+    tally = configs.run(3, seed=3)
+    assert tally.attempted == 3
     assert all("took" in fault for fault in tally.failures), tally.show()  # a slow machine's
     assert "seconds of computing" in tally.notes
 
