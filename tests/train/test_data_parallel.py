@@ -164,13 +164,13 @@ def test_what_is_measured_is_pooled_even_if_one_has_measured_nothing(together: T
 @pytest.mark.parametrize(
     "words",
     [
-        # `loss/total` is a mean over micro-batches: equal ones, where a penalty logs it
         ["algo=grpo", "regularizer=kl_v", "micro_batch=3"],
+        ["algo=grpo", "regularizer=kl_v", "micro_batch=5"],  # micro-batches of several sizes
         ["algo=nft", "advantage.zero_variance=drop"],
         ["algo=awm", "epochs=2", "micro_batch=4"],
         ["algo=ddpo", "advantage.min_count=2", "updates_per_iteration=6"],
     ],
-    ids=lambda words: words[0],
+    ids=" ".join,
 )
 def test_processes_learn_as_one(
     words: list[str], count: int, loop: Callable[..., Trainer], together: Together

@@ -209,7 +209,10 @@ class Learner:
         if self.guard.rejects(problem, components.hardware):
             components.hardware.discard_gradients(components.optimizer)
             return
-        metrics.extend(gather_metrics(measured, components.hardware))
+        gathered = dict(gather_metrics(measured, components.hardware))
+        if "loss/total" in gathered:
+            gathered["loss/total"] = gathered["loss/total"].sum()  # of the micro-batches' shares
+        metrics.extend(gathered)
         if metrics.latest("ratio/first_max_dev") is None:
             remedy = "precision=fp32"
             if rollout.transitions is not None and rollout.old_log_prob is None:
@@ -304,9 +307,9 @@ class Learner:
         """Add up the gradient of the mean loss and penalty over the micro-batches of all ranks.
 
         Returns:
-            What was measured in each micro-batch, and a report of the first one that is not finite.
-            Micro-batches after that one are still computed: other ranks wait in each of them, and
-            the device is asked once, after all.
+            What was measured in each micro-batch, with its share of the mean as `loss/total`, and a
+            report of the first one that is not finite. Micro-batches after that one are still
+            computed: other ranks wait in each of them, and the device is asked once, after all.
         """
         components, measured = self.components, list[Mapping[str, Tensor]]()
         hardware = components.hardware
@@ -319,7 +322,8 @@ class Learner:
             )
             total = samples.loss_weight * loss.value + (penalty if penalised else penalty.detach())
             # padding has a gradient of 0: its backward pass is made for the collectives in it
-            hardware.backward(total * (micro_batch.weight / total_weight if counts else 0.0))
+            total = total * (micro_batch.weight / total_weight if counts else 0.0)
+            hardware.backward(total)
             if not counts:
                 continue
             # a penalty's metric replaces the algorithm's of the same name
