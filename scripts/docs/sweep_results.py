@@ -176,18 +176,18 @@ def _cells(result: ClaimResult) -> list[str]:
 
 
 def state() -> str:
-    """How the claims of today's forms fare, and which sweeps wait for a run."""
-    known = names(RESULTS)
-    today = [name for name in known if not is_earlier(name, RESULTS)]
-    results = [result for name in today for result in results_of(name, RESULTS)]
+    """How many claims there are: decided, tested and open, not tested; which sweeps were not run."""
+    known = [name for name in names(RESULTS) if not is_earlier(name, RESULTS)]
+    results = [result for name in known for result in results_of(name, RESULTS)]
     open_ = sum(result.verdict == "undecided" for result in results)
-    earlier = ", ".join(f"`{name}`" for name in known if name not in today)
-    others = [name for name in sorted(sweeps()) if name not in known]
-    waiting = ", ".join(f"`{name}`" for name in others if not name.startswith(OWN_PAGES))
+    others = [n for n in sorted(sweeps()) if n not in known and not n.startswith(OWN_PAGES)]
+    waiting = {name: len(_sheet(name).claims) for name in others}
+    claimed = ", ".join(f"`{name}` ({count})" for name, count in waiting.items() if count)
+    plans = ", ".join(f"`{name}`" for name, count in waiting.items() if not count)
     return (
-        f"Sweeps with runs of today's form: {len(today)}, with {len(results)} claims, of which"
-        f" {open_} are undecided.\n\nRun in an earlier form alone, all undecided: {earlier}.\n\n"
-        f"Not run: {waiting}."
+        f"Of the claims of sweeps that were run, {len(results) - open_} are decided and {open_}"
+        f" tested and open. Not tested, since their runs are to be made: {claimed}.\n\nPlans and"
+        f" presets without a claim that a small model could decide, not run: {plans}."
     )
 
 

@@ -18,7 +18,7 @@ sys.path.insert(0, DOCS)
 sweep_results = importlib.import_module("sweep_results")
 sys.path.remove(DOCS)
 
-NAME = "vgrpo_figure7"
+NAME = "nft_beta"
 STORED = sweep_results.names(sweep_results.RESULTS)
 
 
@@ -28,7 +28,7 @@ def results(
 ) -> Path:
     """A folder with the results of a sweep, whose rows have the names that its claims need."""
     folder = filled_sweep(tmp_path / f"{NAME}-tiny")
-    rows = {"NFT": "softly clipped at 5", "GRPO": "advantages as they are"}
+    rows = {"NFT": "beta 0.1, decay 1", "GRPO": "beta 1, decay 1"}
     table = Table.load(folder)
     columns = [replace(column, name="reward") for column in table.columns]
     renamed = [replace(row, name=rows.get(row.name, row.name), claimed={}) for row in table.rows]
@@ -58,7 +58,7 @@ def test_a_page_has_the_rows_and_claims_of_its_runs(results: Path) -> None:
     assert (stored.claim, stored.reason) == (claim, "2 seeds")
     assert stored.difference == pytest.approx(0.2)
     page = sweep_results.page(NAME, results)
-    assert "\n| softly clipped at 5 | " in page
+    assert "\n| beta 0.1, decay 1 | " in page
     assert page.count("## Claims") == 1
     assert "| +0.200 | +0.200 … +0.200 | – | 2 | undecided: 2 seeds |" in page
 
