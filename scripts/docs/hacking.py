@@ -226,13 +226,14 @@ def detector_lines(runs: Sequence[Run]) -> Iterator[str]:
         " Rows that train on the gold score are left out, as their training reward is that score."
         " Each proxy's runs are judged by a model that was fitted on the other proxies' runs"
         " alone. The AUROC is the chance that an evaluation with a fallen gold score gets the"
-        " stronger warning of two; a coin has 0.5."
+        " stronger warning of two; a coin has 0.5. The number of the iteration is no metric, and"
+        " what does not warn better than it says no more than the clock."
     )
     yield ""
     if len(tasks) < 2:
         yield f"There are runs of {len(tasks)} proxy, and none can be left out: no AUROC yet."
         return
-    sets = {"all four": ALL, **{f"{name} alone": (name,) for name in ALL}}
+    sets = {"all four": ALL, **{f"{name} alone": (name,) for name in (*ALL, "iteration")}}
     found = {title: auroc_by_task(known, names) for title, names in sets.items()}
     yield f"| left-out proxy | runs | evaluations | fallen | {' | '.join(sets)} |"
     yield f"|---|{'---:|' * (3 + len(sets))}"

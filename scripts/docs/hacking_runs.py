@@ -141,7 +141,8 @@ def examples(runs: Sequence[Run]) -> Iterator[Example]:
         if run.proxy == GOLD[run.sweep]:
             continue
         for point in run.points[1:]:
-            yield Example(run.proxy, point.features, point.gold < run.first.gold - MARGIN)
+            seen = point.features | {"iteration": float(point.iteration)}
+            yield Example(run.proxy, seen, point.gold < run.first.gold - MARGIN)
 
 
 def record_of(run: Run) -> RunRecord:
