@@ -176,7 +176,7 @@ def _cells(result: ClaimResult) -> list[str]:
 
 
 def state() -> str:
-    """How many claims are decided, tested and open, or not tested; and which sweeps were not run."""
+    """How many claims are decided, tested and open, or not tested; and the sweeps without a run."""
     known = [name for name in names(RESULTS) if not is_earlier(name, RESULTS)]
     results = [result for name in known for result in results_of(name, RESULTS)]
     open_ = sum(result.verdict == "undecided" for result in results)
