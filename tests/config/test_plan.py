@@ -141,3 +141,11 @@ def test_texts() -> None:
     asked = rows("model=Qwen/Qwen3-0.6B", f"model.system_prompt={'Be brief. ' * 20}")
     assert "text prompts by the chat template if there is one" in asked["a sample"]
     assert asked["a sample"].endswith("...'")
+
+
+def test_rows_of_data_are_learned_whole(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n' * 4)
+    words = ("model=tiny_gpt2", "algo=sft", "prompts=file", f"prompts.path={tmp_path}/rows.jsonl")
+    assert rows(*words)["a sample"] == "learned whole, text prompts as they are"
+    cut = rows(*words, "algo.length=8", "reward=length")["a sample"]
+    assert cut.startswith("learned up to 8 tokens, at most 48 tokens, temperature 1, ")

@@ -51,10 +51,15 @@ def of_algo(config: Config, traits: Traits, name: str, default: Any = None) -> A
     return attribute(config["algo"], traits["algo"], name, default)
 
 
+def draws_nothing(config: Config, traits: Traits) -> bool:
+    """Whether the run learns from data without a reward, so that nothing scores a sample."""
+    return traits["reward"].get("gives_scores") is False and not config["eval_rewards"]["of"]
+
+
 def describe_nfe(config: Config, traits: Traits) -> str:
     """The forward passes for a sample, in words."""
     if traits["model"].get("process") == "tokens":
-        if traits["reward"].get("gives_scores") is False and not config["eval_rewards"]["of"]:
+        if draws_nothing(config, traits):
             return "1 forward pass to learn from a text; none are sampled"
         return f"{config['dynamics']['length']} forward passes at most to sample a text, 1 to learn"
     sampled, compared, trained = passes_per_sample(config, traits)

@@ -23,7 +23,12 @@ from rlfactory.config.evaluation_prompts import (
     row_notes,
 )
 from rlfactory.config.named_models import shown_model
-from rlfactory.config.nfe import describe_accumulation, describe_nfe, nfe_per_iteration
+from rlfactory.config.nfe import (
+    describe_accumulation,
+    describe_nfe,
+    draws_nothing,
+    nfe_per_iteration,
+)
 from rlfactory.config.problems import PlanError, Problem
 from rlfactory.config.processes import describe_processes, process_notes
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
@@ -265,10 +270,17 @@ def describe_sample(config: Config, traits: Traits) -> str:
         given = {name: model[name] for name in names if model.get(name) is not None}
         options = [f"{name.replace('_', ' ')} {value:g}" for name, value in given.items()]
         return ", ".join([*size, f"{config['schedule']['steps']} steps", *options])
-    neutral = {"temperature": None, "top_p": 1, "top_k": 0}
-    drawn = [f"{n} {dynamics[n]:g}" for n, v in neutral.items() if dynamics.get(n, v) != v]
-    role = ROLES.get(model.get("text_role"), "text prompts by the chat template if there is one")
-    parts = [f"at most {dynamics.get('length', '?')} tokens", *drawn, role]
+    parts = []
+    if traits["algo"].get("samples_from") == "data":
+        most = config["algo"].get("length")
+        parts.append("learned whole" if most is None else f"learned up to {most} tokens")
+    if not draws_nothing(config, traits):
+        neutral = {"temperature": None, "top_p": 1, "top_k": 0}
+        drawn = [f"{n} {dynamics[n]:g}" for n, v in neutral.items() if dynamics.get(n, v) != v]
+        parts += [f"at most {dynamics.get('length', '?')} tokens", *drawn]
+    parts.append(
+        ROLES.get(model.get("text_role"), "text prompts by the chat template if there is one")
+    )
     if system := model.get("system_prompt"):
         parts.append(f"system prompt {shorten(system, SHOWN, placeholder='...')!r}")
     return ", ".join(parts)
@@ -292,7 +304,7 @@ def describe_learning(config: Config) -> str:
 
 def describe_draws(config: Config, traits: Traits) -> str:
     """The samples and passes of one evaluation."""
-    if traits["reward"].get("gives_scores") is False and not config["eval_rewards"]["of"]:
+    if draws_nothing(config, traits):
         return "the losses of their rows, and no samples"
     draws, evaluation = evaluation_draws(config), config["evaluation"]
     text = f"{draws:,} samples an evaluation, with those for the diversity"
