@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -204,6 +205,16 @@ def test_each_panel_is_an_svg_with_its_unit() -> None:
     assert second.svg.startswith("<svg")
     assert "norm before clipping" not in second.svg
     assert "var(--c0)" in second.svg
+
+
+def test_a_legend_of_three_rows_lies_within_the_picture() -> None:
+    own = {"reward/main/p10": 0.2, "reward/main/p90": 0.8, "reward/main/mean": 0.5}
+    metrics = [{"iteration": i, **own, "eval/main/mean": 0.4} for i in range(12)]
+    plot, *_ = run_plots(RunCurves(metrics, "main", {0: scores(0.1, 0.7)}), None, None, "main")
+    placed = re.search(r' y="([-\d.]+)"[^>]*>80 % of samples', plot.svg)
+    assert placed is not None
+    assert "95 % interval" in plot.svg
+    assert float(placed[1]) > 10  # points below the upper edge, of letters of 8
 
 
 def test_a_histogram_shows_both_distributions() -> None:

@@ -340,6 +340,8 @@ def _plot(draw: Panel, title: str, name: str, ticks: Sequence[float], label: str
     from matplotlib.ticker import MaxNLocator
 
     with placed_panel(draw, SIZE, BOX, ticks) as (figure, axes):
+        above = _LEGEND_ROW * (_legend_rows(axes) + 0.3) / (72 * SIZE[1])
+        axes.set_position((*BOX[:3], min(BOX[3], 1 - BOX[1] - above)))  # a high legend has room
         if label:
             axes.set_xlabel(label.replace("$", r"\$"))
             axes.xaxis.set_major_locator(MaxNLocator(6))  # in place of one of whole numbers
