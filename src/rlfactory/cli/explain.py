@@ -11,7 +11,7 @@ from rlfactory.config.dotted_keys import leaves, value_at
 from rlfactory.config.key_reference import comments, file_reference, key_reference
 from rlfactory.config.options import folders, options
 from rlfactory.config.overrides import SHARED, compose
-from rlfactory.config.peers.unknown_keys import explain_unknown, peer_problem
+from rlfactory.config.peers.unknown_keys import explain_unknown, peer_name
 from rlfactory.config.problems import PlanError, Problem, override_key
 from rlfactory.config.schema.root import COMPONENTS, GROUPS
 from rlfactory.config.schema.signature import read_signature
@@ -54,7 +54,7 @@ def explain_words(words: Sequence[str]) -> str:
         return "\n".join(describe_option(group, first, overrides) for group in groups)
     if not keys:
         values = composed.values
-        meant = peer_problem(first, typed, values)
+        meant = peer_name(first, typed, values)
         if meant is not None:
             meant = replace(meant, candidates=(), instead=None, fix=_explained(meant.candidates))
         place = _where(first, values)

@@ -62,7 +62,7 @@ def explain_unknown(
         config: the composed configuration.
         places: further folders of options.
     """
-    if (problem := _peer_name(key, value, config)) is not None:
+    if (problem := peer_name(key, value, config)) is not None:
         return problem
     group, _, below = key.partition(".")
     if value is not None and below in parameters_of(config.get(group)):
@@ -149,7 +149,7 @@ def peer_problem(key: str, value: str, config: Config) -> UnknownKey | None:
     return UnknownKey(key, message, instead=next(iter(whole), None), candidates=found)
 
 
-def _peer_name(key: str, value: str | None, config: Config) -> Problem | None:
+def peer_name(key: str, value: str | None, config: Config) -> UnknownKey | None:
     """A name of other libraries, below no other group than that of the key that it stands for."""
     problem = None if value is None else peer_problem(key, value, config)
     group = key.partition(".")[0]
