@@ -62,8 +62,8 @@ def explain_unknown(
         config: the composed configuration.
         places: further folders of options.
     """
-    if (problem := peer_name(key, value, config)) is not None:
-        return problem
+    if (meant := peer_name(key, value, config)) is not None:
+        return meant
     group, _, below = key.partition(".")
     if value is not None and below in parameters_of(config.get(group)):
         message = f"there is no such key; the class of {group} has it, and + adds it"
@@ -83,8 +83,8 @@ def explain_unknown(
         keys = {own for path in options(other, places).values() for own in _keys(path, other)}
         by_key = {own: _options_with(other, own, places) for own in keys if _end(own) == name}
         if by_key:
-            meant = max(sorted(by_key), key=lambda own: len(by_key[own]))
-            return _of_options(key, value, other, meant, by_key[meant], config)
+            nearest_key = max(sorted(by_key), key=lambda own: len(by_key[own]))
+            return _of_options(key, value, other, nearest_key, by_key[nearest_key], config)
     fitting = [leaf for leaf, given in present.items() if _may_be(value, given)]
     if (guess := closest(name, {_end(leaf) for leaf in fitting}, MISSPELT)) is not None:
         return _at(key, value, [leaf for leaf in fitting if _end(leaf) == guess])
