@@ -77,8 +77,8 @@ def explain_unknown(
         value, known.get(_end(problem.fix))
     ):
         return problem
-    if (problem := _misspelt_option(key, places)) is not None:
-        return problem
+    if (similar := _misspelt_option(key, places)) is not None:
+        return similar
     for other in COMPONENTS:
         keys = {own for path in options(other, places).values() for own in _keys(path, other)}
         by_key = {own: _options_with(other, own, places) for own in keys if _end(own) == name}
