@@ -200,8 +200,10 @@ def _definition_fault(node: Function, call: Call) -> str | None:
 def _signature(args: ast.arguments) -> inspect.Signature:
     """What a definition takes; its defaults and annotations are not evaluated."""
     kinds = inspect.Parameter
-    by_position = [(arg, kinds.POSITIONAL_ONLY) for arg in args.posonlyargs]
-    by_position += [(arg, kinds.POSITIONAL_OR_KEYWORD) for arg in args.args]
+    by_position = [
+        *((arg, kinds.POSITIONAL_ONLY) for arg in args.posonlyargs),
+        *((arg, kinds.POSITIONAL_OR_KEYWORD) for arg in args.args),
+    ]
     needed = len(by_position) - len(args.defaults)
     by_name = zip(args.kwonlyargs, args.kw_defaults, strict=True)
     given = [
