@@ -127,6 +127,7 @@ class ImageModel(ABC):
         activations: a file beside the class's, with rows of what its networks' activations take,
             in the form of config/memory/activations.json; empty for networks that diffusers has and
             this package measured.
+        absent: options of ancestors' constructors that the class has not.
 
     Attributes:
         forward_process: the process itself, for dynamics and losses.
@@ -145,6 +146,7 @@ class ImageModel(ABC):
     pictures: ClassVar[bool] = False
     clip_tokens: ClassVar[int] = 0
     activations: ClassVar[str] = ""
+    absent: ClassVar[tuple[str, ...]] = ()
 
     forward_process: ForwardProcess
     weights: WeightSets

@@ -231,7 +231,6 @@ class CausalLM(TokenizedModel):
         return results, self.critic(states), states
 
     def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
-        """See the contract."""
         results: tuple[Tensor, ...] = self.inside(self._measure_states, states, work, *columns)
         return results
 
@@ -310,15 +309,12 @@ class CausalLM(TokenizedModel):
         """Matrices; gains and biases, without weight decay; the critic, with options of its own."""
         named = self.weights.parameters.items()
         policy = [p for n, p in named if not n.startswith("critic.")]
-        matrices = [p for p in policy if p.ndim > 1]
-        others = [p for p in policy if p.ndim <= 1]
+        critic = [p for n, p in named if n.startswith("critic.")]
         options = {k: v for k, v in self.value_options.items() if v is not None}
-        values = [p for n, p in named if n.startswith("critic.")]
-        critic: dict[str, Any] = {"params": values, **options}
         groups: list[dict[str, Any]] = [
-            {"params": matrices},
-            {"params": others, "weight_decay": 0.0},
-            critic,
+            {"params": [p for p in policy if p.ndim > 1]},
+            {"params": [p for p in policy if p.ndim <= 1], "weight_decay": 0.0},
+            {"params": critic, **options},
         ]
         return [group for group in groups if group["params"]]
 

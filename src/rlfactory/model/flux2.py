@@ -26,6 +26,9 @@ class Flux2Klein(FlowModel):
     Latents are what the network sees, `[B, 128, h, w]`: patches of 2 x 2 latents of the
     autoencoder, normalised by the statistics that it holds. Guidance goes from the empty prompt,
     as in the pipeline.
+
+    Args:
+        negative_prompt: Only the empty prompt, as in the pipeline.
     """
 
     pipeline = "Flux2KleinPipeline"
@@ -78,11 +81,6 @@ class Flux2Klein(FlowModel):
                 return_dict=False,
             )[0]
         return velocity.transpose(1, 2).reshape(x.shape)
-
-    def _guidance(self, t: Tensor) -> Tensor | None:
-        """The network's guidance input, `[B]`; None: it has none."""
-        del t
-        return None
 
     def _positions(self, x: Tensor, sequence: Tensor) -> tuple[Tensor, Tensor]:
         """The positions of image and text tokens, `[n, 4]`; copied to the device once."""

@@ -126,17 +126,15 @@ class Lora:
     @contextmanager
     def off(self) -> Iterator[None]:
         """Disable the adapters within the `with`: the network is then the base model."""
-        self._enable(False)
-        try:
-            yield
-        finally:
-            self._enable(True)
-
-    def _enable(self, enabled: bool) -> None:
         # `network.disable_adapters` walks over all modules, and over all adapters' parameters,
         # whose gradients need not be disabled: a pass that leaves adapters out gives them none
         for layer in self.layers:
-            layer._disable_adapters = not enabled
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in self.layers:
+                layer._disable_adapters = False
 
     @contextmanager
     def merged(self) -> Iterator[None]:

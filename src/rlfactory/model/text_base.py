@@ -174,6 +174,18 @@ class TextModel(ABC):
             ModelError: `value_tokens` are given, and the critic is no value model.
         """
 
+    def token_log_probs(
+        self, tokens: Tokens, dynamics: Token, value_tokens: Tokens | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities `[M]` of the response tokens, and the values, by `measure`."""
+
+        def look_up(logits: Tensor, ids: Tensor) -> tuple[Tensor]:
+            return (dynamics.step(logits, next=ids).log_prob,)
+
+        ids = tokens.real(tokens.response)
+        (log_probs,), values, _ = self.measure(tokens, look_up, ids, value_tokens=value_tokens)
+        return log_probs, values
+
     @abstractmethod
     def measure_states(self, states: Tensor, work: Work, *columns: Tensor) -> tuple[Tensor, ...]:
         """`measure` for the hidden states of an earlier pass, without the critic."""

@@ -25,11 +25,7 @@ from rlfactory.prompts.ops.prompt_list import GivenPrompts
 from rlfactory.reward.base import Reward
 from rlfactory.run.loggers import Logger, NoLogger, Several
 from rlfactory.run.loggers.fault_tolerant import FaultTolerant
-from rlfactory.train.components import (
-    Components,
-    NoProgress,
-    TrainingBudget,
-)
+from rlfactory.train.components import Components, NoProgress, TrainingBudget
 from rlfactory.train.evaluation.build import build_prompt_sets, check_prompts, policy_fraction
 from rlfactory.train.sampling.base import Advance
 from rlfactory.train.sampling.choose import build_sampler

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from types import TracebackType
 
 import torch
 from torch import Tensor, nn
@@ -15,27 +15,6 @@ from rlfactory.model.memory import OffloadedModules
 from rlfactory.reward.base import Reward, RewardError, Samples
 from rlfactory.utils.pytree import concat, index_rows
 from rlfactory.utils.workers import WorkerThread
-
-
-class RewardOffloader:
-    """Moves all networks that some rewards hold, together."""
-
-    def __init__(self, rewards: Iterable[Reward], device: torch.device) -> None:
-        self.networks = OffloadedModules(networks_of(rewards))
-        self.device = device
-        self._is_loaded = True
-
-    def load(self) -> None:
-        """Move the networks to the device that they compute on."""
-        if not self._is_loaded:
-            self.networks.load(self.device)
-        self._is_loaded = True
-
-    def offload(self) -> None:
-        """Keep the networks on the CPU alone, which frees the memory of their device."""
-        if self._is_loaded:
-            self.networks.offload()
-        self._is_loaded = False
 
 
 def networks_of(rewards: Iterable[Reward]) -> list[nn.Module]:
@@ -81,16 +60,24 @@ class Scorer:
 
     background: bool = True
     timeout: float | None = None
-    offloader: RewardOffloader | None = None
+    offloader: OffloadedModules | None = None
     advance: Callable[[int], None] | None = None
 
-    def begin(self, score: ScoreFunction, size: int = 1) -> "PendingScores":
-        """Begin scoring samples, which come in groups of `size`, one after another."""
-        return PendingScores(score, size, self)
+    @contextmanager
+    def begin(self, score: ScoreFunction, size: int = 1) -> Iterator["PendingScores"]:
+        """Score samples, which come in groups of `size`, one after another.
+
+        At the end of the `with`, batches whose scoring has not begun are dropped.
+        """
+        pending = PendingScores(score, size, self)
+        try:
+            yield pending
+        finally:
+            pending.release()
 
 
 class PendingScores:
-    """The scores of samples that are still being drawn; a context manager.
+    """The scores of samples that are still being drawn.
 
     Complete groups are scored one batch after another, in the order in which they were added, in
     one thread, so that a reward need not be thread-safe. Batches are the same without a background.
@@ -104,19 +91,7 @@ class PendingScores:
         self._thread: WorkerThread | None = None
         self._busy = self._waited = 0.0
 
-    def __enter__(self) -> "PendingScores":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Drop the batches whose scoring has not begun."""
-        self._release()
-
-    def _release(self) -> None:
+    def release(self) -> None:
         """Let go of the thread and of the device."""
         if self._thread is not None:
             self._thread.end()
@@ -152,7 +127,7 @@ class PendingScores:
         begun = perf_counter()
         batches = [result() for result in self._results]
         self._waited += perf_counter() - begun
-        self._release()
+        self.release()
         return _concat_scores(batches)
 
     @property
