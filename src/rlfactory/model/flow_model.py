@@ -68,6 +68,10 @@ class FlowModel(PipelineModel):
         shape = (self.latent_channels, 2 * rows, 2 * columns)
         return flow_resolution(shape, rows * columns, self.pipe.scheduler)
 
+    def _times(self, t: Tensor) -> Tensor:
+        """The network's time input: `1000 t`, or that without its fraction (DanceGRPO, MixGRPO)."""
+        return 1000 * t if self.timesteps == "exact" else (1000 * t).trunc()
+
     def _guidance(self, t: Tensor) -> Tensor | None:
         """The network's guidance input, `[B]`; None: it has none."""
         guidance = self.embedded_guidance

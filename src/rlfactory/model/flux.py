@@ -6,7 +6,6 @@ from torch import Tensor
 
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import NonNegative, PositiveInt
@@ -60,7 +59,7 @@ class Flux(FlowModel):
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         h, w = x.shape[-2:]
         tokens, positions = self._tokens(x, text)
-        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)
         exact = [1000 * value for value in (times, guidance) if value is not None]
         with exact_inputs(self.network.time_text_embed, *exact):

@@ -11,7 +11,6 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.precision import exact_inputs
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.types import Size
@@ -66,7 +65,7 @@ class Flux2Klein(FlowModel):
         return written
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        times = network_times(t, self.timesteps) / 1000  # the transformer multiplies by 1000 itself
+        times = self._times(t) / 1000  # the transformer multiplies by 1000 itself
         guidance = self._guidance(t)
         image_ids, text_ids = self._positions(x, text["sequence"])
         exact = [1000 * value for value in (times, guidance) if value is not None]

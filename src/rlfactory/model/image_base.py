@@ -8,7 +8,7 @@ Guidance, autocast, offloading, the embedding cache, LoRA and export are done he
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal
 
 import diffusers
 import torch
-from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from rlfactory.model.base import ImageModel
@@ -24,16 +23,19 @@ from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
-from rlfactory.model.pipelines.guidance import classifier_free, guided
 from rlfactory.model.pipelines.loading import (
     decode_latents,
     decode_scaled,
     encode_pixels,
     encode_scaled,
-    load_frozen,
     no_bars,
 )
-from rlfactory.model.pipelines.text_encoders import Read, TextEncoders, prompt_reader, report_cut
+from rlfactory.model.pipelines.text_encoders import (
+    Read,
+    open_pipeline,
+    prompt_reader,
+    report_cut,
+)
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets
@@ -249,11 +251,19 @@ class PipelineModel(ImageModel):
 
     def predict(self, x: Tensor, t: Tensor, condition: Condition) -> Tensor:
         """The prediction, with classifier-free guidance if `guidance` is above 1."""
-        return guided(self._evaluate, x, t, condition.tensors, self._negative, self._combine)
+        if self._negative is None:
+            return self._evaluate(x, t, condition.tensors)
+        # one pass of 2 B rows, which both carry gradient; what the negative prompt lacks, such as a
+        # picture, is that of the prompts
+        both = {
+            name: torch.cat([self._negative.get(name, rows).expand_as(rows), rows])
+            for name, rows in condition.tensors.items()
+        }
+        return self._combine(*self._evaluate(torch.cat([x, x]), torch.cat([t, t]), both).chunk(2))
 
     def _combine(self, negative: Tensor, positive: Tensor) -> Tensor:
-        """The guided prediction, as the family's pipeline computes it."""
-        return classifier_free(negative, positive, self.guidance)
+        """The guided prediction, as the family's pipeline computes it (arXiv 2207.12598)."""
+        return negative + self.guidance * (positive - negative)
 
     def _evaluate(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
         self.evaluations.add(len(x))
@@ -319,39 +329,3 @@ class PipelineModel(ImageModel):
         if self.negative_prompt:
             arguments["negative_prompt"] = self.negative_prompt
         return arguments
-
-
-def open_pipeline(
-    kind: type[DiffusionPipeline],
-    path: str,
-    device: torch.device,
-    precision: Precision,
-    memory: Memory,
-    cache: PromptCache,
-    encode: Callable[[list[str]], TextEmbeddings],
-    *,
-    network: str | None = None,
-    trained_part: str | None,
-    always: Sequence[str] = (),
-    embedding_options: Mapping[str, object] | None = None,
-    others: Sequence[str] = (),
-    **components: object,
-) -> tuple[Any, TextEncoders]:
-    """The frozen pipeline, and its text encoders, not loaded if the cache has all prompts."""
-    options = dict(embedding_options or {})
-    texts = TextEncoders(
-        kind, path, cache, device, precision.weights, always=always, others=others, **options
-    )
-    replaced = {**texts.left_out, **components}
-    pipe = load_frozen(
-        kind,
-        path,
-        device,
-        precision,
-        memory,
-        network=network,
-        trained_part=trained_part,
-        **replaced,
-    )
-    texts.attach(pipe, encode, memory.encoding)
-    return pipe, texts

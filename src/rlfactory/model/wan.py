@@ -8,7 +8,6 @@ from rlfactory.model.base import Resolution
 from rlfactory.model.flow_model import FlowModel
 from rlfactory.model.lora import CROSS_ATTENTION_PROJECTIONS
 from rlfactory.model.pipelines.embedding_cache import TextEmbeddings
-from rlfactory.model.pipelines.guidance import network_times
 from rlfactory.model.pipelines.loading import decode_normalised, encode_normalised
 from rlfactory.model.pipelines.noise_levels import flow_resolution, units_of
 from rlfactory.utils.errors import ModelError
@@ -89,7 +88,7 @@ class Wan(FlowModel):
         return {"sequence": sequence}
 
     def _predict(self, x: Tensor, t: Tensor, text: TextEmbeddings) -> Tensor:
-        times = network_times(t, self.timesteps)
+        times = self._times(t)
         if self.timesteps == "truncated":
             times = times.clamp(max=999)  # UniPC's first noise level is 1e-6 below 1
         # a pipeline with `expand_timesteps` gives every token the same time

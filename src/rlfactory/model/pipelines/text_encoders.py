@@ -4,7 +4,7 @@ import gc
 import importlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +17,7 @@ import transformers
 from diffusers import DiffusionPipeline
 from torch import nn
 
+from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import (
     LENGTHS,
     EmbeddingStore,
@@ -27,11 +28,13 @@ from rlfactory.model.pipelines.embedding_cache import (
 from rlfactory.model.pipelines.loading import (
     component_classes,
     copy_network,
+    load_frozen,
     no_bars,
     pipeline_folder,
 )
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
 from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
+from rlfactory.model.precision import Precision
 from rlfactory.rollout import Condition
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live
@@ -234,6 +237,42 @@ class TextEncoders:
                 folder, dtype=self.dtype, variant=part_variant(folder)
             )
         return loaded
+
+
+def open_pipeline(
+    kind: type[DiffusionPipeline],
+    path: str,
+    device: torch.device,
+    precision: Precision,
+    memory: Memory,
+    cache: PromptCache,
+    encode: Callable[[list[str]], TextEmbeddings],
+    *,
+    network: str | None = None,
+    trained_part: str | None,
+    always: Sequence[str] = (),
+    embedding_options: Mapping[str, object] | None = None,
+    others: Sequence[str] = (),
+    **components: object,
+) -> tuple[Any, TextEncoders]:
+    """The frozen pipeline, and its text encoders, not loaded if the cache has all prompts."""
+    options = dict(embedding_options or {})
+    texts = TextEncoders(
+        kind, path, cache, device, precision.weights, always=always, others=others, **options
+    )
+    replaced = {**texts.left_out, **components}
+    pipe = load_frozen(
+        kind,
+        path,
+        device,
+        precision,
+        memory,
+        network=network,
+        trained_part=trained_part,
+        **replaced,
+    )
+    texts.attach(pipe, encode, memory.encoding)
+    return pipe, texts
 
 
 Read = Callable[[str], tuple[object, bool]]
