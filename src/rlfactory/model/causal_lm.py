@@ -126,15 +126,18 @@ class CausalLM(TokenizedModel):
             max_prompt_length=max_prompt_length,
             long_prompts=long_prompts,
         )
-        critic: ValueHead | ValueModel | None = None
+        self.critic: ValueHead | ValueModel | None = None
         if has_critic and value_path is not None:
-            critic = ValueModel(value_path, tokenizer)
+            self.critic = ValueModel(value_path, tokenizer).to(device)
         elif has_critic:
-            shape, start, detach = value_head, value_start, value_detach
-            critic = ValueHead(
-                config.hidden_size, shape=shape, start=start, detach=detach, seed=seed
+            head = ValueHead(
+                config.hidden_size,
+                shape=value_head,
+                start=value_start,
+                detach=value_detach,
+                seed=seed,
             )
-        self.critic = None if critic is None else critic.to(device)
+            self.critic = head.to(device)
         self.value_options = {"lr": value_lr, "weight_decay": value_weight_decay}
         self.lora: Lora | None = None
         if finetune == "lora":

@@ -80,7 +80,8 @@ class Lora:
         if init == "orthogonal" and rank % 2:
             raise ModelError(f"model.lora_rank={rank}; orthogonal adapters have an even rank")
         targets = with_all_linear(targets)
-        if targets is None and _kind(network) not in PEFT_TARGETS:
+        # a network of diffusers has no such type
+        if targets is None and getattr(network.config, "model_type", None) not in PEFT_TARGETS:
             targets = ALL_LINEAR
         if not isinstance(targets, str):
             _require_targets(network, targets or [])
@@ -219,11 +220,6 @@ def _require_own_weights(network: nn.Module) -> None:
             raise ModelError(
                 f"model.lora_targets: {shared_weight(name, other.removesuffix('.base_layer'))}"
             )
-
-
-def _kind(network: Any) -> str | None:
-    """The architecture by transformers' name; None for a network of diffusers."""
-    return getattr(network.config, "model_type", None)
 
 
 def _require_targets(network: nn.Module, targets: Sequence[str]) -> None:

@@ -24,11 +24,9 @@ class Sampler(ABC):
     samples), and the sample's number, so neither the batch size nor the number of ranks changes it.
     """
 
-    def rollout(
-        self, prompts: Sequence[Prompt], groups: Tensor, *, seed: int, iteration: int
-    ) -> Rollout:
+    def rollout(self, prompts: Sequence[Prompt], groups: Tensor, **key: Any) -> Rollout:
         """All `batches` in one rollout."""
-        return concat([*self.batches(prompts, groups, seed=seed, iteration=iteration)])
+        return concat([*self.batches(prompts, groups, **key)])
 
     @property
     def of_policy(self) -> "Sampler":

@@ -63,12 +63,9 @@ class TextSampler(Sampler):
         )
         if REFERENCE not in self.model.weights:
             return drawn
-        reference = self._log_prob(tokens, REFERENCE)
+        reference = response_log_prob(self.model, REFERENCE, tokens, self.dynamics, self.batch)
         divergence = (tokens.log_prob - reference).sum(1).cpu()
         return replace(drawn, kl=divergence, reference_log_prob=reference.sum(1).cpu())
-
-    def _log_prob(self, tokens: Tokens, weights: str) -> Tensor:
-        return response_log_prob(self.model, weights, tokens, self.dynamics, self.batch)
 
     def _chunks(self, index: Tensor) -> Iterator[Tensor]:
         """The rows that are drawn together: as many as the logits of one token each allow."""

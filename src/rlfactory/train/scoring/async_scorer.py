@@ -86,8 +86,7 @@ class PendingScores:
     def __init__(self, score: ScoreFunction, size: int, scorer: Scorer) -> None:
         self._score_function, self._size, self._scorer = score, size, scorer
         self._incomplete: list[Samples] = []
-        self._results: list[Callable[[], Scores]] = []
-        self._futures: list[Future[Scores]] = []
+        self._batches: list[Future[Scores] | Callable[[], Scores]] = []
         self._thread: WorkerThread | None = None
         self._busy = self._waited = 0.0
 
@@ -112,9 +111,9 @@ class PendingScores:
             if complete < count:
                 self._incomplete = [index_rows(drawn, torch.arange(complete, count))]
             self._submit(index_rows(drawn, torch.arange(complete)))
-        for future in self._futures:
-            if future.done():
-                future.result()
+        for batch in self._batches:
+            if isinstance(batch, Future) and batch.done():
+                batch.result()
 
     def scores(self) -> Scores:
         """Wait for all scores; each `[B]`, by name, in the order in which samples were added.
@@ -125,7 +124,10 @@ class PendingScores:
             self._submit(concat(self._incomplete))
             self._incomplete = []
         begun = perf_counter()
-        batches = [result() for result in self._results]
+        batches = [
+            _wait(batch, self._scorer) if isinstance(batch, Future) else batch()
+            for batch in self._batches
+        ]
         self._waited += perf_counter() - begun
         self.release()
         return _concat_scores(batches)
@@ -137,14 +139,9 @@ class PendingScores:
 
     def _submit(self, samples: Samples) -> None:
         work = partial(self._score, samples)
-        if not self._scorer.background:
-            self._results.append(work)
-            return
-        if self._thread is None:
-            self._thread = _worker_thread()
-        future = self._thread.submit(work)
-        self._futures.append(future)
-        self._results.append(partial(_wait, future, self._scorer))
+        if self._scorer.background:
+            self._thread = self._thread or _worker_thread()
+        self._batches.append(self._thread.submit(work) if self._thread else work)
 
     def _score(self, samples: Samples) -> Scores:
         begun = perf_counter()
