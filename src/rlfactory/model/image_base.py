@@ -23,19 +23,14 @@ from rlfactory.model.export_state import with_values
 from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import IN_MEMORY, PromptCache, TextEmbeddings
+from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.loading import (
     decode_latents,
     decode_scaled,
     encode_pixels,
     encode_scaled,
-    no_bars,
 )
-from rlfactory.model.pipelines.text_encoders import (
-    Read,
-    open_pipeline,
-    prompt_reader,
-    report_cut,
-)
+from rlfactory.model.pipelines.text_encoders import Read, open_pipeline, prompt_reader, report_cut
 from rlfactory.model.precision import Precision
 from rlfactory.model.saved_activations import keep_halves
 from rlfactory.model.weight_sets import WeightSets

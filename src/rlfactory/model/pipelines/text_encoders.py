@@ -25,11 +25,11 @@ from rlfactory.model.pipelines.embedding_cache import (
     TextEmbeddings,
     identity_of_files,
 )
+from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.loading import (
     component_classes,
     copy_network,
     load_frozen,
-    no_bars,
     pipeline_folder,
 )
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
