@@ -102,7 +102,12 @@ def _noun_phrase(clause: Clause, category: Category) -> str:
     if category == "counting":
         ending = "es" if clause.shape == "cross" else "s"
         return f"{_NUMBERS[clause.count - 1]} {noun}{ending if clause.count > 1 else ''}"
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+    return with_article(noun)
+
+
+def with_article(noun: str) -> str:
+    """A noun after "a" or "an"."""
+    return f"an {noun}" if noun[0] in "aeiouAEIOU" else f"a {noun}"
 
 
 def requirements(scene: Scene) -> dict[str, Any]:
