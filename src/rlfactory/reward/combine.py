@@ -85,8 +85,7 @@ class Combine(Reward):
         of: list[str],
         parts: Mapping[str, Reward],
         weights: dict[str, float] | None = None,
-        normalise: Literal["none", "group", "running"]
-        | dict[str, Literal["none", "group", "running"]] = "none",
+        normalise: Normalise | dict[str, Normalise] = "none",
         aggregate: Literal["sum", "gdpo"] = "sum",
         gates: dict[str, dict[str, float]] | None = None,
         clips: dict[str, list[float | None]] | None = None,

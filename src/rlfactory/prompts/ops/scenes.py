@@ -8,22 +8,14 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 Category = Literal["single_object", "two_object", "counting", "colors", "position", "color_attr"]
-
-CATEGORIES: tuple[Category, ...] = (
-    "single_object",
-    "two_object",
-    "counting",
-    "colors",
-    "position",
-    "color_attr",
-)
+CATEGORIES: tuple[Category, ...] = get_args(Category)
 SHAPES = ("circle", "square", "triangle", "star", "cross")
 COLORS: dict[str, tuple[int, int, int]] = {
     "red": (215, 35, 40),

@@ -8,6 +8,7 @@ import random
 import re
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import httpx
@@ -131,19 +132,28 @@ class HttpReward(Reward):
             async def one(number: int) -> T | CallFailed:
                 async with free:
                     content = await asyncio.to_thread(body, number)
-                    key = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
-
-                    async def attempt() -> T:
-                        return read(number, await self._attempt(client, "POST", path, content, key))
-
-                    try:
-                        return await self._retrying(self.url + path)(attempt)
-                    except CallFailed as error:
-                        return error
+                    return await self._post(client, path, content, partial(read, number))
 
             return await asyncio.gather(*map(one, range(count)))
 
         return self._run(post)
+
+    async def _post(
+        self,
+        client: httpx.AsyncClient,
+        path: str,
+        content: bytes,
+        read: Callable[[dict[str, Any]], T],
+    ) -> T | CallFailed:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
+
+        async def attempt() -> T:
+            return read(await self._attempt(client, "POST", path, content, headers))
+
+        try:
+            return await self._retrying(self.url + path)(attempt)
+        except CallFailed as error:
+            return error
 
     def _run(self, work: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
         """What `work` returns, in an event loop and thread of its own, which end with this call
