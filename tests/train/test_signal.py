@@ -108,13 +108,14 @@ MORE_TOKENS = [
     ["algo=ppo", "regularizer=kl_token_adaptive"],
     ["algo=ppo", "precision=bf16"],
 ]
+SLOW = pytest.mark.slow
 IMAGES = [
-    ["algo=nft"],
+    pytest.param(["algo=nft"], marks=SLOW),
     ["algo=nft", "algo.beta=0.3", "regularizer=kl_v"],
-    ["algo=awm"],
+    pytest.param(["algo=awm"], marks=SLOW),
     ["algo=vgrpo", ADAPTERS, "model.lora_init=orthogonal", "regularizer=kl_v"],
     ["algo=grpo", "regularizer=kl_gaussian"],
-    ["algo=diffusion_dpo"],
+    pytest.param(["algo=diffusion_dpo"], marks=SLOW),
 ]
 SINGLE_UPDATE = {"ddpo_sf": ["updates_per_iteration=1"]}  # a second is not on-policy: refused
 OF_STEPS = ("kl_gaussian", "kl_x", "kl_flow_grpo")
