@@ -78,7 +78,11 @@ def _estimated(
         return replace(blank, reason=f"numbers of {column.label} are too large"), None
     parts = [_evidence(claim, column, e, margin) for e in estimates] if seeds > 1 else []
     least = max(range(len(parts)), key=lambda i: parts[i].claim) if parts else 0
-    shown = _with_numbers(blank, estimates[least], seeds)
+    found = estimates[least]
+    low, high = interval(found) or (None, None)
+    shown = replace(
+        blank, difference=found.value, low=low, high=high, seeds=seeds, prompts=found.prompts
+    )
     if seeds < MIN_SEEDS:
         return replace(shown, reason=plural(seeds, "seed")), None
     return shown, all_of(parts)
@@ -125,20 +129,6 @@ def _evidence(claim: Claim, column: Column, estimate: MeanDifference, margin: fl
     if claim.kind == "equal":
         return equal(estimate, margin)
     return greater(estimate, margin) if rises(claim, column) else less(estimate, margin)
-
-
-def _with_numbers(result: ClaimResult, estimate: MeanDifference, seeds: int) -> ClaimResult:
-    if not estimate.seeds:
-        return result
-    low, high = interval(estimate) or (None, None)
-    return replace(
-        result,
-        difference=estimate.value,
-        low=low,
-        high=high,
-        seeds=seeds,
-        prompts=estimate.prompts,
-    )
 
 
 def comparison(claim: Claim, column: Column, margin: float) -> str:

@@ -1,10 +1,10 @@
-"""Numbers of runs in the table's columns, and training curves of rows with 95 % intervals."""
+"""Numbers of runs in the table's columns, what is better of them, and training curves of rows."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -93,6 +93,43 @@ def best_iteration(run: RunRecord, columns: Iterable[Column]) -> int | None:
                 x, y = x[1:], y[1:]
             return int(x[y.argmin() if column.better == "lower" else y.argmax()])
     return None
+
+
+Better = Literal["higher", "lower", "neither"]
+
+
+def scores_of(runs: Sequence[RunRecord]) -> list[str]:
+    """The evaluation scores that all runs have."""
+    first = [name for name in runs[0].series if name.startswith("eval/") and name.endswith("/mean")]
+    shared = [name for name in first if all(name in run.series for run in runs)]
+    return [name.removeprefix("eval/").removesuffix("/mean") for name in shared]
+
+
+def declared(score: str, runs: Sequence[RunRecord]) -> Better:
+    """What is better of a score: as all runs say it; unknown scores are not judged.
+
+    Runs of earlier versions say nothing: their first score trains, so higher is better.
+    """
+    trained = {True: "higher", False: None}
+    said = {
+        run.better.get(score) if run.better else trained[scores_of([run])[:1] == [score]]
+        for run in runs
+    }
+    if said == {"higher"}:
+        return "higher"
+    return "lower" if said == {"lower"} else "neither"
+
+
+def resolved(column: Column, runs: Sequence[RunRecord]) -> Column:
+    """The column with what is better of it where that is left to the rewards (`declared`)."""
+    if column.better != "declared":
+        return column
+    kind, _, score = column.measure.partition("/")
+    if kind in ("last", "max"):  # of a score in training; else of no score
+        reward = re.fullmatch(r"reward/(.*)/mean", score)
+        score = reward[1] if reward else ""
+    having = [run for run in runs if f"eval/{score}/mean" in run.series]
+    return replace(column, better=declared(score, having) if having else "neither")
 
 
 MOST_POINTS = 200

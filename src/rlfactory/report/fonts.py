@@ -19,14 +19,8 @@ if TYPE_CHECKING:
 FALLBACKS = (
     *("NotoSansCJK", "NotoSansSC", "SourceHanSans", "wqy-", "DroidSansFallback", "PingFang"),
     *("Hiragino Sans GB", "msyh", "simsun", "Arial Unicode", "NotoSans-", "NotoEmoji-", "Symbola"),
-    *(
-        "NotoSansArabic",
-        "NotoSansHebrew",
-        "NotoSansDevanagari",
-        "NotoSansThai",
-        "seguisym",
-        "FreeSans",
-    ),
+    *("NotoSansArabic", "NotoSansHebrew", "NotoSansDevanagari", "NotoSansThai"),
+    *("seguisym", "FreeSans"),
 )
 """The beginnings of the names of font files with letters that DejaVu Sans lacks."""
 MARK = "[?]"

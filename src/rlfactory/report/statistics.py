@@ -185,8 +185,7 @@ def _percentile_interval(resampled: Array, confidence: float) -> tuple[float, fl
 def _resampled_means(data: Array, resamples: int, rng: np.random.Generator) -> Array:
     rows = max(1, _MAX_INDICES // len(data))
     counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
-    means = [data[rng.integers(len(data), size=(n, len(data)))].mean(1) for n in counts]
-    return np.concatenate(means)
+    return np.concatenate([_resampled([data], count, rng)[0].mean(1) for count in counts])
 
 
 def _resampled(data: Sequence[Array], count: int, rng: np.random.Generator) -> list[Array]:
