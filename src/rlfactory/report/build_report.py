@@ -121,7 +121,9 @@ def build_report(
     runs = [run for group in groups for run in group.runs]
     columns = [resolved(column, runs) for column in columns]
     values = [_values(group, columns, best) for group in groups]
-    readable = [_readable(group) for group in groups]
+    # a row's runs in any state; none for a row that was not trained
+    members = [[] if group.untrained else group.members for group in groups]
+    readable = [[m.run for m in own if m.run is not None] for own in members]
     configs = [[run.config for run in own] for own in readable]
     typed = [union([run.typed for run in own]) for own in readable]
     differences = distinct(configs, typed)
@@ -145,12 +147,6 @@ def build_report(
         comparisons=comparisons(columns, by_name),
         by_category=scores_by_category(groups, columns),
     )
-
-
-def _readable(group: Group) -> list[RunRecord]:
-    """A row's runs in any state; none for a row that was not trained."""
-    runs = [] if group.untrained else [member.run for member in group.members]
-    return [run for run in runs if run is not None]
 
 
 def _values(group: Group, columns: Sequence[Column], best: bool) -> Values:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlfactory.report.curves import before, measured_over_stages, metric_of
-from rlfactory.report.group import Group, Member
+from rlfactory.report.group import Group
 from rlfactory.report.hierarchical import MeanDifference, SeedScores, constant, difference
 from rlfactory.report.read import RunRecord, prompt_scores
 from rlfactory.report.report import ClaimResult
@@ -155,18 +155,11 @@ def seed_scores(group: Group, column: Column) -> dict[int, SeedScores]:
     own = before(column) if group.untrained else column
     scores = {}
     for member in group.counted:
-        if (found := _of_member(member, own)) is not None:
+        if (number := measured_over_stages(member, own)) is not None:
+            run = member.stages[0 if own.measure.startswith("before/") else -1]
+            found = _of_evaluation(run, own) or SeedScores((), np.array([number]))
             scores[member.stages[-1].seed] = replace(found, values=column.scale * found.values)
     return scores
-
-
-def _of_member(member: Member, column: Column) -> SeedScores | None:
-    """A member's scores in a column; None where it has none."""
-    number = measured_over_stages(member, column)
-    if number is None:
-        return None
-    run = member.stages[0 if column.measure.startswith("before/") else -1]
-    return _of_evaluation(run, column) or SeedScores((), np.array([number]))
 
 
 def _of_evaluation(run: RunRecord, column: Column) -> SeedScores | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlfactory.config.diff import differences
@@ -46,12 +46,7 @@ class Side:
     run: RunRecord
     before: Scores | None
     after: Scores | None
-    sets: SetPairs = field(default_factory=dict)
-
-    def on(self, prompt_set: str) -> "Side":
-        """The side with the scores on a further prompt set in place of its own."""
-        before, after = self.sets[prompt_set]
-        return replace(self, before=before, after=after)
+    sets: SetPairs
 
 
 Pair = tuple[Side, Side]
@@ -207,23 +202,23 @@ def _scores(pair: Pair) -> TextTable | None:
     """
     heads = [f"{head} {moment}" for head in HEADS for moment in ("before", "after")]
     heads = ["score", *heads, "B - A", "95 % interval", "n"]
-    lines = [*_score_lines(pair)]
-    for name in pair[0].sets:
-        if name in pair[1].sets:
-            lines += _score_lines((pair[0].on(name), pair[1].on(name)), f"{name}/")
+    one, other = ({"": (side.before, side.after), **side.sets} for side in pair)
+    shared = {name: (*one[name], *other[name]) for name in one if name in other}
+    lines = [line for name, scores in shared.items() for line in _score_lines(name, scores)]
     return TextTable(heads, lines) if lines else None
 
 
-def _score_lines(pair: Pair, prefix: str = "") -> Iterator[list[str]]:
-    first, second = pair[0].after, pair[1].after
+def _score_lines(prompt_set: str, scores: Sequence[Scores | None]) -> Iterator[list[str]]:
+    """The lines of a prompt set; `scores` are those before and after of the first, the second."""
+    _, first, _, second = scores
     if first is None or second is None:
         return
+    prefix = f"{prompt_set}/" if prompt_set else ""
     for name in first.values:
         if name in second.values:
-            scores = [scores for side in pair for scores in (side.before, side.after)]
             means = [math.nan if own is None else own.means().get(name, math.nan) for own in scores]
             difference = number(second.means()[name] - first.means()[name], sign=True), NONE, NONE
-            if _paired(pair):
+            if first.prompts == second.prompts:
                 change = paired_change(first.by_prompt(name), second.by_prompt(name))
                 interval = f"{number(change.low, sign=True)} … {number(change.high, sign=True)}"
                 difference = number(change.difference, sign=True), interval, str(change.count)

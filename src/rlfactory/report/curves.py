@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -150,9 +151,12 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
         metric = column.measure.partition("/")[2]
         readers.setdefault((metric, column.scale), []).append(column)
     titled = [own[0] if len(own) == 1 else replace(own[0], label="") for own in readers.values()]
-    column_curves = [
-        curve for column in titled for group in trained if (curve := _column_curve(group, column))
-    ]
+    column_curves = []
+    for column, group in product(titled, trained):
+        metric = next((m for run in group.runs if (m := metric_of(run, column))), "")
+        row = group.name, column.label, column.scale, group.claimed.get(column.name)
+        if curve := averaged(group.runs, metric, *row):
+            column_curves.append(curve)
     shown = {curve.metric for curve in column_curves}
     # metrics of training that no column reports
     names = dict.fromkeys(name for group in trained for run in group.runs for name in run.series)
@@ -164,14 +168,6 @@ def curves(groups: Sequence[Group], columns: Sequence[Column]) -> list[Curve]:
         for group in trained
         if name not in shown and (curve := averaged(group.runs, name, group.name)) is not None
     ]
-
-
-def _column_curve(group: Group, column: Column) -> Curve | None:
-    metric = next((m for run in group.runs if (m := metric_of(run, column))), None)
-    if metric is None:
-        return None
-    paper = group.claimed.get(column.name)
-    return averaged(group.runs, metric, group.name, column.label, column.scale, paper)
 
 
 def averaged(

@@ -71,11 +71,6 @@ def _fit(row: str, face: Face, width: int) -> str:
     return row.rstrip() + "…"
 
 
-def line_height(face: Face) -> int:
-    """Pixels from one line of text to the next."""
-    return round(1.3 * face.size)
-
-
 class _Sheet:
     """A white page with a title above and a note below, on which tiles and texts are drawn.
 
@@ -92,7 +87,7 @@ class _Sheet:
     ) -> None:
         size = max(14, tile_width // 13)
         self.text, self.bold = Face(size), Face(size, bold=True)
-        self.line = line_height(self.text)
+        self.line = round(1.3 * size)  # pixels from one line of text to the next
         self.title, self.good, self.full_text, self.note = title, good, full_text, ""
         self.head = _MARGIN if title is None else _MARGIN + round(2.4 * size)
 

@@ -4,6 +4,7 @@ import ast
 import math
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,17 +122,12 @@ def _directions(folder: RunFolder) -> dict[str, str]:
     """What is better of the scores of the first evaluation, and of those of prompt sets by
     `SET/SCORE`; empty where that does not say it.
     """
-    known = _declared(folder)
-    for name, of_set in folder.evaluated_sets().items():
-        known |= {f"{name}/{score}": better for score, better in _declared(of_set).items()}
+    known: dict[str, str] = {}
+    for prefix, of_set in {"": folder, **folder.evaluated_sets()}.items():
+        with suppress(FileError, FileNotFoundError):
+            better = Scores.load(of_set.evaluation(0)).better
+            known |= {f"{prefix}/{name}".lstrip("/"): word for name, word in better.items()}
     return known
-
-
-def _declared(folder: RunFolder) -> dict[str, str]:
-    try:
-        return Scores.load(folder.evaluation(0)).better
-    except (FileError, FileNotFoundError):
-        return {}
 
 
 def _config(path: Path) -> Mapping[str, Any]:

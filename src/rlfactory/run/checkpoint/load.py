@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from rlfactory.model.base import ImageModel
 from rlfactory.model.pipelines.adapter_files import AdapterFile, find_adapters, read_adapters
@@ -119,7 +120,7 @@ def load_optimizer(
             unread = [state["state"].pop(number, {}) for number in groups.pop()["params"]]
         require_groups(state, optimizer)
         moments = [*state["state"].values(), *unread]
-        if len(tensors) != sum(len([*_tensors_of(v)]) for v in moments):
+        if len(tensors) != sum(isinstance(v, Tensor) for own in moments for v in own.values()):
             raise ValueError(f"{OPTIMIZER_FILE} has tensors that it does not name")
     if saved_shards:
         from rlfactory.run.checkpoint.sharded import load_moments
@@ -165,10 +166,6 @@ def explained_state(folder: Path) -> Iterator[None]:
         reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         message = f"{folder / STATE_FILE} holds another state than this run's ({reason[:200]})"
         raise RunFolderError(f"{message}; {REMOVE}") from error
-
-
-def _tensors_of(values: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    return (value for value in values.values() if isinstance(value, torch.Tensor))
 
 
 def load_initial_weights(
@@ -219,7 +216,7 @@ def _follow_policy(model: ImageModel | TextModel, reference: str) -> None:
             model.weights.update(name, decay=0.0)
 
 
-def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict[str, torch.Tensor]:
+def _adapter_state(adapters: AdapterFile, model: ImageModel | TextModel) -> dict[str, Tensor]:
     """The policy with the adapters of a file; what it has beside adapters, a critic, stays.
 
     Raises:

@@ -8,8 +8,7 @@ checkpoint.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,7 @@ def begin_checkpoint(
     manifest = {"world_size": WORLD_SIZE, "versions": versions(), **(about or {})}
 
     def finish() -> None:
-        with _removed_on_error(unfinished):
+        try:
             unfinished.mkdir(parents=True, exist_ok=True)
             write_tensors()
             text = json.dumps(plain, indent=1, allow_nan=False)
@@ -89,6 +88,9 @@ def begin_checkpoint(
             fault_point("renaming")
             os.replace(unfinished, folder)
             flush(folder.parent)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
 
     return finish
 
@@ -142,12 +144,3 @@ def values_of(name: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a weight set by parameter; the policy's where it has none, as of a critic."""
     prefixes = (f"{POLICY}/", f"{name}/")
     return {k.removeprefix(p): v for p in prefixes for k, v in weights.items() if k.startswith(p)}
-
-
-@contextmanager
-def _removed_on_error(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
