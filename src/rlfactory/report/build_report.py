@@ -218,9 +218,9 @@ def _compare(column: Column, row: str, values: Values, other: str, others: Value
     seeds = [seed for seed in by_seed if seed in others_by_seed]
     pairs = [by_seed[seed] for seed in seeds], [others_by_seed[seed] for seed in seeds]
     difference, interval = paired_difference(*pairs) if len(seeds) > 1 else NO_ENDS
-    ends = interval or NO_ENDS
+    low, high = interval or NO_ENDS
     chance = _improvement([column], values, others)
-    return Comparison(row, other, column.name, difference, *ends, len(seeds), *chance)
+    return Comparison(row, other, column.name, difference, low, high, len(seeds), *chance)
 
 
 def _improvement(
