@@ -75,24 +75,30 @@ def begin_checkpoint(
         weights = model.weights.full_state_dict()
         write_tensors = partial(_write_full, unfinished, model, exported, weights, moments)
     manifest = {"world_size": WORLD_SIZE, "versions": versions(), **(about or {})}
+    return partial(_complete, unfinished, folder, write_tensors, plain, manifest)
 
-    def finish() -> None:
-        try:
-            unfinished.mkdir(parents=True, exist_ok=True)
-            write_tensors()
-            text = json.dumps(plain, indent=1, allow_nan=False)
-            (unfinished / STATE_FILE).write_text(text + "\n", encoding="utf-8")
-            fault_point("saving")
-            # after all other files, so that a folder with a manifest is complete
-            write_manifest(unfinished, manifest)
-            fault_point("renaming")
-            os.replace(unfinished, folder)
-            flush(folder.parent)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
 
-    return finish
+def _complete(
+    unfinished: Path,
+    folder: Path,
+    write_tensors: Callable[[], None],
+    state: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+) -> None:
+    try:
+        unfinished.mkdir(parents=True, exist_ok=True)
+        write_tensors()
+        text = json.dumps(state, indent=1, allow_nan=False)
+        (unfinished / STATE_FILE).write_text(text + "\n", encoding="utf-8")
+        fault_point("saving")
+        # after all other files, so that a folder with a manifest is complete
+        write_manifest(unfinished, manifest)
+        fault_point("renaming")
+        os.replace(unfinished, folder)
+        flush(folder.parent)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def begin_part(
