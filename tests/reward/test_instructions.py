@@ -30,6 +30,13 @@ def test_shares() -> None:
     assert found["all_fulfilled"] == [1.0, 0.0, 0.0, 0.0]
 
 
+def test_what_is_too_short_answers_nothing() -> None:
+    begins, twelve = {"kind": "starts_with", "value": "Once"}, {"kind": "words", "value": 12}
+    texts = ["Once", "Once there was a cat", "a museum", "hello", "once only"]
+    asked = [[begins], [begins], [LOWER, twelve], [LOWER, {"kind": "one_word"}], [LOWER, WORDS]]
+    assert scores(texts, asked)["instructions"] == [0.0, 1.0, 0.0, 1.0, 1.0]
+
+
 def test_a_sample_without_constraints_has_no_score() -> None:
     found = scores(["a", "a"], [None, [LOWER]])
     assert torch.tensor(found["instructions"]).isnan().tolist() == [True, False]

@@ -71,6 +71,11 @@ def is_fulfilled(text: str, kind: Kind, value: Any) -> bool:
     return bool(text) and CHECKS[kind](text, value)
 
 
+def fewest_words(kind: Kind, value: Any) -> int | None:
+    """Words of the shortest text that fulfils a constraint on length or form; None for others."""
+    return {"words": value, "items": value, "one_word": 1, "json": 1}.get(kind)
+
+
 def _count(text: str, word: str) -> int:
     return len(re.findall(rf"\b{re.escape(word)}\b", text, re.IGNORECASE))
 
