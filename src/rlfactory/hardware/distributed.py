@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_BYTES = torch.empty(0, dtype=torch.uint8)
-
 
 class Distributed(Local):
     """`processes` in all, started by torchrun or SLURM, or by the command through torchrun.
@@ -192,7 +190,7 @@ class Distributed(Local):
     def all_gather(self, values: Tensor) -> Tensor:
         """The rows of all ranks, in rank order; ranks may have different numbers of them."""
         sent = values.contiguous()
-        sizes = self._all_sizes(len(sent))
+        sizes = self._of_all(len(sent))
         as_bytes = sent.dtype == torch.bool  # gloo has no bool
         sent = sent.to(torch.uint8) if as_bytes else sent
         # all_gather needs equal shapes: pad to the longest, and cut afterwards
@@ -205,16 +203,8 @@ class Distributed(Local):
         return rows.bool() if as_bytes else rows
 
     def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
-        """The strings of all ranks, in rank order, sent as UTF-8."""
-        # a tokenizer may decode lone surrogates
-        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-        lengths = self.all_gather(torch.tensor([len(text) for text in encoded], dtype=torch.int64))
-        content = self.all_gather(_as_tensor(b"".join(encoded))).numpy().tobytes()
-        strings, begin = [], 0
-        for length in lengths.tolist():
-            strings.append(content[begin : begin + length].decode("utf-8", "surrogatepass"))
-            begin += length
-        return strings
+        """The strings of all ranks, in rank order."""
+        return [text for own in self._of_all([*texts]) for text in own]
 
     def any_rank(self, flag: bool) -> bool:
         """Whether `flag` is true in any rank."""
@@ -236,7 +226,7 @@ class Distributed(Local):
     def broadcast(self, value: T, source: int = 0) -> T:
         """The value of rank `source`, sent as JSON."""
         own = json.dumps(value) if self.rank == source else ""
-        received: T = json.loads(self.all_gather_strings([own])[source])
+        received: T = json.loads(self._of_all(own)[source])
         return received
 
     def _all_reduce(self, value: float, operation: Any) -> float:
@@ -246,14 +236,12 @@ class Distributed(Local):
             dist.all_reduce(number, operation)
         return float(number)
 
-    def _all_sizes(self, own: int) -> list[int]:
-        """The number of rows of each rank."""
-        counts = torch.zeros(self.world_size, dtype=torch.int64)
-        counts[self.rank] = own
+    def _of_all(self, own: T) -> list[T]:
+        """The value of each rank, in rank order."""
+        received: list[Any] = [None] * self.world_size
         with _communicating():
-            dist.all_reduce(counts)
-        sizes: list[int] = counts.tolist()
-        return sizes
+            dist.all_gather_object(received, own)
+        return received
 
 
 def _device_of(kind: torch.device, info: ProcessInfo) -> torch.device:
@@ -304,7 +292,3 @@ def _communicating(problem: str = "another process does not answer any more") ->
             raise
         reason = str(error).strip().splitlines()[0]
         raise PeerLostError(f"{problem}: {reason}") from error
-
-
-def _as_tensor(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NO_BYTES
