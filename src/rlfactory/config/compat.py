@@ -64,7 +64,7 @@ def upgrade(frozen: Config) -> dict[str, Any]:
     upgraded: dict[str, Any] = _with_new_paths(_merged(LATER_KEYS, frozen))
     for key in REMOVED_KEYS:
         group, _, name = key.partition(".")
-        if isinstance(node := upgraded.get(group), dict) and key not in _schema_keys(RootConfig):
+        if isinstance(node := upgraded.get(group), dict):
             upgraded[group] = {other: value for other, value in node.items() if other != name}
     if isinstance(node := upgraded.get("dynamics"), dict) and node.get("log_prob_of") == "sampled":
         # it is `full` where nothing is truncated; a stop text was a token
@@ -186,15 +186,6 @@ def _with_new_paths(value: Any) -> Any:
         else _with_new_paths(item)
         for name, item in value.items()
     }
-
-
-def _schema_keys(schema: Any, prefix: str = "") -> set[str]:
-    """The dotted keys of a dataclass and of the dataclasses inside it."""
-    keys = {f"{prefix}{field.name}" for field in fields(schema)}
-    for field in fields(schema):
-        if isinstance(field.type, type) and is_dataclass(field.type):
-            keys |= _schema_keys(field.type, f"{prefix}{field.name}.")
-    return keys
 
 
 def _missing_root_keys(values: Config, schema: Any, prefix: str) -> Iterator[str]:

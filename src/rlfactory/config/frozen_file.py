@@ -4,7 +4,7 @@ It may be damaged, edited by hand, or somebody else's. What it may name and of w
 is are checked before anything is built from it, as those of a command are.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -58,7 +58,9 @@ def frozen_file_problems(frozen: Config) -> list[Problem]:
         problems += node_problems(frozen, key, frozen.get(key), signatures)
     for key in ("eval_rewards", "eval_sets"):
         problems += nested_problems(frozen, key, frozen.get(key), signatures)
-    return problems or [*_too_large(values)]
+    if not problems and abs(values["seed"]) > LARGEST_SEED:
+        problems.append(Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}"))
+    return problems
 
 
 def _known(values: Config, schema: Any) -> dict[str, Any]:
@@ -71,8 +73,3 @@ def _known(values: Config, schema: Any) -> dict[str, Any]:
         for name, value in values.items()
         if name in kinds
     }
-
-
-def _too_large(values: Config) -> Iterator[Problem]:
-    if abs(values["seed"]) > LARGEST_SEED:
-        yield Problem("seed", f"is {values['seed']}; allowed is at most {LARGEST_SEED}")

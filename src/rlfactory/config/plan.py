@@ -127,11 +127,12 @@ def make_plan(
         PlanError: with all problems, `found` first.
     """
     traits = checked_traits(config, found, defaults)
+    hidden = unread_groups(traits)  # their choices have no effect
     own_path = (defaults or config)["model"].get("path")
     model = shown_model(choices.get("model", "custom"), config["model"].get("path"), own_path)
     return Plan(
         with_absolute_paths(config),
-        _visible_choices(choices, traits),
+        {group: option for group, option in choices.items() if group not in hidden},
         _derive(config, traits),
         _run_dir(config, {**choices, "model": model}),
         nfe_per_iteration(config, traits),
@@ -169,12 +170,6 @@ def with_notes(plan: Plan, notes: Sequence[str]) -> Plan:
     first = 1 + sum(name.startswith("note ") for name in plan.derived)
     numbered = {f"note {i}": text for i, text in enumerate(notes, start=first)}
     return replace(plan, derived={**plan.derived, **numbered})
-
-
-def _visible_choices(choices: Mapping[str, str], traits: Traits) -> dict[str, str]:
-    """The choices that have an effect."""
-    hidden = unread_groups(traits)
-    return {group: option for group, option in choices.items() if group not in hidden}
 
 
 def _with_default(problem: Problem, defaults: Config) -> Problem:

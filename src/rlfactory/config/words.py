@@ -37,7 +37,8 @@ def typed_value(value: object) -> str:
 def normalise_words(words: Sequence[str]) -> list[str]:
     """Rewrite words that Hydra's compose can't read: `-cd FOLDER`, `~` and `experiment=null`."""
     kept, folders = [], []
-    rest = [_expanded(word) for word in words if word != "experiment=null"]
+    words = [re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word) for word in words]
+    rest = [word for word in words if word != "experiment=null"]
     while rest:
         word = rest.pop(0)
         flag, _, value = word.partition("=")
@@ -55,10 +56,6 @@ def normalise_words(words: Sequence[str]) -> list[str]:
     places = [*searched(kept), *folders]
     quoted = ",".join("'" + place.replace("'", "\\'") + "'" for place in places)
     return [*(w for w in kept if override_key(w) != SEARCHPATH), f"{SEARCHPATH}=[{quoted}]"]
-
-
-def _expanded(word: str) -> str:
-    return re.sub(r"^([\w.+]+=)~(?=/|$)", rf"\1{Path.home()}", word)
 
 
 def searched(overrides: Sequence[str]) -> list[str]:

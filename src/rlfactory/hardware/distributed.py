@@ -126,7 +126,10 @@ class Distributed(Local):
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         limit = timedelta(seconds=timeout)
         with _communicating(f"no contact at {info.master_addr}:{info.master_port}"):
-            store = _own_store() if info.world_size == 1 else _common_store(info, limit)
+            if info.world_size == 1:
+                store: Any = dist.HashStore()  # type: ignore[attr-defined]
+            else:
+                store = _common_store(info, limit)
             dist.init_process_group(
                 backend, timeout=limit, store=store, rank=info.rank, world_size=info.world_size
             )
@@ -257,10 +260,6 @@ def _device_of(kind: torch.device, info: ProcessInfo) -> torch.device:
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)
-
-
-def _own_store() -> Any:
-    return dist.HashStore()  # type: ignore[attr-defined]
 
 
 def _common_store(info: ProcessInfo, timeout: timedelta) -> Any:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlfactory.config.memory import device_memory
-from rlfactory.config.memory.device_memory import GIB, available_memory, has_gpu, is_out_of_memory
+from rlfactory.config.memory.device_memory import GIB, available_memory, is_out_of_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.model_parts import count_parameters, parts_of
 from rlfactory.config.memory.suggestions import (
@@ -302,7 +302,7 @@ def test_memory_is_asked_of_the_tool_that_knows(
         assert available_memory(given) == (8 * GIB, "the device")
         tool.write_text("#!/bin/sh\nexit 9\n")
         installed_gpus.cache_clear()
-        assert not has_gpu()
+        assert not device_memory.on_gpu({"hardware": {"device": "auto"}})
         assert available_memory({"hardware": {"device": "cuda"}}) == (None, "the GPU")
     finally:
         installed_gpus.cache_clear()

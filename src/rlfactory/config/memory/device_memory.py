@@ -42,7 +42,7 @@ def on_gpu(config: Config) -> bool:
     node = config["hardware"]
     device, planned = node.get("device"), node.get("memory_gb") is not None
     planned = planned or node.get("gpu") in gpu_models()
-    return device == "cuda" or (device != "cpu" and (has_gpu() or planned))
+    return device == "cuda" or (device != "cpu" and (bool(visible_gpus()) or planned))
 
 
 def describe_device(config: Config) -> str:
@@ -66,11 +66,6 @@ def named_gpu(config: Config) -> str | None:
     node = config["hardware"]
     named = gpu_of(node) if node.get("gpu") in gpu_models() else None
     return None if named is None else named.name
-
-
-def has_gpu() -> bool:
-    """Whether this process sees an NVIDIA GPU."""
-    return bool(visible_gpus())
 
 
 def _physical_memory() -> float | None:

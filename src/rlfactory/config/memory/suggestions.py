@@ -1,6 +1,6 @@
 """Suggestions for a run that does not fit into memory: the options that save most."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +107,11 @@ def suggestions(config: Config, traits: Traits) -> tuple[list[Suggestion], float
 def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each override that could save memory, with the values that it changes."""
     texts = traits["model"].get("media") == "texts"
-    yield from _shared_options(config, TEXT_SWITCHES if texts else SWITCHES)
+    if "float32" in config["precision"].values():
+        yield "precision=bf16", {"precision": BF16}
+    for name in TEXT_SWITCHES if texts else SWITCHES:
+        if not config["memory"][name]:
+            yield f"memory.{name}=true", {f"memory.{name}": True}
     for name in ("micro_batch", "sample_batch"):
         if config[name] > 1:
             fewer = max(config[name] // 2, 1)
@@ -116,17 +120,6 @@ def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, 
         yield "model.finetune=lora", {"model.finetune": "lora"}
         if "8bit" not in config["optimizer"]["_target_"]:
             yield "optimizer=adamw_8bit", {"optimizer._target_": "bitsandbytes.optim.AdamW8bit"}
-
-
-def _shared_options(
-    config: Config, switches: Sequence[str]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Options of precision and memory."""
-    if "float32" in config["precision"].values():
-        yield "precision=bf16", {"precision": BF16}
-    for name in switches:
-        if not config["memory"][name]:
-            yield f"memory.{name}=true", {f"memory.{name}": True}
 
 
 def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -151,7 +144,8 @@ def traits_of(config: Config) -> Traits:
         for key in COMPONENTS
         if key != "optimizer"
     }
-    terms = config["regularizer"].get("terms") or {}
-    for name, node in terms.items():
-        traits[f"regularizer.terms.{name}"] = read_signature(node["_target_"]).class_constants
+    terms = config["regularizer"].get("terms")
+    for name, node in terms.items() if isinstance(terms, Mapping) else ():
+        if isinstance(node, Mapping) and "_target_" in node:
+            traits[f"regularizer.terms.{name}"] = read_signature(node["_target_"]).class_constants
     return traits

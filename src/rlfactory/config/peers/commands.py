@@ -3,7 +3,6 @@
 import math
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def of_shell(text: str) -> Options:
     variables = {"HOME": str(Path.home())}
     commands: list[list[str]] = [[]]
     for token in lexer:
-        word = _with_values(token, variables)
+        word = _VARIABLE.sub(lambda m: variables.get(m[1] or m[2], m[0]), token)
         if token.strip("\n;&|") == "":
             commands.append([])
         elif commands[-1] or not (found := re.fullmatch(r"(\w+)=(.*)", word, re.DOTALL)):
@@ -61,10 +60,6 @@ def of_shell(text: str) -> Options:
         int(variables[name]) for name in SET if variables.get(name, "").isdigit()
     )
     return made
-
-
-def _with_values(word: str, variables: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), word)
 
 
 def _options(words: list[str]) -> Options:

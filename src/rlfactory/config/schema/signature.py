@@ -242,10 +242,6 @@ def _names(node: ast.expr) -> Iterator[str]:
     return (n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in ast.walk(node))
 
 
-def _names_of_bases(node: ast.ClassDef) -> list[str]:
-    return [name for base in node.bases for name in _names(base)]
-
-
 def _field_options(value: ast.expr | None) -> set[str | None]:
     """The keywords of `field(...)`; a plain default counts as `value`."""
     if isinstance(value, ast.Call) and "field" in _names(value.func):
@@ -311,7 +307,7 @@ def _named_type(module: Module, name: str, node: ast.expr) -> Any:
     if name == "Tensor":  # saves reading torch/__init__.py
         return _Unknown
     where, found = resolve_expression(module, node)
-    if isinstance(found, ast.ClassDef) and "ABC" in _names_of_bases(found):
+    if isinstance(found, ast.ClassDef) and any("ABC" in _names(base) for base in found.bases):
         return types.TargetNode
     value = assigned(found)
     return _Unknown if value is None else _type(where, value)
