@@ -70,7 +70,10 @@ def expand_parts(composed: ComposedConfig, places: Sequence[str] = ()) -> Compos
                 place, of = _naming(key, name, values)
                 problems.append(_unknown(place, group, name, [*known], of, hint))
         unnamed = [name for name in node["parts"] if name not in wanted]
-        problems += [_unnamed_part(key, name, node["of"]) for name in unnamed]
+        for name in unnamed:
+            message = f"has options, but {key}.of names no {name}"
+            fix = f"{key}.of=[{','.join([*node['of'], name])}]"
+            problems.append(Problem(f"{key}.parts.{name}", message, fix))
         values[key] = {**node, "parts": parts}
     return replace(composed, values=values, problems=problems)
 
@@ -224,9 +227,3 @@ FUNCTIONS = {
 def _media(model: object) -> str:
     """What a model generates, images, videos or texts; empty where its class can't be read."""
     return str(trait(model, "media", ""))
-
-
-def _unnamed_part(key: str, name: str, of: Sequence[str]) -> Problem:
-    named = ",".join([*of, name])
-    message = f"has options, but {key}.of names no {name}"
-    return Problem(f"{key}.parts.{name}", message, f"{key}.of=[{named}]")

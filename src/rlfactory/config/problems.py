@@ -39,12 +39,9 @@ class PlanError(UserError, ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
-        super().__init__("\n".join(map(_with_fix, self.problems)))
-
-
-def _with_fix(problem: Problem) -> str:
-    """A problem for a Python caller: `report` shows a command instead."""
-    return f"{problem} (try {problem.fix!r})" if "=" in problem.fix else str(problem)
+        # for a Python caller; `report` shows a command instead
+        told = (f"{p} (try {p.fix!r})" if "=" in p.fix else str(p) for p in self.problems)
+        super().__init__("\n".join(told))
 
 
 def report(problems: Iterable[Problem], typed: Sequence[str], command: str | None = None) -> str:

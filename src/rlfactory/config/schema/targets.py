@@ -97,20 +97,15 @@ def locate(target: str, key: str) -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise TargetError(f"{key}._target_={target} can't be imported: {error}") from error
-    if _below(target, ALLOWED_PACKAGES) and not _is_component(found):
+    # no function, and nothing that a module of ours only imports; others may offer any callable
+    is_class = isinstance(found, type) and _below(f"{found.__module__}.", ALLOWED_PACKAGES)
+    if _below(target, ALLOWED_PACKAGES) and not is_class:
         raise TargetError(f"{key}._target_={target} is no component: no class is defined there")
     return found
 
 
 def _below(target: str, roots: Sequence[str]) -> bool:
     return any(target.startswith(f"{root}.") for root in roots)
-
-
-def _is_component(found: object) -> bool:
-    """Whether an object is a class defined in ALLOWED_PACKAGES: no function, and nothing that a
-    module there only imports. Plug-ins and trusted packages may offer any callable.
-    """
-    return isinstance(found, type) and _below(f"{found.__module__}.", ALLOWED_PACKAGES)
 
 
 def _is_node(value: object) -> bool:
