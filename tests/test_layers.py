@@ -56,6 +56,14 @@ def test_a_plan_is_made_where_torch_cannot_be_imported(words: list[str], tmp_pat
     assert ended.returncode == 0, ended.stderr
 
 
+def test_a_training_of_texts_imports_no_diffusers() -> None:
+    code = (
+        "import sys, rlfactory.train.process.worker, rlfactory.model.causal_lm\n"
+        "raise SystemExit('diffusers' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def package_imports() -> Mapping[str, set[str]]:
     """What each package or module at the top of `rlfactory` imports of the others, at the top of a
     module or inside a function, without the imports that the layers' contract excepts.

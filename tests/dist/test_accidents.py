@@ -75,7 +75,7 @@ def test_restarts_recover_by_themselves(
 @pytest.mark.parametrize(
     ("number", "code", "status"),
     [
-        (signal.SIGINT, 130, "interrupted"),
+        pytest.param(signal.SIGINT, 130, "interrupted", marks=pytest.mark.whole),
         pytest.param(signal.SIGTERM, 143, "preempted", marks=pytest.mark.whole),
         (signal.SIGKILL, -9, "preempted"),  # its ranks are told by the system, and save
     ],
@@ -136,6 +136,7 @@ def test_torchrun_recovers_by_itself(
     assert (tmp_path / "run" / "STATUS").read_text() == "done\n"
 
 
+@pytest.mark.whole  # the test before starts them twice
 def test_torchrun_starts_the_processes_as_well(typed: Typed, tmp_path: Path) -> None:
     found = typed(*TORCHRUN, *RLFACTORY, *SMALL, *TWO, "run_dir=run")
     assert found.returncode == 0, found.stderr

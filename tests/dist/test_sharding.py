@@ -67,7 +67,13 @@ def moved(path: Path) -> float:
     return max(float((state[a] - state[b]).abs().max()) for a, b in pairs if b in state)
 
 
-@pytest.mark.parametrize("words", [[*NFT, LORA], [*TEXTS, LORA]], ids=["images", "texts"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([*NFT, LORA], id="images"),
+        pytest.param([*TEXTS, LORA], id="texts", marks=pytest.mark.whole),
+    ],
+)
 def test_adapters_on_a_sharded_network_learn_as_in_one_process(
     words: list[str], trained: Trained, tmp_path: Path
 ) -> None:
@@ -106,6 +112,7 @@ def test_all_ways_of_sharding_learn_as_one_process(trained: Trained, tmp_path: P
     assert reduced["two"] > 1.9 * reduced["deferred"]
 
 
+@pytest.mark.whole  # tests/device/test_sharding.py counts the same with less
 def test_a_micro_batch_gathers_for_its_passes_alone(trained: Trained) -> None:
     # one update: with more, ranks have parts of other sizes, and make passes for each other
     full = [*FULL, "regularizer=none", "updates_per_iteration=1"]
@@ -144,7 +151,18 @@ def test_half_precision_differs_from_ddp_by_rounding_alone(
     assert sharded[0]["ratio/first_max_dev"] <= 1e-5
 
 
-@pytest.mark.parametrize("model", [name for name in FOLDERS if name != "z_image_turbo"])
+SHARDED = ("sdxl", "qwen_image")
+"""A UNet and a transformer; `--whole` shards every family."""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(name, marks=() if name in SHARDED else pytest.mark.whole)
+        for name in FOLDERS
+        if name != "z_image_turbo"
+    ],
+)
 def test_every_family_trains_sharded_as_in_one_process(
     model: str, small: Callable[[str], list[str]], trained: Trained, tmp_path: Path
 ) -> None:

@@ -1,22 +1,23 @@
 """Every algorithm, killed at a point of its loop, ends bit for bit as if it had not been.
 
-One of each kind is killed at every point, and all are by `--whole`.
+One of images and one of texts is killed at every point, and all are by `--whole`.
 """
 
 from pathlib import Path
 
 import pytest
 from faulty.points import CHAIN, killed_and_ended
-from faulty.runs import ALGORITHMS, KILLED
+from faulty.runs import ALGORITHMS
 
 from rlfactory.config.options import describe_options
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
-OF_OTHER_DATA = ("branch_grpo", "ddpo_sf", "diffusion_dpo_offline", "dpo", "sft")
-"""What learns from trees, filtered samples, pairs and texts; loop, state and batches of the others
-are those of `KILLED`, and tests/train/test_golden_weights.py resumes each of them."""
+OF_OTHER_DATA = ("diffusion_dpo_offline", "sft")
+"""What learns from pairs and texts; loop, state and batches of the others are those of `WHOLLY`,
+and tests/train/test_golden_weights.py resumes each of them."""
+WHOLLY = ("nft", "ppo")
 ONE_EACH = [(name, (CHAIN[i % len(CHAIN)],)) for i, name in enumerate(OF_OTHER_DATA)]
 
 
@@ -25,7 +26,7 @@ ONE_EACH = [(name, (CHAIN[i % len(CHAIN)],)) for i, name in enumerate(OF_OTHER_D
     [
         *ONE_EACH,
         *(
-            pytest.param(name, CHAIN, marks=() if name in KILLED else pytest.mark.whole)
+            pytest.param(name, CHAIN, marks=() if name in WHOLLY else pytest.mark.whole)
             for name in ALGORITHMS
         ),
     ],

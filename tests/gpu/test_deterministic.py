@@ -1,6 +1,6 @@
 """With `hardware.deterministic=true` a GPU computes the same bits in each run, resumed ones too.
 
-Two of the runs on a CPU (`-m slow`; all with `--whole`) keep the test itself sound where there is
+One of the runs on a CPU (`-m slow`; all with `--whole`) keeps the test itself sound where there is
 no GPU.
 """
 
@@ -28,9 +28,7 @@ RUNS = {
     "ppo": ("model=tiny_gpt2", "dynamics.top_p=0.9"),
 }
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
-ON_CPU = {name: [pytest.mark.slow, pytest.mark.whole] for name in RUNS} | {
-    name: [pytest.mark.slow] for name in ("grpo", "ppo")
-}
+ON_CPU = [pytest.mark.slow, pytest.mark.whole]
 
 
 def run(folder: Path, *words: str, fault: str = "") -> subprocess.CompletedProcess[str]:
@@ -50,7 +48,7 @@ def run(folder: Path, *words: str, fault: str = "") -> subprocess.CompletedProce
     ("name", "device"),
     [
         *(pytest.param(name, "cuda", marks=ON_GPU) for name in RUNS),
-        *(pytest.param(name, "cpu", marks=ON_CPU[name]) for name in RUNS),
+        *(pytest.param(name, "cpu", marks=ON_CPU) for name in RUNS),
     ],
 )
 def test_two_runs_and_a_resumed_one_are_equal(name: str, device: str, tmp_path: Path) -> None:

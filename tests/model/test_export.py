@@ -48,7 +48,7 @@ CASES: list[Case] = [
     *((family, form, True) for family in SHIFTED for form in ("lora", "full")),
 ]
 OFTEN: list[Case] = [
-    *(("sd", "lora", False), ("sd", "merged", False), ("flux", "lora", False)),
+    *(("sd", "merged", False), ("flux", "lora", False)),
     *(("sd3", "full", False), ("sd3", "full", True)),
 ]
 """Each family and each form; the others are slow."""

@@ -22,7 +22,11 @@ OF_A_MACHINE = re.compile(r"/(?:root|home|tmp|Users|work|opt)/|/site-packages/|T
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", notebooks.ORDER)
 def test_it_runs(name: str) -> None:
-    notebooks.execute(notebooks.source(name))
+    """Every cell; but no training is longer than two iterations."""
+    notebook = notebooks.source(name)
+    for cell in notebook.cells:
+        cell.source = re.sub(r"\b(iterations(?:=|\": ))\d+", r"\g<1>2", cell.source)
+    notebooks.execute(notebook)
 
 
 def test_every_notebook_is_listed() -> None:

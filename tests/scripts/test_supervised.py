@@ -104,6 +104,7 @@ def test_gain_is_the_share_of_the_way_to_the_target(script: ModuleType, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_short_run_writes_entries_and_its_search(script: ModuleType, tmp_path: Path) -> None:
     few = ("evaluation.prompts=8", "evaluation.noises=1")
     tasks = {

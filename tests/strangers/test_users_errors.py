@@ -108,7 +108,9 @@ def test_of_a_reward_in_python(tmp_path):
     assert "return [text[1000] for text in completions]" in str(raised.value).splitlines()[0]
 
 
-@pytest.mark.parametrize("way", ["script", "notebook"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("script", marks=[pytest.mark.slow, pytest.mark.whole]), "notebook"]
+)
 def test_a_script_and_a_notebook_show_ten_lines(way, tmp_path):
     code = SCRIPT.format(words=", ".join(map(repr, TINY)))
     (tmp_path / "mine.py").write_text(code)

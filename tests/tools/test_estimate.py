@@ -17,7 +17,13 @@ IMAGES = ["schedule.steps=3", "micro_batch=8", "sample_batch=8", "reward=compres
 
 
 @pytest.mark.parametrize(
-    "words", ["model=tiny_sd3 algo=nft", "model=tiny_flux algo=grpo window=all"]
+    "words",
+    [
+        pytest.param("model=tiny_sd3 algo=nft", marks=pytest.mark.slow),
+        pytest.param(
+            "model=tiny_flux algo=grpo window=all", marks=[pytest.mark.slow, pytest.mark.whole]
+        ),
+    ],
 )
 def test_an_image_run_is_what_its_plan_says(words: str) -> None:
     config = plan_from_words(*words.split(), *SMALL, *IMAGES, "hardware.gpu=h100").config
@@ -30,6 +36,8 @@ def test_an_image_run_is_what_its_plan_says(words: str) -> None:
     assert found.evaluation.flops > 0
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 def test_twice_the_steps_are_twice_the_work() -> None:
     words = ["model=tiny_sd3", "algo=nft", *SMALL, *IMAGES]
     few, many = (count(plan_from_words(*words, f"schedule.steps={n}").config) for n in (3, 6))

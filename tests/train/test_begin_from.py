@@ -27,7 +27,14 @@ KL = {"texts": "regularizer=kl_token", "images": "regularizer=kl_v"}
 ADAPTERS = ["model.finetune=lora", "model.lora_rank=2", "model.lora_alpha=8", "optimizer.lr=0.05"]
 
 
-@pytest.fixture(scope="module", params=["texts-lora", "texts-full", "images-lora", "images-full"])
+WHOLE, SLOW = pytest.mark.whole, pytest.mark.slow
+BEGINNINGS = [
+    *(pytest.param(name, marks=[SLOW, WHOLE]) for name in ("texts-lora", "images-full")),
+    *("texts-full", "images-lora"),
+]
+
+
+@pytest.fixture(scope="module", params=BEGINNINGS)
 def begun(
     undrawn: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
@@ -57,6 +64,7 @@ def test_the_reference_is_the_start_or_the_base(begun: Any, tmp_path: Path) -> N
     )
 
 
+@SLOW
 def test_a_resumed_run_has_the_same_reference(begun: Any, tmp_path: Path) -> None:
     words, _ = begun
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -13,7 +13,7 @@ from rlfactory.config.options import options
 SCRIPT = Path(__file__).parents[2] / "scripts" / "golden" / "weights.py"
 weights: ModuleType = load_script(SCRIPT, "golden_weights")
 MACHINE, STORED = weights.stored()
-QUICK = [("grpo", "split"), ("nft", "split"), ("ppo", "whole"), ("dpo", "split")]
+QUICK = [("grpo", "split"), ("ppo", "whole")]
 
 
 def one_layout(layout: str) -> list[Any]:

@@ -24,7 +24,7 @@ from rlfactory.model.lm.prompt_format import PromptFormat, TextRole
 from rlfactory.model.lm.tokenized import LongPrompts, TokenizedModel
 from rlfactory.model.lora import Lora, merge_adapters
 from rlfactory.model.memory import Memory
-from rlfactory.model.pipelines.loading import no_bars
+from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.precision import Precision
 from rlfactory.model.weight_sets import WeightSets
 from rlfactory.rollout import Tokens

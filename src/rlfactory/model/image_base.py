@@ -26,13 +26,13 @@ from rlfactory.model.lora import Init, Lora, merge_adapters
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.embedding_cache import PromptCache, TextEmbeddings
 from rlfactory.model.pipelines.guidance import classifier_free, guided
+from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.loading import (
     decode_latents,
     decode_scaled,
     encode_pixels,
     encode_scaled,
     load_frozen,
-    no_bars,
 )
 from rlfactory.model.pipelines.text_encoders import Read, TextEncoders, prompt_reader, report_cut
 from rlfactory.model.precision import Precision

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from diffusers.training_utils import cast_training_params
 from peft import LoraConfig, get_peft_model_state_dict
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as PEFT_TARGETS
@@ -99,7 +98,8 @@ class Lora:
             raise ModelError(f"model.lora_targets={targets}: {error}") from error
         _require_own_weights(network)
         # small updates would be lost in the half precision that the frozen weights may have
-        cast_training_params(network, torch.float32)
+        for parameter in filter(lambda p: p.requires_grad, network.parameters()):
+            parameter.data = parameter.float()
         self.layers = [m for m in network.modules() if isinstance(m, BaseTunerLayer)]
         for layer in self.layers:
             # Autocast casts inputs to its dtype. PEFT would first cast those in half precision to

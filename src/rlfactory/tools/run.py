@@ -270,7 +270,7 @@ def _how(name: str) -> str:
 
 def _load_exported(path: Path) -> Any:
     """A complete exported folder, loaded by the library that it is for."""
-    from rlfactory.model.pipelines.loading import no_bars
+    from rlfactory.model.pipelines.hub import no_bars
 
     with no_bars():
         if (path / "model_index.json").is_file():

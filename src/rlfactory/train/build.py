@@ -15,9 +15,9 @@ from rlfactory.config.schema.targets import instantiate, locate
 from rlfactory.hardware.base import Hardware
 from rlfactory.model.ema import EMASchedule
 from rlfactory.model.pipelines.embedding_cache import PromptCache
-from rlfactory.model.pipelines.loading import network_on
 from rlfactory.model.pipelines.noise_levels import noise_levels
 from rlfactory.model.pipelines.scheduler_config import timestep_notes
+from rlfactory.model.placement import network_on
 from rlfactory.model.weight_sets import EMA, OLD, REFERENCE
 from rlfactory.optimizer.muon import hidden_matrices
 from rlfactory.prompts.base import Prompt, PromptError, Prompts

@@ -17,12 +17,12 @@ from safetensors import safe_open
 from transformers.utils import logging as transformers_log
 
 from rlfactory.model.memory import Memory
+from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.loading import (
     decode_latents,
     decode_scaled,
     load_frozen,
     load_pipeline,
-    no_bars,
 )
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError

@@ -119,7 +119,7 @@ WINDOWED = ["algo=grpo", "window=random_contiguous", "reward=compressibility"]
         pytest.param(GRPO, "lora"),
         # lora and nft: the run that is `finished`
         *(
-            pytest.param(words, form, marks=pytest.mark.slow)
+            pytest.param(words, form, marks=[pytest.mark.slow, pytest.mark.whole])
             for words, form in (
                 (NFT, "lora"),
                 (GRPO, "full"),

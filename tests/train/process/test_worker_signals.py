@@ -28,7 +28,7 @@ KINDS = {
 Attempt = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["images", pytest.param("texts", marks=pytest.mark.whole)])
 def stopped(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Attempt]]:
@@ -104,7 +104,7 @@ def command(run: Path, *words: str, **environment: str) -> subprocess.Popen[str]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize("works", [True, pytest.param(False, marks=pytest.mark.whole)])
 def test_under_slurm_the_job_goes_back_into_the_queue(tmp_path: Path, works: bool) -> None:
     run, told = tmp_path / "run", tmp_path / "told"
     script = tmp_path / "scontrol"

@@ -200,19 +200,16 @@ def _definition_fault(node: Function, call: Call) -> str | None:
 def _signature(args: ast.arguments) -> inspect.Signature:
     """What a definition takes; its defaults and annotations are not evaluated."""
     kinds = inspect.Parameter
-    by_position = [*args.posonlyargs, *args.args]
+    by_position = [
+        *((arg, kinds.POSITIONAL_ONLY) for arg in args.posonlyargs),
+        *((arg, kinds.POSITIONAL_OR_KEYWORD) for arg in args.args),
+    ]
     needed = len(by_position) - len(args.defaults)
+    by_name = zip(args.kwonlyargs, args.kw_defaults, strict=True)
     given = [
-        *((a, kinds.POSITIONAL_ONLY, i < needed) for i, a in enumerate(args.posonlyargs)),
-        *(
-            (a, kinds.POSITIONAL_OR_KEYWORD, i < needed)
-            for i, a in enumerate(args.args, len(args.posonlyargs))
-        ),
+        *((arg, kind, number < needed) for number, (arg, kind) in enumerate(by_position)),
         *([(args.vararg, kinds.VAR_POSITIONAL, True)] if args.vararg else []),
-        *(
-            (a, kinds.KEYWORD_ONLY, default is None)
-            for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
-        ),
+        *((arg, kinds.KEYWORD_ONLY, default is None) for arg, default in by_name),
         *([(args.kwarg, kinds.VAR_KEYWORD, True)] if args.kwarg else []),
     ]
     return inspect.Signature(

@@ -18,8 +18,7 @@ from rlfactory.model.lm.loading import (
     skip_padding_check,
 )
 from rlfactory.model.lm.score_format import ScoreFormat, has_state_scores, state_scores
-from rlfactory.model.pipelines.hub import explained
-from rlfactory.model.pipelines.loading import no_bars
+from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.utils.errors import ModelError
 

@@ -23,10 +23,10 @@ from transformers.utils import GENERATION_CONFIG_NAME
 from rlfactory.model.lm.logits import require_known_logits
 from rlfactory.model.lm.model_folder import gguf_of
 from rlfactory.model.lm.trainable import is_lora, unwrapped
-from rlfactory.model.pipelines.hub import explained
-from rlfactory.model.pipelines.loading import network_device, no_bars
+from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.local_models import resolve
 from rlfactory.model.pipelines.pipeline_parts import part_variant
+from rlfactory.model.placement import network_device
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
 from rlfactory.utils.live_objects import resolve as live

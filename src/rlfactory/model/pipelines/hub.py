@@ -1,5 +1,6 @@
 """Requests to the Hugging Face hub, and messages that say what to type when loading fails."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from rlfactory.utils.errors import ModelError
 TIMEOUT = 10.0  # seconds
 # of the HTTP library that huggingface_hub uses
 HTTPError = errors.HTTPError  # type: ignore[attr-defined]
+DRAWING_BARS = ("diffusers.utils.logging", "transformers.utils.logging")
 # a quantised model needs a package that may be missing
 LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, ImportError)
 
@@ -102,3 +104,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+@contextmanager
+def no_bars() -> Iterator[None]:
+    """Hide the progress bars that diffusers and transformers draw while they load or save."""
+    logs = [sys.modules[name] for name in DRAWING_BARS if name in sys.modules]
+    shown = [library for library in logs if library.is_progress_bar_enabled()]
+    for library in shown:
+        library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for library in shown:
+            library.enable_progress_bar()

@@ -1,8 +1,6 @@
 """Loading diffusers pipelines, frozen, and decoding latents: shared by the image adapters."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,13 +8,11 @@ from typing import Any
 import diffusers
 import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
-from diffusers.utils import logging as diffusers_log
 from torch import Tensor, nn
-from transformers.utils import logging as transformers_log
 
 from rlfactory.model.memory import Memory
 from rlfactory.model.pipelines.families import NO_FAMILY
-from rlfactory.model.pipelines.hub import explained
+from rlfactory.model.pipelines.hub import explained, no_bars
 from rlfactory.model.pipelines.in_memory import copy_pipeline
 from rlfactory.model.pipelines.local_models import (
     OPTIONS,
@@ -26,6 +22,7 @@ from rlfactory.model.pipelines.local_models import (
     resolve,
 )
 from rlfactory.model.pipelines.pipeline_parts import left_out, variant_of
+from rlfactory.model.placement import network_device
 from rlfactory.model.precision import Precision
 from rlfactory.utils.errors import ModelError
 from rlfactory.utils.live_objects import is_reference
@@ -38,9 +35,6 @@ __all__ = [
     "decode_scaled",
     "load_frozen",
     "load_pipeline",
-    "network_device",
-    "network_on",
-    "no_bars",
     "pipeline_folder",
 ]
 
@@ -50,40 +44,6 @@ LIBRARIES = ("diffusers", "transformers")
 """Where the components of pipelines come from."""
 CONVOLUTIONAL = ("vae", "unet")
 """Components of pipelines that consist of convolutions."""
-
-
-_NETWORK_DEVICE = ContextVar[torch.device | None]("network_device", default=None)
-
-
-@contextmanager
-def network_on(device: torch.device) -> Iterator[None]:
-    """Models made inside the `with` have the network that is trained on this device.
-
-    On `meta` it is built from its configuration and nothing is read: the hardware gives it values.
-    """
-    token = _NETWORK_DEVICE.set(device)
-    try:
-        yield
-    finally:
-        _NETWORK_DEVICE.reset(token)
-
-
-def network_device(default: torch.device) -> torch.device:
-    """That of `network_on`; without it the default."""
-    return _NETWORK_DEVICE.get() or default
-
-
-@contextmanager
-def no_bars() -> Iterator[None]:
-    """Hide the progress bars that diffusers and transformers draw while they load or save."""
-    shown = [lib for lib in (diffusers_log, transformers_log) if lib.is_progress_bar_enabled()]
-    for library in shown:
-        library.disable_progress_bar()
-    try:
-        yield
-    finally:
-        for library in shown:
-            library.enable_progress_bar()
 
 
 @cache

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler
 from torch import Tensor
 
 from rlfactory.dynamics.schedule import dynamic_shift
@@ -81,6 +80,8 @@ def noise_levels(schedule: Any, resolution: Resolution, steps: int | None = None
     )
     if not resolution.conversions:
         return sigmas
+    from diffusers import FlowMatchEulerDiscreteScheduler  # seconds, which a text model has not
+
     scheduler = FlowMatchEulerDiscreteScheduler(shift=1.0, **resolution.conversions)
     scheduler.set_timesteps(sigmas=sigmas[:-1].tolist())
     return torch.as_tensor(scheduler.sigmas)

@@ -25,8 +25,9 @@ from rlfactory.model.pipelines.embedding_cache import (
     TextEmbeddings,
     identity_of_files,
 )
+from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.model.pipelines.in_memory import component_classes, copy_network
-from rlfactory.model.pipelines.loading import no_bars, pipeline_folder
+from rlfactory.model.pipelines.loading import pipeline_folder
 from rlfactory.model.pipelines.local_models import PIPELINE_INDEX, read_json
 from rlfactory.model.pipelines.pipeline_parts import left_out, part_variant
 from rlfactory.rollout import Condition

@@ -17,7 +17,7 @@ from rlfactory.model.lm.loading import (
     skip_padding_check,
 )
 from rlfactory.model.lm.score_format import ScoreFormat, has_state_scores
-from rlfactory.model.pipelines.loading import no_bars
+from rlfactory.model.pipelines.hub import no_bars
 from rlfactory.run.atomic_write import write_text
 from rlfactory.run.checkpoint.find import newest
 from rlfactory.run.folder import RunFolder
