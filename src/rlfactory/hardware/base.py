@@ -95,6 +95,7 @@ class Hardware(ABC):
             PeerLostError: a rank does not answer.
         """
 
+    @abstractmethod
     def all_gather(self, values: Tensor) -> Tensor:
         """Concatenate the rows of all ranks, in rank order.
 
@@ -107,11 +108,10 @@ class Hardware(ABC):
         Raises:
             PeerLostError: a rank does not answer; so with all collectives below.
         """
-        return values
 
+    @abstractmethod
     def any_rank(self, flag: bool) -> bool:
         """Whether `flag` is true in any rank."""
-        return flag
 
     def first_rank_where(self, flag: bool) -> int | None:
         """The lowest rank in which `flag` is true; None if it is in none."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_BYTES = torch.empty(0, dtype=torch.uint8)
+
 
 class Distributed(Local):
     """`processes` in all, started by torchrun or SLURM, or by the command through torchrun.
@@ -126,10 +128,7 @@ class Distributed(Local):
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         limit = timedelta(seconds=timeout)
         with _communicating(f"no contact at {info.master_addr}:{info.master_port}"):
-            if info.world_size == 1:
-                store: Any = dist.HashStore()  # type: ignore[attr-defined]
-            else:
-                store = _common_store(info, limit)
+            store = _own_store() if info.world_size == 1 else _common_store(info, limit)
             dist.init_process_group(
                 backend, timeout=limit, store=store, rank=info.rank, world_size=info.world_size
             )
@@ -193,7 +192,7 @@ class Distributed(Local):
     def all_gather(self, values: Tensor) -> Tensor:
         """The rows of all ranks, in rank order; ranks may have different numbers of them."""
         sent = values.contiguous()
-        sizes = self._of_all(len(sent))
+        sizes = self._all_sizes(len(sent))
         as_bytes = sent.dtype == torch.bool  # gloo has no bool
         sent = sent.to(torch.uint8) if as_bytes else sent
         # all_gather needs equal shapes: pad to the longest, and cut afterwards
@@ -206,8 +205,16 @@ class Distributed(Local):
         return rows.bool() if as_bytes else rows
 
     def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
-        """The strings of all ranks, in rank order."""
-        return [text for own in self._of_all([*texts]) for text in own]
+        """The strings of all ranks, in rank order, sent as UTF-8."""
+        # a tokenizer may decode lone surrogates
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+        lengths = self.all_gather(torch.tensor([len(text) for text in encoded], dtype=torch.int64))
+        content = self.all_gather(_as_tensor(b"".join(encoded))).numpy().tobytes()
+        strings, begin = [], 0
+        for length in lengths.tolist():
+            strings.append(content[begin : begin + length].decode("utf-8", "surrogatepass"))
+            begin += length
+        return strings
 
     def any_rank(self, flag: bool) -> bool:
         """Whether `flag` is true in any rank."""
@@ -229,7 +236,7 @@ class Distributed(Local):
     def broadcast(self, value: T, source: int = 0) -> T:
         """The value of rank `source`, sent as JSON."""
         own = json.dumps(value) if self.rank == source else ""
-        received: T = json.loads(self._of_all(own)[source])
+        received: T = json.loads(self.all_gather_strings([own])[source])
         return received
 
     def _all_reduce(self, value: float, operation: Any) -> float:
@@ -239,12 +246,14 @@ class Distributed(Local):
             dist.all_reduce(number, operation)
         return float(number)
 
-    def _of_all(self, own: T) -> list[T]:
-        """The value of each rank, in rank order."""
-        received: list[Any] = [None] * self.world_size
+    def _all_sizes(self, own: int) -> list[int]:
+        """The number of rows of each rank."""
+        counts = torch.zeros(self.world_size, dtype=torch.int64)
+        counts[self.rank] = own
         with _communicating():
-            dist.all_gather_object(received, own)
-        return received
+            dist.all_reduce(counts)
+        sizes: list[int] = counts.tolist()
+        return sizes
 
 
 def _device_of(kind: torch.device, info: ProcessInfo) -> torch.device:
@@ -260,6 +269,10 @@ def _device_of(kind: torch.device, info: ProcessInfo) -> torch.device:
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)
+
+
+def _own_store() -> Any:
+    return dist.HashStore()  # type: ignore[attr-defined]
 
 
 def _common_store(info: ProcessInfo, timeout: timedelta) -> Any:
@@ -291,3 +304,7 @@ def _communicating(problem: str = "another process does not answer any more") ->
             raise
         reason = str(error).strip().splitlines()[0]
         raise PeerLostError(f"{problem}: {reason}") from error
+
+
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NO_BYTES

@@ -5,7 +5,7 @@ a frozen network are small and stay in full in every rank; the frozen network is
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,6 +53,8 @@ class FSDPParameters:
         self._device = torch.device("cpu")
         self._network: Any = None
         self._sharded: dict[str, DTensor] = {}  # trained parameters by name
+        self._state_keys: dict[str, Any] = {}  # the parameter's name, or the buffer itself
+        self._class: type[nn.Module] = nn.Module
         self._is_unsharded = False
 
     def shard_model(self, model: Any, device: str) -> None:
@@ -66,6 +68,10 @@ class FSDPParameters:
         warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
         network = self._network = model.network
         self._device = torch.device(device)
+        self._class = type(network)
+        names = {id(p): name for name, p in network.named_parameters()}
+        state = network.state_dict(keep_vars=True)
+        self._state_keys = {key: names.get(id(value), value) for key, value in state.items()}
         options: dict[str, Any] = {
             "mesh": self._mesh(device),
             "mp_policy": mixed_precision(getattr(model, "precision", None)),
@@ -239,6 +245,24 @@ class FSDPParameters:
         rows = -(-len(whole) // self.shard_size)
         begin = min(rows * like.device_mesh.get_local_rank(SHARD), len(whole))
         return whole[begin : begin + rows]
+
+    @contextmanager
+    def with_full_weights(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """Inside the block, `network.state_dict()` gives these full parameters, for libraries that
+        save a network.
+
+        Args:
+            values: full tensors, by the parameters' names.
+        """
+        state = {k: values[v] if isinstance(v, str) else v for k, v in self._state_keys.items()}
+        network, fsdp_class = self._network, type(self._network)
+        network.__class__ = self._class  # its name is written into the files
+        network.state_dict = lambda *_, **__: dict(state)
+        try:
+            yield
+        finally:
+            del network.state_dict
+            network.__class__ = fsdp_class
 
 
 def blocks(network: nn.Module) -> list[nn.Module]:

@@ -130,6 +130,14 @@ class Local(Hardware):
                 f" down to {scale:g} times; try precision=bf16, or a smaller optimizer.lr"
             )
 
+    def all_gather(self, values: Tensor) -> Tensor:
+        """The rows of this process are all."""
+        return values
+
+    def any_rank(self, flag: bool) -> bool:
+        """The flag of this process is that of all."""
+        return flag
+
     def close(self) -> None:
         """Restore torch's settings."""
         self._modes.close()
