@@ -36,8 +36,7 @@ from rlfactory.config.schema.signature import Signature
 from rlfactory.config.schema_problems import (
     DEFAULT,
     MISSING,
-    nested_problems,
-    node_problems,
+    all_node_problems,
     root_problems,
 )
 from rlfactory.config.tracked_prompts import tracker_notes
@@ -147,12 +146,8 @@ def checked_traits(
 
     Arguments and errors are those of `make_plan`.
     """
-    problems = [*found, *root_problems(config)]
     signatures: dict[str, Signature] = {}
-    for key in COMPONENTS:
-        problems += node_problems(config, key, config.get(key), signatures)
-    problems += nested_problems(config, "eval_rewards", config.get("eval_rewards"), signatures)
-    problems += nested_problems(config, "eval_sets", config.get("eval_sets"), signatures)
+    problems = [*found, *root_problems(config), *all_node_problems(config, signatures)]
     # an override that could not be read or applied leaves its key without a value
     faulty_words = {problem.key for problem in found}
     problems = [p for i, p in enumerate(problems) if i < len(found) or p.key not in faulty_words]

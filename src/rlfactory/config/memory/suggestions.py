@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory.config.checks.base import Config, Traits
+from rlfactory.config.dotted_keys import merged
 from rlfactory.config.memory.device_memory import GIB, USABLE_FRACTION, available_memory
 from rlfactory.config.memory.estimate import Estimate, estimate
 from rlfactory.config.memory.sharding import processes_of
@@ -124,17 +125,11 @@ def options(config: Config, traits: Traits) -> Iterator[tuple[str, Mapping[str, 
 
 def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
     """The configuration with values at dotted keys replaced; mappings are merged."""
-    changed = dict(config)
     for key, value in changes.items():
-        head, _, rest = key.partition(".")
-        inner = changed.get(head)
-        if rest:
-            changed[head] = with_changes(inner if isinstance(inner, Mapping) else {}, {rest: value})
-        elif isinstance(value, Mapping) and isinstance(inner, Mapping):
-            changed[head] = {**inner, **value}
-        else:
-            changed[head] = value
-    return changed
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        config = merged(config, value)
+    return config
 
 
 def traits_of(config: Config) -> Traits:

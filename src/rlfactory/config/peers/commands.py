@@ -94,10 +94,15 @@ def _sets(word: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """A value as YAML has it, with numbers such as 1e-6."""
     try:
-        return (
-            float(text) if re.fullmatch(r"-?\d+(\.\d*)?[eE]-?\d+", text) else yaml.safe_load(text)
-        )
+        return yaml.load(text, PlainLoader)
     except yaml.YAMLError:
         return text
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML with numbers such as 1e-4, which PyYAML takes for texts."""
+
+
+_NUMBER = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789"))

@@ -44,11 +44,6 @@ def where_to_get(target: str) -> str:
     return f"type pip install 'rlfactory[{extra}]'"
 
 
-def allowed_roots(trust: Sequence[str] = ()) -> list[str]:
-    """The packages that a `_target_` may come from: ours, optimisers, plug-ins, trusted ones."""
-    return [*_installed_roots(), *trust, *trusted_packages()]
-
-
 def _installed_roots() -> list[str]:
     return [*ALLOWED_PACKAGES, *(package.split(".")[0] for package in plugins().values())]
 
@@ -63,9 +58,8 @@ def is_allowed(target: str, trust: Sequence[str] = ()) -> bool:
     """Whether a target lies below an allowed root; no trust opens the rest of our own package. An
     object that the caller of the Python interface handed over is allowed.
     """
-    if is_reference(target):
-        return True
-    return _below(target, [root for root in allowed_roots(trust) if root != "rlfactory"])
+    roots = [*_installed_roots(), *trust, *trusted_packages()]
+    return is_reference(target) or _below(target, [root for root in roots if root != "rlfactory"])
 
 
 def trusted_by(config: Mapping[str, Any]) -> list[str]:
