@@ -93,14 +93,9 @@ def with_defaults(frozen: Config) -> dict[str, Any]:
     if not missing_keys(frozen):
         return dict(frozen)
     defaults = yaml.safe_load((packaged_folder("conf") / "config.yaml").read_text(encoding="utf-8"))
-    return {
-        **frozen,
-        **{
-            k: _merged(defaults[k], frozen[k]) if k in frozen else defaults[k]
-            for k in NO_EFFECT_ON_RESULTS
-            if k in defaults
-        },
-    }
+    known = [key for key in NO_EFFECT_ON_RESULTS if key in defaults]
+    filled = {k: _merged(defaults[k], frozen[k]) if k in frozen else defaults[k] for k in known}
+    return {**frozen, **filled}
 
 
 def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
@@ -124,24 +119,16 @@ def with_new_keys(frozen: Config, current: Config) -> dict[str, Any]:
         if not isinstance(target, str) or target != other.get("_target_"):
             continue
         parameters = parameters_of(node)
-        filled[group] = {
-            **node,
-            **{
-                name: parameters[name].plain_default
-                for name in other
-                if name not in node and name in parameters and parameters[name].default is not ...
-            },
-        }
+        new = [name for name in other if name not in node and name in parameters]
+        defaults = {name: parameters[name].plain_default for name in new}
+        filled[group] = {**node, **{k: v for k, v in defaults.items() if v is not ...}}
     return filled
 
 
 def missing_keys(frozen: Config) -> list[str]:
     """The keys that a configuration lacks, of those that change no result."""
-    return [
-        key
-        for key in _missing_root_keys(frozen, RootConfig, "")
-        if key.split(".")[0] in NO_EFFECT_ON_RESULTS
-    ]
+    missing = _missing_root_keys(frozen, RootConfig, "")
+    return [key for key in missing if key.split(".")[0] in NO_EFFECT_ON_RESULTS]
 
 
 def check_frozen(frozen: Config) -> list[Problem]:

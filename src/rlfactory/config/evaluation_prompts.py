@@ -160,16 +160,11 @@ def describe_evaluation(config: Config, traits: Traits) -> str:
         text = f"at most {text}"
     if (noises := config["evaluation"]["noises"]) > 1:
         text = f"{text}, {noises} samples of each"
-    if (
-        available is not None
-        and count < available
-        and counts is not None
-        and counts.shared < available
-    ):
-        return f"{text}, of {available:,}: evaluation.prompts={available} takes all"
-    return (
-        text if count == wanted else f"{text}; evaluation.prompts={wanted} is more than there are"
-    )
+    if counts is not None and max(count, counts.shared) < counts.evaluated:
+        whole = counts.evaluated
+        return f"{text}, of {whole:,}: evaluation.prompts={whole} takes all"
+    more = "" if count == wanted else f"; evaluation.prompts={wanted} is more than there are"
+    return f"{text}{more}"
 
 
 def row_notes(config: Config) -> list[str]:

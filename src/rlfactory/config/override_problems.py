@@ -102,8 +102,7 @@ def key_problems(
     """Problems of overrides of keys that do not exist; `+` keys are checked by `make_plan`."""
     sizes = {o.key_or_group: o.value() for o in others if o.key_or_group in SIZES}
     values = {**values, **{key: value for key, value in sizes.items() if isinstance(value, int)}}
-    mistakes = [check_key(override, values, places) for override in others]
-    return [mistake for mistake in mistakes if mistake is not None]
+    return [p for o in others if (p := check_key(o, values, places)) is not None]
 
 
 def check_key(

@@ -101,9 +101,7 @@ def fixed_words(problem: Problem, typed: Sequence[str]) -> list[str] | None:
             for word in typed
             if override_key(word) == problem.key and not word.startswith("~")
         ]
-        if not values:
-            return None
-        return _replaced(typed, problem.key, [f"{fix}={values[-1]}"])
+        return _replaced(typed, problem.key, [f"{fix}={values[-1]}"]) if values else None
     return _replaced(typed, override_key(fix), [fix])
 
 

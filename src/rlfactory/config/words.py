@@ -109,7 +109,7 @@ def _unreadable(word: str) -> Problem:
         ("a bracket or a quote is not closed", closed),
         ("its value has characters that need quotes", quoted),
     ):
-        with suppress(CompositionError):
+        with suppress(*CompositionError):
             if better and better != value and parse([f"{key}={better}"]):
                 message = f"{word} can't be read: {reason}; allowed is KEY=VALUE"
                 return Problem(override_key(word), message, f"{key}={better}")

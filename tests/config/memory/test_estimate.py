@@ -19,7 +19,6 @@ from rlfactory.config.memory.suggestions import (
     explain_out_of_memory,
     notes,
     options,
-    out_of_memory_message,
     suggestions,
     traits_of,
     with_changes,
@@ -269,11 +268,11 @@ def test_exhaustion_is_told_with_the_estimate_and_what_helps() -> None:
     assert "precision=bf16 (saves" in message
     assert message.endswith("\nCUDA out of memory")
     texts = dict(compose(["model=tiny_gpt2"]).values)
-    message = out_of_memory_message(texts, traits_of(texts))
+    message = explain_out_of_memory(MemoryError(), texts)
     assert message.startswith("out of memory; the plan expected about ")
     assert "What helps most, in this order: micro_batch=" in message
     other = with_changes(texts, {"model.path": "owner/unknown"})
-    assert out_of_memory_message(other, traits_of(other)).startswith(
+    assert explain_out_of_memory(MemoryError(), other).startswith(
         "out of memory. What helps most, in this order: precision=bf16, "
     )
 

@@ -57,15 +57,11 @@ def notes(config: Config, traits: Traits, found: Estimate | None) -> Iterator[st
 
 def explain_out_of_memory(error: BaseException, config: Config) -> str:
     """The message for an out-of-memory error: what was expected, which options help, the error."""
-    first_line = str(error).strip().partition("\n")[0].partition(". ")[0]
-    return f"{out_of_memory_message(config, traits_of(config))}\n{first_line}"
-
-
-def out_of_memory_message(config: Config, traits: Traits) -> str:
-    """What the plan expected, and the options that help most."""
+    traits, first_line = traits_of(config), str(error).strip().partition("\n")[0]
     found = estimate(config, traits)
     expected = "" if found is None else f"; the plan expected {found}"
-    return f"out of memory{expected}{_in_words(suggestions(config, traits))}"
+    helps = _in_words(suggestions(config, traits))
+    return f"out of memory{expected}{helps}\n{first_line.partition('. ')[0]}"
 
 
 def _in_words(suggested: tuple[list[Suggestion], float | None]) -> str:

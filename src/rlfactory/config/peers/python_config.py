@@ -194,8 +194,8 @@ def of_script(file: Path, trainers: Mapping[str, str]) -> Options | None:
             made.values |= {renamed.get(key, key): value for key, value in options.items()}
             made.values["use_peft"] = True
         elif name.endswith("Trainer"):
-            data = {"train_dataset": "dataset_name", "model": "model_name_or_path"}
-            used = {**data, "reward_funcs": "reward_funcs"}
+            used = {"train_dataset": "dataset_name", "model": "model_name_or_path"}
+            used["reward_funcs"] = "reward_funcs"
             options = reader.keywords(call, made)
             made.values |= {used[key]: v for key, v in options.items() if key in used}
     return made

@@ -206,15 +206,12 @@ def _parameters(module: Module, node: ast.FunctionDef) -> dict[str, Parameter]:
     """The parameters of a function, without the run-time objects."""
     args = node.args
     optional = len(args.args) - len(args.defaults)
-    both = [(a, i < optional) for i, a in enumerate(args.args)]
-    only = [(a, d is None) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    taken = [(a, required) for a, required in both if a.arg not in _PASSED] + only
-    defaults = dict(zip(args.kwonlyargs, args.kw_defaults, strict=True))
-    defaults |= zip(args.args[optional:], args.defaults, strict=True)
-    return {
-        a.arg: Parameter(_known_type(module, a.annotation), needed, _literal(defaults.get(a)))
-        for a, needed in taken
-    }
+    given = dict(zip(args.kwonlyargs, args.kw_defaults, strict=True))
+    given |= zip(args.args[optional:], args.defaults, strict=True)
+    taken = [*(a for a in args.args if a.arg not in _PASSED), *args.kwonlyargs]
+    kinds = {a: _known_type(module, a.annotation) for a in taken}
+    defaults = {a: given.get(a) for a in taken}
+    return {a.arg: Parameter(kinds[a], d is None, _literal(d)) for a, d in defaults.items()}
 
 
 def _literal(node: ast.expr | None) -> Any:
